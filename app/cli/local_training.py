@@ -27,6 +27,9 @@ def train(
 ) -> int:
     """Queue a retrain, run it here unless a worker claims it, and return the new version.
 
+    One that was requested in the same words and is not closed yet is joined: it is run here if the process
+    that ran it is gone.
+
     Parameters
     ----------
     services : Services
@@ -48,7 +51,7 @@ def train(
     """
     with ThreadPoolExecutor(1) as pool:
         # In a thread of its own, so that an interrupt cannot lose the job id.
-        request = pool.submit(services.training.request, name, parameters, encoders)
+        request = pool.submit(services.training.request_or_join, name, parameters, encoders)
         try:
             job = request.result()
             worker = pool.submit(_work_until_closed, services, job)

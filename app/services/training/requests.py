@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
 from app.domain.entities import Carried, Collection, Job, JobEvent, Supervision, TrainingParameters
 from app.domain.entities.training import ENCODERS
-from app.domain.errors import InvalidFieldError, TrainingDataError, UnknownModalityError
+from app.domain.errors import (
+    InvalidFieldError,
+    TrainingAlreadyRunningError,
+    TrainingDataError,
+    UnknownModalityError,
+)
 from app.domain.names import join_path
 from app.domain.ports import Database, EncoderSource, UnitOfWork
 from app.services.training.eligibility import (
@@ -68,10 +74,30 @@ class TrainingService:
         check_parameters(parameters)
         with self._database.read() as work, contextlib.ExitStack() as reading:
             _Check(work, work.collections.get(name), reading).check(parameters)
-        changed = self._settle(name, encoders or {})
+        values = self._values(name, parameters, encoders)
         with self._database.write() as work:
-            values = asdict(parameters) | ({ENCODERS: changed} if changed else {})
             return work.jobs.enqueue(work.collections.get(name), values)
+
+    def request_or_join(
+        self, name: str, parameters: TrainingParameters, encoders: Encoders | None = None
+    ) -> Job:
+        """Queue a retrain, or return the one that was requested in the same words and is not closed yet.
+
+        Parameters and errors are those of `request`; one with other parameters is in the way as there.
+        """
+        try:
+            return self.request(name, parameters, encoders)
+        except TrainingAlreadyRunningError:
+            values = json.loads(json.dumps(self._values(name, parameters, encoders)))
+            last = self.jobs(name, 1)
+            if not last or not last[0].state.is_open or last[0].parameters != values:
+                raise
+            return last[0]
+
+    def _values(self, name: str, parameters: TrainingParameters, encoders: Encoders | None) -> dict[str, Any]:
+        """Return the parameters of a job."""
+        changed = self._settle(name, encoders or {})
+        return asdict(parameters) | ({ENCODERS: changed} if changed else {})
 
     def _settle(self, name: str, encoders: Encoders) -> dict[str, dict[str, Any]]:
         """Return the settled options of the encoders that differ from those of a collection."""

@@ -2,15 +2,21 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.bootstrap import Services, build
 from app.cli.local_training import train
-from app.domain.entities import Job, JobState
+from app.domain.entities import Job, JobState, Supervision
 from app.domain.entities.training_report import Iteration
-from app.domain.errors import DatabaseUnavailableError, SchemaOutdatedError, TrainingDataError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    SchemaOutdatedError,
+    TrainingAlreadyRunningError,
+    TrainingDataError,
+)
 from app.services.training.requests import TrainingParameters, TrainingService
 from app.worker.assembly import make_worker
 from app.worker.lease import Lease
@@ -154,6 +160,21 @@ def test_training_waits_for_the_worker_that_has_the_job(pairs: Any) -> None:
     finally:
         stopping.set()
         worker.join()
+
+
+def test_training_goes_on_with_the_job_that_was_requested_in_the_same_words(pairs: Any) -> None:
+    pairs.fill("a")
+    training = pairs.services.training
+    left = training.request("a", PARAMETERS)  # by a process that was killed
+    for others in (
+        replace(PARAMETERS, alpha=2e-3),
+        replace(PARAMETERS, supervision=Supervision(pairs=False)),
+    ):
+        with pytest.raises(TrainingAlreadyRunningError):
+            train(pairs.services, "a", others, ignore)
+    assert training.job(left.id).state is JobState.QUEUED
+    assert in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore)) == 1
+    assert training.job(left.id).model_version == 1
 
 
 def test_a_collection_deleted_during_its_retrain_ends_the_job(pairs: Any) -> None:
