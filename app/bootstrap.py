@@ -317,7 +317,10 @@ def _fit_checkpoints(settings: Settings) -> FitCheckpoints:
     """Return where the fits of a training write checkpoints."""
     from solver import FitCheckpoints
 
-    sweep_checkpoints(settings)
+    try:
+        sweep_checkpoints(settings)
+    except OSError as error:
+        _logger.warning("checkpoints of earlier trainings are kept until the next one: %s", error)
     return FitCheckpoints(settings.data_dir.resolve() / _CHECKPOINTS_FOLDER, settings.checkpoint_seconds)
 
 
