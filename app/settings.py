@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -243,6 +244,13 @@ class ModelSettings(BaseModel):
     save_after_items: int = Field(
         1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"
     )
+
+    @field_validator("storage_url")
+    @classmethod
+    def _names_a_bucket(cls, url: str) -> str:
+        if url and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", url):
+            raise ValueError("has to name a bucket, as in s3://bucket/prefix")
+        return url
 
     @field_validator("milvus_token_file")
     @classmethod
