@@ -68,6 +68,13 @@ class StorageSettings(BaseModel):
         None, description="folder of real data for `lrbs bench` and `lrbs compare`"
     )
 
+    @field_validator("storage_url")
+    @classmethod
+    def _names_a_bucket(cls, url: str) -> str:
+        if url and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", url):
+            raise ValueError("has to name a bucket, as in s3://bucket/prefix")
+        return url
+
     @field_validator("database_password_file")
     @classmethod
     def _holds_a_password(cls, file: Path | None) -> Path | None:
@@ -244,13 +251,6 @@ class ModelSettings(BaseModel):
     save_after_items: int = Field(
         1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"
     )
-
-    @field_validator("storage_url")
-    @classmethod
-    def _names_a_bucket(cls, url: str) -> str:
-        if url and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", url):
-            raise ValueError("has to name a bucket, as in s3://bucket/prefix")
-        return url
 
     @field_validator("milvus_token_file")
     @classmethod
