@@ -99,9 +99,9 @@ def _place_of_data() -> str:
 
 
 def _settings_line(error: ValidationError) -> str:
-    return "; ".join(_described(entry["loc"], plain_message(entry["msg"])) for entry in error.errors())
+    return "; ".join(_describe(entry["loc"], plain_message(entry["msg"])) for entry in error.errors())
 
 
-def _described(location: tuple[int | str, ...], message: str) -> str:
+def _describe(location: tuple[int | str, ...], message: str) -> str:
     """Put the setting before what is wrong with it; a message on several settings names them itself."""
     return f"LRBS_{location[0]}".upper() + f": {message}" if location else message
