@@ -250,7 +250,7 @@ def test_a_killed_worker_takes_its_trainer_along_and_another_one_goes_on(place: 
 
 
 def test_of_several_workers_each_job_has_one(place: Place) -> None:
-    names = [f"c{number}" for number in range(4)]
+    names = [f"c{number}" for number in range(3)]
     for name in names:
         place.fill(name, 20, 0)
     server = place.serve("--no-worker")
