@@ -221,7 +221,7 @@ def _indexes(statuses: Sequence[CollectionStatus]) -> Iterator[Metric]:
     families = {
         name: GaugeMetricFamily(f"lrbs_index_{name}", text, labels=["collection", "modality", *more])
         for name, text, more in (
-            ("items", "Rows of an index.", []),
+            ("items", "Rows of an index, by the last count of a vector engine.", []),
             ("serves", "1 for the kind of index that serves.", ["kind"]),
             ("fallback", "Whether an exact search stands in for the version's approximate index.", []),
             ("recall", "Share of true neighbours found: by live queries, or else by the training's.", []),

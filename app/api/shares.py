@@ -99,6 +99,6 @@ def _worst_indexes(of_processes: Sequence[Mapping[str, IndexStatus]]) -> dict[st
         worst[name] = dataclasses.replace(
             min(indexes, key=lambda index: index.recall),
             is_fallback=any(index.is_fallback for index in indexes),
-            n_items=min(index.n_items for index in indexes),
+            n_items=min((index.n_items for index in indexes if index.n_items is not None), default=None),
         )
     return worst

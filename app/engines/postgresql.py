@@ -401,18 +401,23 @@ class PostgresGallery:
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`."""
-        with _translate_errors(), self._engine.begin() as connection:
-            connection.execute(
-                sa.text(
-                    f"UPDATE {_SCHEMA}.galleries SET earliest = GREATEST(earliest, :before) "
-                    "WHERE table_name = :name"
-                ),
-                {"before": before, "name": self._name},
-            )
-            removed = connection.execute(
-                sa.text(f"DELETE FROM {self._table} WHERE until <= :before"), {"before": before}
-            )
-            return removed.rowcount
+        with _translate_errors():
+            with self._engine.begin() as connection:
+                advanced = connection.execute(
+                    sa.text(
+                        f"UPDATE {_SCHEMA}.galleries SET earliest = :before "
+                        "WHERE table_name = :name AND earliest < :before"
+                    ),
+                    {"before": before, "name": self._name},
+                )
+            if not advanced.rowcount:
+                return 0
+            # In a transaction of its own: writers wait for that of the list.
+            with self._engine.begin() as connection:
+                removed = connection.execute(
+                    sa.text(f"DELETE FROM {self._table} WHERE until <= :before"), {"before": before}
+                )
+                return removed.rowcount
 
     def _counts(self, values: str, revision: int, parameters: dict[str, Any]) -> list[tuple[Any, int]]:
         with _translate_errors(), self._engine.connect() as connection:

@@ -12,6 +12,8 @@ from app.worker.worker import Trainer, Worker, WorkerLimits
 
 _SELDOM_SECONDS = 3600.0
 """Between chores that go through all files or rows."""
+_SOMETIMES_SECONDS = 300.0
+"""Between chores that go through the rows of what was written meanwhile."""
 _OFTEN_SECONDS = 60.0
 """Between chores that find little to do, or that somebody waits for."""
 
@@ -60,7 +62,12 @@ def make_worker(
 def _maintenance(services: Services) -> Sequence[Chore]:
     sweeper = services.engine_sweeper
     of_engine = (
-        [] if sweeper is None else [Chore("sweeping the engine", whole(sweeper.sweep), _SELDOM_SECONDS)]
+        []
+        if sweeper is None
+        else [
+            Chore("sweeping the engine", whole(sweeper.sweep), _SELDOM_SECONDS),
+            Chore("purging the engine", whole(sweeper.purge), _SOMETIMES_SECONDS),
+        ]
     )
     return (
         *of_engine,

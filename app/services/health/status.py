@@ -23,8 +23,8 @@ class IndexStatus:
 
     Parameters
     ----------
-    n_items : int
-        Items that it ranks.
+    n_items : int or None
+        Items that it ranks; None while an engine has not counted them.
     kind : str
         As of `IndexSpec`.
     is_fallback : bool
@@ -35,7 +35,7 @@ class IndexStatus:
         Recall@10 of live queries; None while it is not known, and for an exact index.
     """
 
-    n_items: int
+    n_items: int | None
     kind: str
     is_fallback: bool = False
     published_recall: float | None = None
@@ -120,7 +120,7 @@ class StatusService:
     def _index_status(self, snapshot: Snapshot, modality: str) -> IndexStatus:
         gallery = snapshot.galleries[modality]
         return IndexStatus(
-            gallery.size,
+            gallery.known_size,
             gallery.index_kind,
             modality in snapshot.without_index,
             snapshot.model.published_recall.get(modality),

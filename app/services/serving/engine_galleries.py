@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, MutableMapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from typing_extensions import override
@@ -14,14 +14,11 @@ from app.domain.ports import GalleryIndex
 from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
+from app.services.serving.item_count import ItemCount
 from app.services.serving.segments import IndexedItem
 from app.services.storage.pacing import no_pause
 
 _NO_FILTER = ItemFilter()
-_REVISIONS_KEPT = 1000
-"""Revisions before the latest whose rows stay, for processes that have not caught up."""
-_WRITES_PER_PURGE = 100
-"""Revisions between two purges: each deletes what a hundred writes have ended."""
 
 
 class RemoteGallery(Gallery):
@@ -35,13 +32,22 @@ class RemoteGallery(Gallery):
         Of the collection.
     is_exact : bool
         Whether every row is compared with each query.
+    known_count : ItemCount or None
+        Of the galleries of all revisions; None makes one.
     """
 
-    def __init__(self, rows: EngineGallery, revision: int, is_exact: bool = False) -> None:
+    def __init__(
+        self,
+        rows: EngineGallery,
+        revision: int,
+        is_exact: bool = False,
+        known_count: ItemCount | None = None,
+    ) -> None:
         super().__init__()
         self._rows = rows
         self._revision = revision
         self._is_exact = is_exact
+        self._known_count = known_count or ItemCount(partial(_count_latest, rows))
 
     @cached_property
     def _unranked(self) -> frozenset[str]:
@@ -60,6 +66,11 @@ class RemoteGallery(Gallery):
     @override
     def size(self) -> int:
         return self._size
+
+    @property
+    @override
+    def known_size(self) -> int | None:
+        return self._known_count.read()
 
     @property
     @override
@@ -139,7 +150,7 @@ class RemoteGallery(Gallery):
 
     @override
     def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> RemoteGallery:
-        return RemoteGallery(self._rows, self._revision, is_exact=True)
+        return RemoteGallery(self._rows, self._revision, True, self._known_count)
 
     @override
     def apply_write(
@@ -154,13 +165,10 @@ class RemoteGallery(Gallery):
         since: int = 0,
     ) -> RemoteGallery:
         items_of_engine = [_engine_item(item) for item in items]
-        revision = self._rows.write(revision, since, item_ids, items_of_engine, vectors, unranked)
-        if revision // _WRITES_PER_PURGE > self._revision // _WRITES_PER_PURGE:
-            self._rows.purge(revision - _REVISIONS_KEPT)
-        return self._at(revision)
+        return self._at(self._rows.write(revision, since, item_ids, items_of_engine, vectors, unranked))
 
     def _at(self, revision: int) -> RemoteGallery:
-        return RemoteGallery(self._rows, revision, self._is_exact)
+        return RemoteGallery(self._rows, revision, self._is_exact, self._known_count)
 
     @override
     def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
@@ -189,6 +197,10 @@ class RemoteGallery(Gallery):
     @override
     def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:
         return rows
+
+
+def _count_latest(rows: EngineGallery) -> int:
+    return rows.count(rows.latest_revision(), _NO_FILTER)
 
 
 def _engine_item(item: IndexedItem) -> EngineItem:

@@ -55,6 +55,11 @@ class Gallery(ABC):
         """Number of items."""
 
     @property
+    def known_size(self) -> int | None:
+        """The same, without waiting: of an engine what it last counted, None if it has not counted yet."""
+        return self.size
+
+    @property
     @abstractmethod
     def estimated_bytes(self) -> int:
         """Estimated memory in this process."""

@@ -58,8 +58,8 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Number of items in its galleries."""
-        return sum(gallery.size for gallery in self.galleries.values())
+        """Number of items in its galleries, as far as it is known."""
+        return sum(gallery.known_size or 0 for gallery in self.galleries.values())
 
     @property
     def without_index(self) -> list[str]:
@@ -67,5 +67,5 @@ class Snapshot:
         return [
             name
             for name, gallery in self.galleries.items()
-            if name in self.model.published_recall and gallery.is_exact and gallery.size
+            if name in self.model.published_recall and gallery.is_exact and gallery.known_size != 0
         ]

@@ -1,13 +1,21 @@
-"""Galleries of a vector engine that no model version has any more."""
+"""Removal of what a vector engine keeps without use: unused galleries, and rows of earlier revisions."""
 
 from __future__ import annotations
 
+import logging
+
+from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import Database
 from app.domain.ports.engine import VectorEngine
 
+_REVISIONS_KEPT = 1000
+"""Revisions before the latest whose rows stay, for processes that have not caught up."""
+
+_logger = logging.getLogger(__name__)
+
 
 class EngineSweeper:
-    """Removes them.
+    """Removes it.
 
     Parameters
     ----------
@@ -30,3 +38,16 @@ class EngineSweeper:
         for key in unused:
             self._engine.drop(key)
         return len(unused)
+
+    def purge(self) -> int:
+        """Remove the rows that ended before the latest revisions; return how many."""
+        n_removed = 0
+        for key in self._engine.keys():  # noqa: SIM118
+            try:
+                if (gallery := self._engine.open(key)) is not None:
+                    n_removed += gallery.purge(gallery.latest_revision() - _REVISIONS_KEPT)
+            except VectorEngineUnavailableError as error:  # that gallery may be gone, or in another's place
+                _logger.warning(
+                    "%s of collection %d is not purged: %s", key.modality, key.collection_id, error
+                )
+        return n_removed

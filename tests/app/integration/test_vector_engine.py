@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from pymilvus import MilvusClient
 from typer.testing import CliRunner
 
+from app.api.metrics import Metrics
 from app.bootstrap import Services, build, open_vector_engine
 from app.cli.bench import bench
 from app.db.migrate import upgrade
@@ -23,6 +25,7 @@ from app.domain.errors import (
     UnknownLabelError,
     VectorEngineUnavailableError,
 )
+from app.domain.ports.engine import EngineItem, GalleryKey
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
@@ -116,8 +119,20 @@ def sabotage(kind: str, server: PgvectorServer | MilvusServer, settings: Setting
     return in_postgresql if kind == "postgresql" else in_milvus
 
 
+class Score(float):
+    """A number that is equal to another up to the rounding of single precision."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and math.isclose(self, other, rel_tol=1e-5, abs_tol=1e-5)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 def shown(result: SearchResult) -> list[tuple[str, float, Any, Any]]:
-    return [(hit.id, round(hit.score, 4), hit.item.labels, hit.item.metadata) for hit in result.hits]
+    return [(hit.id, Score(hit.score), hit.item.labels, hit.item.metadata) for hit in result.hits]
 
 
 def test_it_answers_as_in_memory_through_writes_and_another_version(
@@ -182,6 +197,51 @@ def test_galleries_of_versions_that_are_gone_are_removed(
     services.catalogue.delete_collection(NAME)
     assert services.removal.go_on(Round())
     assert services.engine_sweeper.sweep() == 2
+
+
+def test_rows_that_ended_long_ago_are_removed(open_services: Open, settings: Settings) -> None:
+    services, engine = open_services(), open_vector_engine(settings)
+    assert services.engine_sweeper is not None
+    assert engine is not None
+    keys = [GalleryKey(7, "of another", modality) for modality in ("x", "y", "z")]
+    rows = [EngineItem(item_id, (), {}) for item_id in ("a", "b", "c")]
+    vectors = np.eye(3, dtype=np.float32)
+    galleries = [engine.create(key, 1, iter([(rows, vectors)]), vectors, vectors, ()) for key in keys]
+    for gallery in galleries:
+        gallery.write(2, 1, ["a"], [], vectors[:0], ())
+        gallery.write(1500, 2, ["b"], [], vectors[:0], ())
+    assert services.engine_sweeper.purge() == 3
+    assert [galleries[0].count(revision, ItemFilter()) for revision in (1, 2, 1500)] == [2, 2, 1]
+    assert services.engine_sweeper.purge() == 0
+    assert services.engine_sweeper.sweep() == 3
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", ["milvus"])
+def test_metrics_tell_the_last_count_while_the_engine_is_away(
+    open_services: Open, vectors: SyntheticPairs, kind: str, server: MilvusServer
+) -> None:
+    def read_sizes(services: Services) -> dict[str, int | None]:
+        (status,) = services.status.collections(10)[1]
+        return {name: index.n_items for name, index in status.indexes.items()}
+
+    services = open_services()
+    fill(services, vectors)
+    train(services)
+    search(services, vectors.Z[0])
+    sizes = wait_for(lambda: None if None in (sizes := read_sizes(services)).values() else sizes)
+    assert sizes == {"x": 60, "z": 50}
+    metrics = Metrics(services.status, lambda: 0, lambda: 0)
+    server.kill()
+    try:
+        services.catalogue.delete_item(NAME, "x03")
+        with pytest.raises(VectorEngineUnavailableError):
+            search(services, vectors.Z[0])
+        assert read_sizes(services) == sizes
+        assert f'lrbs_index_items{{collection="{NAME}",modality="x"}} 60.0' in metrics.text().decode()
+    finally:
+        server.start()
+    assert wait_for(lambda: found_again(services, vectors.Z[0]))
 
 
 def test_galleries_are_built_again_from_the_database_while_services_go_on(

@@ -1,0 +1,38 @@
+"""Counts of items that nobody waits for."""
+
+import threading
+
+from app.domain.errors import VectorEngineUnavailableError
+from app.services.serving.item_count import ItemCount
+from tests.app.waiting import wait_for
+
+
+def test_a_slow_count_is_not_waited_for_and_not_begun_twice() -> None:
+    may_end = threading.Event()
+    asked = []
+
+    def ask() -> int:
+        asked.append(1)
+        assert may_end.wait(10.0)
+        return 5
+
+    count, another = ItemCount(ask), ItemCount(lambda: 3)
+    assert count.read() is count.read() is another.read() is None
+    may_end.set()
+    assert wait_for(another.read) == 3  # counted after the slow one
+    assert count.read() == 5
+    assert asked == [1]
+
+
+def test_what_was_counted_stays_while_the_engine_is_away() -> None:
+    answers = [5]
+
+    def ask() -> int:
+        if not answers:
+            raise VectorEngineUnavailableError("it is away")
+        return answers.pop()
+
+    count = ItemCount(ask)
+    assert wait_for(count.read) == 5
+    count.update()
+    assert count.read() == 5
