@@ -276,7 +276,7 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
 
         is_shared = make_url(url).get_backend_name() == "postgresql"
         folder = settings.data_dir.resolve() / _LOCKS_FOLDER
-        locks = DatabaseLocks(connections) if is_shared else FileLocks(folder)
+        locks = DatabaseLocks(connections) if is_shared else FileLocks(folder, settings.lock_wait_seconds)
         return MilvusEngine(settings.milvus_uri, settings.milvus_token, locks)
     except ImportError as error:
         extra = "postgres" if settings.vector_engine == "postgresql" else settings.vector_engine

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -68,6 +69,8 @@ _PIECE, _MOST_PIECES = 16_000, 4096
 which the largest maps take two thirds."""
 _SECONDS = 30.0
 """An answer that takes longer is a failure."""
+_PATIENCE_SECONDS = 5.0
+"""How long a caller waits for another one to connect."""
 _AWAY = "the Milvus server does not answer"
 _UNREACHABLE, _MISSING, _RELEASED = 2, 100, 101
 """Codes for a server that is away, for a collection that is not there, and for one that is not in the
@@ -532,19 +535,33 @@ class MilvusEngine:
         self._token = token
         self._locks = locks
         self._connected: MilvusClient | None = None
+        self._connecting = threading.Lock()
 
     @property
     def _client(self) -> MilvusClient:
         """A connection, made when it is first needed, with the list of galleries."""
         if self._connected is None:
-            with self._locks.hold(_GALLERIES):
+            # While the server takes long to answer one caller, the others need not wait as long.
+            if not self._connecting.acquire(timeout=_PATIENCE_SECONDS):
+                raise VectorEngineUnavailableError(_AWAY)
+            try:
                 if self._connected is None:
                     self._connected = self._connect()
+            finally:
+                self._connecting.release()
         return self._connected
 
     def _connect(self) -> MilvusClient:
         client = MilvusClient(self._uri, token=self._token, timeout=_SECONDS)
         if not client.has_collection(_GALLERIES, timeout=_SECONDS):
+            self._create_list(client)
+        return client
+
+    def _create_list(self, client: MilvusClient) -> None:
+        """Make the list of galleries, unless another process has."""
+        with self._locks.hold(_GALLERIES):
+            if client.has_collection(_GALLERIES, timeout=_SECONDS):
+                return
             schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
             schema.add_field("name", DataType.VARCHAR, is_primary=True, max_length=100)
             _add_list(schema, "text", 65_535, _MOST_PIECES)
@@ -558,13 +575,18 @@ class MilvusEngine:
                 consistency_level="Strong",
                 timeout=_SECONDS,
             )
-        return client
 
     def open(self, key: GalleryKey) -> MilvusGallery | None:
         """Return a gallery that is complete; None where there is none."""
         with _translate_errors():
             entry = _find_entry(self._client, name_of(key))
             return None if entry is None else MilvusGallery(self._client, entry["name"], self._locks)
+
+    @contextmanager
+    def claim(self, key: GalleryKey) -> Iterator[None]:
+        """Be the only one who makes a gallery; see `VectorEngine.claim`."""
+        with self._locks.hold(f"making_{name_of(key)}"):
+            yield
 
     def create(
         self,
@@ -667,12 +689,40 @@ class MilvusEngine:
             self._connected = None
         self._locks.close()
 
-    def _remove_unfinished(self, name: str) -> None:
-        """Remove collections that were made for a gallery, and that no entry names."""
+    def remove_unfinished(self) -> int:
+        """Remove collections and maps that no entry names; see `VectorEngine.remove_unfinished`."""
+        n_removed = 0
+        with _translate_errors():
+            maps = _query(self._client, _GALLERIES, f'name like "{_MAPS}%"', ["name"])
+            collections = set(self._client.list_collections(timeout=_SECONDS))
+            unfinished = self._find_unfinished("gallery_")
+            for name in sorted({collection.rpartition("_")[0] for collection in unfinished}):
+                try:
+                    with self._locks.hold(name):  # which one that is being made has
+                        n_removed += self._remove_unfinished(name)
+                except VectorEngineUnavailableError as error:
+                    _logger.info("what is unfinished of %s stays: %s", name, error)
+            orphans = [row["name"] for row in maps if row["name"].removeprefix(_MAPS) not in collections]
+            if orphans:
+                self._client.delete(_GALLERIES, ids=orphans, timeout=_SECONDS)
+        return n_removed
+
+    def _remove_unfinished(self, name: str) -> int:
+        """Remove collections that were made for a gallery, and that no entry names; return how many."""
+        collections = self._find_unfinished(f"{name}_")
+        for collection in collections:
+            self._remove(collection)
+        return len(collections)
+
+    def _find_unfinished(self, prefix: str) -> list[str]:
+        made = [
+            collection
+            for collection in self._client.list_collections(timeout=_SECONDS)
+            if collection.startswith(prefix)
+        ]
+        # Afterwards, so that what was finished meanwhile is among them.
         in_use = {entry["collection"] for entry in self._entries()}
-        for collection in self._client.list_collections(timeout=_SECONDS):
-            if collection.startswith(f"{name}_") and collection not in in_use:
-                self._remove(collection)
+        return [collection for collection in made if collection not in in_use]
 
     def _remove(self, collection: str) -> None:
         self._client.drop_collection(collection, timeout=_SECONDS)

@@ -14,6 +14,8 @@ GONE = "its galleries are gone; `lrbs db reindex` makes them again"
 """Why an engine has nothing to search."""
 BEHIND = "its gallery is being made again: try again"
 """Why changes since a revision are of no use."""
+BUSY = "another process is making or writing its galleries: try again"
+"""Why a caller gets no lock."""
 LARGEST_RANK_OF_A_GRAPH = 2000
 """pgvector's bound on what HNSW takes; rows of more numbers are compared one by one."""
 ROWS_COMPARED = 5000

@@ -27,6 +27,7 @@ from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.engines.packing import (
     BEHIND,
+    BUSY,
     GONE,
     LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
@@ -36,6 +37,7 @@ from app.engines.packing import (
     pack_balance,
     unpack_balance,
 )
+from app.engines.write_locks import LOCK_NOT_AVAILABLE, DatabaseLocks
 from app.index.balance import Balance
 
 _SCHEMA = "lrbs_engine"
@@ -65,9 +67,10 @@ _REASONS = {
     "42501": "the role may not make the extension, or a schema",
     "42P01": GONE,
     "3F000": GONE,
+    LOCK_NOT_AVAILABLE: BUSY,
 }
 """By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, undefined_table,
-invalid_schema_name."""
+invalid_schema_name, lock_not_available."""
 
 
 @contextmanager
@@ -532,6 +535,12 @@ class PostgresEngine:
             )
             return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
 
+    @contextmanager
+    def claim(self, key: GalleryKey) -> Iterator[None]:
+        """Be the only one who makes a gallery; see `VectorEngine.claim`."""
+        with DatabaseLocks(self._engine).hold(name_of(key)):
+            yield
+
     def create(
         self,
         key: GalleryKey,
@@ -640,6 +649,10 @@ class PostgresEngine:
                 sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :name"), {"name": name}
             )
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {_SCHEMA}.{name}"))
+
+    def remove_unfinished(self) -> int:
+        """Remove nothing: a transaction that is not finished leaves nothing."""
+        return 0
 
 
 def _hit(row: Any) -> EngineHit:

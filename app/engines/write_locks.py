@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
 
 from app.db.faults import translate_errors
+from app.domain.errors import VectorEngineUnavailableError
+from app.engines.packing import BUSY
 
+LOCK_NOT_AVAILABLE = "55P03"
+"""SQLSTATE of a lock that was not free in time."""
 _CLASS = 5141231
 """Distinguishes these advisory locks from others of the database."""
+_LOOK_SECONDS = 0.01
+"""How often somebody who waits for a lock of a file looks whether it is free."""
 
 
 class WriteLocks(Protocol):
     """Locks by name."""
 
     def hold(self, name: str) -> AbstractContextManager[Callable[[], None]]:
-        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile."""
+        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile.
+
+        Raises VectorEngineUnavailableError if it is not free in time.
+        """
         ...
 
     def close(self) -> None:
@@ -35,7 +47,8 @@ class DatabaseLocks:
     Parameters
     ----------
     engine : Engine
-        Of the database. A lock takes a connection, and is free again if that is lost.
+        Of the database, which says how long to wait. A lock takes a connection, and is free again if that
+        is lost.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -45,10 +58,13 @@ class DatabaseLocks:
     def hold(self, name: str) -> Iterator[Callable[[], None]]:
         """Wait for a lock and have it; see `WriteLocks.hold`."""
         with translate_errors(), self._engine.connect() as connection:
-            connection.execute(
-                sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))"),
-                {"class": _CLASS, "name": name},
-            )
+            lock = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))")
+            try:
+                connection.execute(lock, {"class": _CLASS, "name": name})
+            except OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                    raise
+                raise VectorEngineUnavailableError(BUSY) from error
 
             def check() -> None:
                 with translate_errors():
@@ -62,24 +78,48 @@ class DatabaseLocks:
 
 
 class FileLocks:
-    """Locks of files, which the processes of a host share.
+    """Locks of files, which the processes of a host share; a file is there as long as its lock is held.
 
     Parameters
     ----------
     folder : Path
         Where the files are.
+    patience_seconds : float
+        How long to wait for a lock.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience_seconds: float) -> None:
         self._folder = folder
+        self._patience_seconds = patience_seconds
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Callable[[], None]]:
         """Wait for a lock and have it; see `WriteLocks.hold`."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / f"{name}.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield lambda: None  # the system keeps it as long as the file is open
+        path, deadline = self._folder / f"{name}.lock", time.monotonic() + self._patience_seconds
+        while (file := _try_to_lock(path)) is None:
+            if time.monotonic() > deadline:
+                raise VectorEngineUnavailableError(BUSY)
+            time.sleep(_LOOK_SECONDS)
+        with file:
+            try:
+                yield lambda: None  # the system keeps it as long as the file is open
+            finally:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Do nothing: a lock closes its file."""
+
+
+def _try_to_lock(path: Path) -> IO[str] | None:
+    """Return the file with its lock; None if somebody else has it, or has just removed the file."""
+    with ExitStack() as unless_locked:
+        file = unless_locked.enter_context(path.open("w"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            return None
+        if is_there:
+            unless_locked.pop_all()
+        return file if is_there else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from app.domain.entities import ItemFilter, Matrix, Vector
@@ -146,6 +147,13 @@ class VectorEngine(Protocol):
         """Return a gallery that is complete; None where there is none."""
         ...
 
+    def claim(self, key: GalleryKey) -> AbstractContextManager[None]:
+        """Be the only one who makes a gallery, and those that are made with it, within a ``with`` statement.
+
+        Raises VectorEngineUnavailableError while another process is, after some seconds.
+        """
+        ...
+
     def create(
         self,
         key: GalleryKey,
@@ -199,6 +207,10 @@ class VectorEngine(Protocol):
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
+        ...
+
+    def remove_unfinished(self) -> int:
+        """Remove what processes that were killed left of galleries, which no key names; return how many."""
         ...
 
     def close(self) -> None:

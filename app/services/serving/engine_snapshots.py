@@ -8,7 +8,7 @@ from dataclasses import replace as replace_fields
 import numpy as np
 
 from app.domain.entities import Collection, Matrix
-from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
+from app.domain.ports.engine import EngineGallery, EngineItem, GalleryKey, VectorEngine
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.gallery import Gallery
@@ -62,27 +62,44 @@ class EngineGalleries:
             Called between steps.
         """
         keys = {name: self.key(collection, bundle, name) for name in model.galleries}
-        opened = {name: self._engine.open(key) for name, key in keys.items()}
-        if any(gallery is None for gallery in opened.values()):
-            local, rank = load_local(), model.projector.rank
-            for name, queries_of in zip(keys, reversed(keys), strict=True):
-                if opened[name] is None:
-                    opened[name] = self._engine.create(
-                        keys[name],
-                        local.collection.revision,
-                        _batches_of(local.galleries[name], pause),
-                        _rows_of(local.galleries[name], rank),
-                        _rows_of(local.galleries[queries_of], rank),
-                        local.galleries[name].unranked,
-                    )
-        present = {name: gallery for name, gallery in opened.items() if gallery is not None}
-        latest = [gallery.latest_revision() for gallery in present.values()]
+        opened = self._open_present(keys)
+        if len(opened) < len(keys):
+            # One process reads the items: of all of them each would for nothing.
+            with self._engine.claim(next(iter(keys.values()))):
+                opened = self._open_present(keys)
+                if len(opened) < len(keys):
+                    self._create_missing(keys, opened, load_local(), model.projector.rank, pause)
+        latest = [gallery.latest_revision() for gallery in opened.values()]
         revision = min([collection.revision, *latest])
-        galleries = {name: RemoteGallery(gallery, revision) for name, gallery in present.items()}
+        galleries = {name: RemoteGallery(opened[name], revision) for name in keys}
         model = replace_fields(model, galleries={}, indexes={})
         # Whether tombstones were purged since that revision is not known: a replay has to look.
         as_written = replace_fields(collection, revision=revision, purged_through=0)
         return Snapshot(as_written, model, galleries, bundle)
+
+    def _open_present(self, keys: dict[str, GalleryKey]) -> dict[str, EngineGallery]:
+        opened = {name: self._engine.open(key) for name, key in keys.items()}
+        return {name: gallery for name, gallery in opened.items() if gallery is not None}
+
+    def _create_missing(
+        self,
+        keys: dict[str, GalleryKey],
+        opened: dict[str, EngineGallery],
+        local: Snapshot,
+        rank: int,
+        pause: Callable[[], None],
+    ) -> None:
+        """Bring galleries that were not opened to the engine, and add them to those that were."""
+        for name, queries_of in zip(keys, reversed(keys), strict=True):
+            if name not in opened:
+                opened[name] = self._engine.create(
+                    keys[name],
+                    local.collection.revision,
+                    _batches_of(local.galleries[name], pause),
+                    _rows_of(local.galleries[name], rank),
+                    _rows_of(local.galleries[queries_of], rank),
+                    local.galleries[name].unranked,
+                )
 
 
 def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:

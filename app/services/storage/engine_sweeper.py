@@ -6,7 +6,7 @@ import logging
 
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import Database
-from app.domain.ports.engine import VectorEngine
+from app.domain.ports.engine import GalleryKey, VectorEngine
 
 _REVISIONS_KEPT = 1000
 """Revisions before the latest whose rows stay, for processes that have not caught up."""
@@ -30,14 +30,19 @@ class EngineSweeper:
         self._engine = engine
 
     def sweep(self) -> int:
-        """Remove the galleries of bundles that no version refers to; return how many."""
+        """Remove the galleries of bundles that no version refers to, and unfinished ones; return how many."""
         keys = self._engine.keys()  # before what is used: a gallery is made after its version
         with self._database.read() as work:
             used = work.models.used_bundles(sorted({key.bundle for key in keys}))
-        unused = [key for key in keys if key.bundle not in used]
-        for key in unused:
-            self._engine.drop(key)
-        return len(unused)
+        n_removed = 0
+        for key in keys:
+            if key.bundle not in used:
+                try:
+                    self._engine.drop(key)
+                    n_removed += 1
+                except VectorEngineUnavailableError as error:  # it may be busy, and the others not
+                    _log_kept(key, error)
+        return n_removed + self._engine.remove_unfinished()
 
     def purge(self) -> int:
         """Remove the rows that ended before the latest revisions; return how many."""
@@ -47,7 +52,9 @@ class EngineSweeper:
                 if (gallery := self._engine.open(key)) is not None:
                     n_removed += gallery.purge(gallery.latest_revision() - _REVISIONS_KEPT)
             except VectorEngineUnavailableError as error:  # that gallery may be gone, or in another's place
-                _logger.warning(
-                    "%s of collection %d is not purged: %s", key.modality, key.collection_id, error
-                )
+                _log_kept(key, error)
         return n_removed
+
+
+def _log_kept(key: GalleryKey, error: VectorEngineUnavailableError) -> None:
+    _logger.warning("%s of collection %d is kept as it is: %s", key.modality, key.collection_id, error)

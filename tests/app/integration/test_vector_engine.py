@@ -26,6 +26,8 @@ from app.domain.errors import (
     VectorEngineUnavailableError,
 )
 from app.domain.ports.engine import EngineItem, GalleryKey
+from app.engines.packing import name_of
+from app.engines.write_locks import FileLocks
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
@@ -73,9 +75,10 @@ def open_services(settings: Settings) -> Iterator[Open]:
     """Return a function that opens services on one database and one data folder."""
     opened = []
 
-    def open_one(*, in_memory: bool = False) -> Services:
-        vector_engine = "faiss" if in_memory else settings.vector_engine
-        services = build(settings.model_copy(update={"vector_engine": vector_engine}))
+    def open_one(*, in_memory: bool = False, **changed: Any) -> Services:
+        if in_memory:
+            changed["vector_engine"] = "faiss"
+        services = build(settings.model_copy(update=changed))
         opened.append(services)
         return services
 
@@ -197,6 +200,51 @@ def test_galleries_of_versions_that_are_gone_are_removed(
     services.catalogue.delete_collection(NAME)
     assert services.removal.go_on(Round())
     assert services.engine_sweeper.sweep() == 2
+
+
+def test_what_is_busy_does_not_keep_the_rest_from_being_removed(
+    settings: Settings, kind: str, open_services: Open
+) -> None:
+    services = open_services(lock_wait_seconds=0.2)
+    engine = open_vector_engine(settings)
+    assert services.engine_sweeper is not None
+    assert engine is not None
+    keys = [GalleryKey(7, "of another", modality) for modality in ("x", "y", "z")]
+    vectors = np.eye(3, dtype=np.float32)
+    for key in keys:
+        engine.create(key, 1, iter([]), vectors[:0], vectors, ())
+    busy = engine.keys()[0]
+    with contextlib.ExitStack() as until_free:
+        if kind == "milvus":
+            until_free.enter_context(FileLocks(settings.data_dir / "locks", 0.0).hold(name_of(busy)))
+        else:
+            connection = until_free.enter_context(services.database.engine.begin())
+            connection.exec_driver_sql(f"SELECT count(*) FROM lrbs_engine.{name_of(busy)}")
+        assert services.engine_sweeper.sweep() == 2
+    assert engine.keys() == [busy]
+    assert services.engine_sweeper.sweep() == 1
+    engine.close()
+
+
+def test_galleries_that_another_process_is_making_are_not_made_twice(
+    open_services: Open, vectors: SyntheticPairs, settings: Settings
+) -> None:
+    services = open_services(lock_wait_seconds=0.2)
+    fill(services, vectors)
+    train(services)
+    with services.database.read() as work:
+        collection = work.collections.get(NAME)
+        bundle = work.models.get(collection, 1).bundle
+    engine = open_vector_engine(settings)
+    assert engine is not None
+    with contextlib.ExitStack() as until_made:
+        for modality in ("x", "z"):
+            until_made.enter_context(engine.claim(GalleryKey(collection.id, bundle, modality)))
+        with pytest.raises(VectorEngineUnavailableError, match="another process is making"):
+            search(services, vectors.Z[0])
+        assert engine.keys() == []
+    engine.close()
+    assert wait_for(lambda: found_again(services, vectors.Z[0]))
 
 
 def test_rows_that_ended_long_ago_are_removed(open_services: Open, settings: Settings) -> None:

@@ -1,7 +1,10 @@
 """What every engine of galleries does, on the engines themselves."""
 
 import itertools
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,12 +49,25 @@ def make_items(n: int) -> list[IndexedItem]:
 
 
 @pytest.fixture(scope="module")
-def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusEngine]:
+def milvus_locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the locks of Milvus Lite."""
+    return tmp_path_factory.mktemp("locks")
+
+
+@pytest.fixture(scope="module")
+def milvus(tmp_path_factory: pytest.TempPathFactory, milvus_locks: Path) -> Iterator[MilvusEngine]:
     """Milvus Lite, whose file one process can open."""
-    folder = tmp_path_factory.mktemp("milvus")
-    engine = MilvusEngine(str(folder / "milvus.db"), "", FileLocks(folder / "locks"))
+    file = tmp_path_factory.mktemp("milvus") / "milvus.db"
+    engine = MilvusEngine(str(file), "", FileLocks(milvus_locks, 0.2))
     yield engine
     engine.close()
+
+
+def make_impatient_engine(engine: VectorEngine, request: pytest.FixtureRequest) -> VectorEngine:
+    """Return the engine of another process, which waits for no lock."""
+    if isinstance(engine, MilvusEngine):
+        return MilvusEngine("", "", FileLocks(request.getfixturevalue("milvus_locks"), 0.0))
+    return PostgresEngine(make_engine(request.getfixturevalue("pgvector_url"), 0.1))
 
 
 def make_vector_engine(kind: str, request: pytest.FixtureRequest) -> VectorEngine:
@@ -321,3 +337,118 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
         assert not is_exact
         n_found += len(set(np.argsort(-(moved @ query))[:10]) & {int(hit.item.id) for hit in hits})
     assert n_found >= 0.97 * 10 * len(queries)
+
+
+def test_one_process_at_a_time_makes_the_galleries_of_a_version(
+    engine: VectorEngine, request: pytest.FixtureRequest
+) -> None:
+    other = make_impatient_engine(engine, request)
+    with (
+        engine.claim(KEY),
+        pytest.raises(VectorEngineUnavailableError, match="another process"),
+        other.claim(KEY),
+    ):
+        raise AssertionError
+    with engine.claim(KEY), other.claim(KEY._replace(bundle="another")):
+        pass
+    with other.claim(KEY):
+        pass
+    other.close()
+
+
+def test_who_waits_in_vain_for_a_writer_learns_why(
+    engine: VectorEngine, request: pytest.FixtureRequest
+) -> None:
+    items, vectors = make_items(4), random_rows(4)
+    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    other = make_impatient_engine(engine, request)
+
+    def make_slowly() -> Iterator[tuple[list[EngineItem], Any]]:
+        yield rows[:2], vectors[:2]
+        with pytest.raises(VectorEngineUnavailableError, match="another process is making or writing"):
+            other.create(KEY, 1, iter([]), vectors[:0], vectors, ())
+        yield rows[2:], vectors[2:]
+
+    engine.create(KEY, 1, make_slowly(), vectors, vectors, ())
+    opened = engine.open(KEY)
+    assert opened is not None
+    assert opened.count(1, ItemFilter()) == 4
+    other.close()
+
+
+def test_what_a_killed_process_left_of_a_gallery_is_removed_and_no_gallery_that_is_being_made(
+    engine: VectorEngine,
+) -> None:
+    vectors = random_rows(4)
+    rows = [EngineItem(f"{number}", (), {}) for number in range(4)]
+
+    def make_half() -> Iterator[tuple[list[EngineItem], Any]]:
+        yield rows[:2], vectors[:2]
+        raise InterruptedError
+
+    def make_meanwhile() -> Iterator[tuple[list[EngineItem], Any]]:
+        yield rows[:2], vectors[:2]
+        assert engine.remove_unfinished() == n_left
+        yield rows[2:], vectors[2:]
+
+    n_left = 1 if isinstance(engine, MilvusEngine) else 0  # which has no transactions
+    with pytest.raises(InterruptedError):
+        engine.create(KEY, 1, make_half(), vectors, vectors, ())
+    if isinstance(engine, MilvusEngine):  # killed between the removals of a collection and of its maps
+        engine._client.insert("lrbs_galleries", {"name": "maps_gallery_1", "text": [""], "nowhere": [0, 0]})
+    kept = engine.create(KEY._replace(modality="text"), 1, make_meanwhile(), vectors, vectors, ())
+    assert engine.remove_unfinished() == 0
+    assert engine.keys() == [KEY._replace(modality="text")]
+    assert kept.count(1, ItemFilter()) == 4
+    if isinstance(engine, MilvusEngine):
+        names = {row["name"] for row in engine._client.query("lrbs_galleries", 'name != ""', ["name"])}
+        (collection,) = set(engine._client.list_collections()) - {"lrbs_galleries"}
+        assert names == {collection.rpartition("_")[0], f"maps_{collection}"}
+
+
+def test_callers_do_not_queue_for_a_server_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.engines.milvus._SECONDS", 3.0)
+    monkeypatch.setattr("app.engines.milvus._PATIENCE_SECONDS", 0.1)
+    errors: list[Exception] = []
+
+    def open_gallery() -> None:
+        try:
+            silent_engine.open(KEY)
+        except VectorEngineUnavailableError as error:
+            errors.append(error)
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        silent_engine = MilvusEngine(url, "", FileLocks(tmp_path, 30.0))
+        callers = [threading.Thread(target=open_gallery) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(5.0)
+    assert len(errors) == 4
+    assert {str(error).rpartition(": ")[2] for error in errors} == {"the Milvus server does not answer"}
+
+
+def test_a_lock_of_a_file_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
+    inside: list[int] = []
+
+    def take_turns(number: int) -> None:
+        for _ in range(30):
+            with FileLocks(tmp_path, 30.0).hold("gallery"):
+                inside.append(number)
+                assert inside == [number]
+                inside.remove(number)
+
+    threads = [threading.Thread(target=take_turns, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inside == []
+    with FileLocks(tmp_path, 0.0).hold("gallery"), FileLocks(tmp_path, 0.0).hold("another"):
+        assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == []
