@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from app.domain.ports import BlobStore
 from app.storage.folders import durable_file
-from app.storage.sweeping import sweep_leftovers
+from app.storage.sweeping import COPYING, sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
 
 _NEW = ".new-"
@@ -113,7 +113,8 @@ class FileBlobStore(BlobStore):
             Returns the hashes in use, which are restored from the trash.
         """
         self._trash.tidy(self._path, before, used)
-        return sum(sweep_leftovers(folder, [_NEW], before) for folder in self._folders())
+        folders = [self._root, *self._folders()]
+        return sum(sweep_leftovers(folder, [_NEW, COPYING], before) for folder in folders)
 
     def _folders(self) -> list[Path]:
         if not self._root.is_dir():

@@ -18,7 +18,7 @@ from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles
 from app.storage.faults import translate_errors
 from app.storage.folders import make_folder, sync_folder
-from app.storage.sweeping import sweep_leftovers
+from app.storage.sweeping import COPYING, sweep_leftovers
 from app.storage.trash import Trash, Used, is_older
 
 MANIFEST = "manifest.json"
@@ -146,7 +146,7 @@ class BundleStore(BundleFiles):
             Returns the bundles in use, which are restored from the trash.
         """
         self._trash.tidy(lambda folder: self._root / folder, before, used)
-        return sweep_leftovers(self._root, [_PARTIAL], before)
+        return sweep_leftovers(self._root, [_PARTIAL, COPYING], before)
 
     def _check(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
         path = self._root / folder

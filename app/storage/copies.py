@@ -1,43 +1,251 @@
-"""Copies of the folders of pictures and bundles, whose files never change once they have their final name."""
+"""Copies of pictures and bundles between a folder and a store, each file checked by its sum on its way.
+
+What is at its place is copied before what is in the trash: a file that moves there in the meantime is found
+there. A file appears in the copy whole or not at all, and the manifest of a bundle after its other files.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import os
+import secrets
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
 
+from typing_extensions import override
+
+from app.domain.entities import CopiedFiles
+from app.storage.bundles import MANIFEST
+from app.storage.remote_folder import RemoteFolder
+from app.storage.sweeping import COPYING
 from app.storage.trash import TRASH
 
+_logger = logging.getLogger(__name__)
 
-def copy_new_files(source: Path, target: Path) -> int:
-    """Copy every file that the target lacks; return how many were copied.
 
-    Files removed in the meantime, and files not completely written yet, are left out.
+class Place(Protocol):
+    """Files by names with slashes."""
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files, or of those below a folder; unfinished ones may be among them."""
+        ...
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Write a file of this machine from one of these; raises FileNotFoundError."""
+        ...
+
+    def aside(self) -> TemporaryDirectory[str]:
+        """Return a folder for what is on its way here."""
+        ...
+
+    def take(self, path: Path, name: str) -> None:
+        """Add a file that is complete in the folder aside."""
+        ...
+
+
+class FolderPlace(Place):
+    """Files in a folder.
 
     Parameters
     ----------
-    source : Path
-        Folder; nothing is copied if it is missing.
-    target : Path
-        Folder; created if missing.
+    folder : Path
+        Made when a file is added.
     """
-    copied = 0
-    for folder, folders, names in os.walk(source):
-        # Names of unfinished writes and removals begin with a dot. The trash is copied: a file moved there
-        # in the meantime may be one that the copied database needs.
-        folders[:] = [name for name in folders if name[0] != "." or name == TRASH]
-        counterpart = target / Path(folder).relative_to(source)
-        counterpart.mkdir(parents=True, exist_ok=True)
-        for name in (name for name in names if name[0] != "."):
-            copied += not (counterpart / name).exists() and _copy(Path(folder) / name, counterpart / name)
-    return copied
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @override
+    def names(self, folder: str = "") -> list[str]:
+        return sorted(
+            (Path(inside) / file).relative_to(self._folder).as_posix()
+            for inside, _, files in os.walk(self._folder / folder)
+            for file in files
+        )
+
+    @override
+    def fetch(self, name: str, path: Path) -> None:
+        shutil.copy2(self._folder / name, path)
+
+    @override
+    def aside(self) -> TemporaryDirectory[str]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return TemporaryDirectory(dir=self._folder, prefix=COPYING)
+
+    @override
+    def take(self, path: Path, name: str) -> None:
+        target = self._folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
 
 
-def _copy(source: Path, target: Path) -> bool:
-    unfinished = target.with_name(f".copying-{target.name}")
+class RemotePlace(Place):
+    """Files in an object store.
+
+    Parameters
+    ----------
+    folder : RemoteFolder
+        Of the store.
+    """
+
+    def __init__(self, folder: RemoteFolder) -> None:
+        self._folder = folder
+
+    @override
+    def names(self, folder: str = "") -> list[str]:
+        prefix = f"{folder}/" if folder else ""
+        return [f"{prefix}{entry.name}" for entry in self._folder.walk(folder)]
+
+    @override
+    def fetch(self, name: str, path: Path) -> None:
+        self._folder.download(name, path)
+
+    @override
+    def aside(self) -> TemporaryDirectory[str]:
+        return TemporaryDirectory(prefix="lrbs-")
+
+    @override
+    def take(self, path: Path, name: str) -> None:
+        self._folder.upload(path, name)
+        path.unlink()
+
+
+class _DamageError(Exception):
+    """A file is not what its sum says."""
+
+
+class _Copy:
+    """One copy on its way.
+
+    Parameters
+    ----------
+    source, target : Place
+        From where to where.
+    aside : Path
+        For files on their way.
+    """
+
+    def __init__(self, source: Place, target: Place, aside: Path) -> None:
+        self._source = source
+        self._target = target
+        self._aside = aside
+        self._present = set(target.names())
+        self._n_files = 0
+        self._damaged: list[str] = []
+
+    @property
+    def outcome(self) -> CopiedFiles:
+        """What was copied so far."""
+        return CopiedFiles(self._n_files, tuple(self._damaged))
+
+    def copy_picture(self, name: str) -> None:
+        """Copy a file that is named by its sum."""
+        with self._note_damage(name):
+            self._copy(name, name.rpartition("/")[2])
+
+    def copy_bundle(self, name: str) -> None:
+        """Copy the files that a manifest names, and the manifest after them."""
+        manifest = f"{name}/{MANIFEST}"
+        with self._note_damage(manifest), self._fetch(manifest) as path:
+            for file, expected in _sums_in(path).items():
+                with self._note_damage(f"{name}/{file}"):
+                    self._copy_part(f"{name}/{file}", expected, manifest)
+            if manifest not in self._present:
+                self._take(path, manifest)
+
+    def _copy_part(self, name: str, expected: str, manifest: str) -> None:
+        try:
+            self._copy(name, expected)
+        except FileNotFoundError:
+            with self._fetch(manifest):  # otherwise all of the bundle was moved in the meantime
+                raise _DamageError from None
+
+    def _copy(self, name: str, expected: str) -> None:
+        if name in self._present:
+            return
+        with self._fetch(name) as path:
+            with path.open("rb") as stream:
+                if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
+                    raise _DamageError
+            self._take(path, name)
+
+    def _take(self, path: Path, name: str) -> None:
+        self._target.take(path, name)
+        self._present.add(name)
+        self._n_files += 1
+
+    @contextmanager
+    def _fetch(self, name: str) -> Iterator[Path]:
+        path = self._aside / secrets.token_hex(8)
+        try:
+            self._source.fetch(name, path)
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _note_damage(self, name: str) -> Iterator[None]:
+        """Note a damaged file and go on; so also where a file was moved or removed in the meantime."""
+        try:
+            yield
+        except FileNotFoundError:
+            return
+        except _DamageError:
+            if name.startswith(f"{TRASH}/"):
+                _logger.warning("%s is damaged, and left out of the copy: nothing refers to it", name)
+            else:
+                self._damaged.append(name)
+
+
+def copy_pictures(source: Place, target: Place) -> CopiedFiles:
+    """Copy the pictures that the target lacks, unless they are damaged."""
+    return _copy_all(source, target, _pictures_in, _Copy.copy_picture)
+
+
+def copy_bundles(source: Place, target: Place) -> CopiedFiles:
+    """Copy the files of bundles that the target lacks, unless they are damaged or of an unfinished bundle."""
+    return _copy_all(source, target, _bundles_in, _Copy.copy_bundle)
+
+
+def _copy_all(
+    source: Place,
+    target: Place,
+    find: Callable[[str, list[str]], list[str]],
+    copy_one: Callable[[_Copy, str], None],
+) -> CopiedFiles:
+    with target.aside() as aside:
+        copy = _Copy(source, target, Path(aside))
+        for folder in ("", TRASH):
+            for name in find(folder, [name for name in source.names(folder) if _is_stored_in(folder, name)]):
+                copy_one(copy, name)
+        return copy.outcome
+
+
+def _is_stored_in(folder: str, name: str) -> bool:
+    """Return whether a file is stored in a folder, and neither unfinished nor in the trash of that folder."""
+    return not any(part.startswith(".") for part in name.removeprefix(folder).split("/"))
+
+
+def _pictures_in(folder: str, names: list[str]) -> list[str]:
+    return names
+
+
+def _bundles_in(folder: str, names: list[str]) -> list[str]:
+    """Return the folders with a manifest; those of the trash lie in one for each hour."""
+    depth = 3 if folder == TRASH else 1
+    parts = (name.split("/") for name in names)
+    return ["/".join(part[:depth]) for part in parts if part[depth:] == [MANIFEST]]
+
+
+def _sums_in(manifest: Path) -> dict[str, str]:
     try:
-        shutil.copy2(source, unfinished)
-    except FileNotFoundError:
-        return False
-    unfinished.rename(target)
-    return True
+        sums: dict[str, str] = json.loads(manifest.read_bytes())["files"]
+        return dict(sums)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _DamageError from error

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.domain.entities import CopiedFiles
 from app.domain.ports import BlobStore, BundleFiles, FolderMark
 from app.storage.blobs import FileBlobStore
-from app.storage.bundles import MANIFEST, BundleStore
-from app.storage.copies import copy_new_files
+from app.storage.bundles import BundleStore
+from app.storage.copies import FolderPlace, Place, RemotePlace, copy_bundles, copy_pictures
 from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
-from app.storage.remote_folder import RemoteFolder, open_remote
+from app.storage.remote_folder import open_remote
 from app.storage.remote_mark import RemoteFolderMark
-from app.storage.trash import TRASH
 
 _PICTURES, _BUNDLES, _GALLERIES = "pictures", "models", "galleries"
 _CACHE = "cache"
+_COPY = {_PICTURES: copy_pictures, _BUNDLES: copy_bundles}
+"""How the files are copied that a backup holds, by their kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,15 @@ class Stores:
     mark : FolderMark
         Names the database that all of it belongs to.
     copy_files : callable
-        Copies the pictures and bundles of the first folder that the second one lacks; one of them is the data
-        folder. Returns how many.
+        Copies the pictures and bundles of the first folder that the second one lacks, but for damaged ones;
+        one of them is the data folder.
     """
 
     pictures: BlobStore
     bundles: BundleFiles
     galleries: BundleFiles
     mark: FolderMark
-    copy_files: Callable[[Path, Path], int]
+    copy_files: Callable[[Path, Path], CopiedFiles]
 
 
 def local_stores(data_folder: Path, trash_seconds: float, mark: FolderMark) -> Stores:
@@ -60,8 +62,8 @@ def local_stores(data_folder: Path, trash_seconds: float, mark: FolderMark) -> S
         Of the folder.
     """
 
-    def copy_files(source: Path, target: Path) -> int:
-        return sum(copy_new_files(source / kind, target / kind) for kind in (_PICTURES, _BUNDLES))
+    def copy_files(source: Path, target: Path) -> CopiedFiles:
+        return _copy_all((kind, FolderPlace(source / kind), FolderPlace(target / kind)) for kind in _COPY)
 
     return Stores(
         FileBlobStore(data_folder / _PICTURES, trash_seconds),
@@ -91,11 +93,11 @@ def remote_stores(url: str, data_folder: Path, trash_seconds: float, cache_bytes
     def cache_of(kind: str, share: float) -> LocalCache:
         return LocalCache(data_folder / _CACHE / kind, int(share * cache_bytes))
 
-    def copy_files(source: Path, target: Path) -> int:
-        is_copy_out = source == data_folder
-        copy = _copy_out if is_copy_out else _copy_in
-        folder = target if is_copy_out else source
-        return sum(copy(root.child(kind), folder / kind) for kind in (_PICTURES, _BUNDLES))
+    def place_of(folder: Path, kind: str) -> Place:
+        return RemotePlace(root.child(kind)) if folder == data_folder else FolderPlace(folder / kind)
+
+    def copy_files(source: Path, target: Path) -> CopiedFiles:
+        return _copy_all((kind, place_of(source, kind), place_of(target, kind)) for kind in _COPY)
 
     return Stores(
         RemoteBlobStore(root.child(_PICTURES), cache_of(_PICTURES, 0.5), trash_seconds),
@@ -106,33 +108,8 @@ def remote_stores(url: str, data_folder: Path, trash_seconds: float, cache_bytes
     )
 
 
-def _copy_out(remote: RemoteFolder, folder: Path) -> int:
-    copied = 0
-    folder.mkdir(parents=True, exist_ok=True)
-    for entry in remote.walk():
-        path = folder / entry.name
-        if _is_part_of_a_copy(entry.name) and not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            aside = path.with_name(f".copying-{path.name}")
-            try:
-                remote.download(entry.name, aside)
-            except FileNotFoundError:  # removed in the meantime
-                continue
-            aside.rename(path)
-            copied += 1
-    return copied
-
-
-def _copy_in(remote: RemoteFolder, folder: Path) -> int:
-    present = {entry.name for entry in remote.walk()}
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    names.sort(key=lambda name: (name.endswith(f"/{MANIFEST}"), name))  # which stands for the files before it
-    missing = [name for name in names if _is_part_of_a_copy(name) and name not in present]
-    for name in missing:
-        remote.upload(folder / name, name)
-    return len(missing)
-
-
-def _is_part_of_a_copy(name: str) -> bool:
-    parts = name.split("/")
-    return not any(part.startswith(".") for part in parts[parts[0] == TRASH :])
+def _copy_all(kinds: Iterable[tuple[str, Place, Place]]) -> CopiedFiles:
+    """Copy each kind from the first place to the second one; damaged files are named with their kind."""
+    copied = [(kind, _COPY[kind](source, target)) for kind, source, target in kinds]
+    damaged = tuple(f"{kind}/{name}" for kind, one in copied for name in one.damaged)
+    return CopiedFiles(sum(one.count for _, one in copied), damaged)

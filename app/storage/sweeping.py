@@ -8,6 +8,8 @@ from pathlib import Path
 
 from app.storage.trash import delete, is_older
 
+COPYING = ".copying-"
+"""Name prefix of files on their way from or to a copy of the store."""
 _REMOVED = ".removed-"
 """Name prefix that versions without a trash gave to files and folders they were removing."""
 

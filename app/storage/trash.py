@@ -66,6 +66,9 @@ class Trash:
     def give_back(self, path: Path) -> bool:
         """Restore a missing path if it is in the trash; return whether the path exists."""
         for batch in reversed(self._batches()):
+            if not (batch / path.name).exists():
+                continue
+            make_folder(path.parent)
             try:
                 (batch / path.name).rename(path)
             except FileNotFoundError:

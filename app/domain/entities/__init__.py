@@ -5,7 +5,7 @@ from app.domain.entities.calls import CallCount
 from app.domain.entities.collections import Carried, Change, Collection, Content, Counts, Item, Modality
 from app.domain.entities.feedback import Feedback
 from app.domain.entities.imports import RunningImport
-from app.domain.entities.installation import Installation, Mark
+from app.domain.entities.installation import CopiedFiles, Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds
 from app.domain.entities.searches import (
@@ -33,6 +33,7 @@ __all__ = [
     "Change",
     "Collection",
     "Content",
+    "CopiedFiles",
     "Counts",
     "Feedback",
     "HIT_FIELDS",

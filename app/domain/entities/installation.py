@@ -35,3 +35,19 @@ class Mark:
 
     identity: str
     point: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFiles:
+    """What became of the files that were to be copied.
+
+    Parameters
+    ----------
+    count : int
+        How many were copied; those that were there are not counted.
+    damaged : tuple of str
+        Names of those that were left out, because they are missing or not what their sums say.
+    """
+
+    count: int
+    damaged: tuple[str, ...] = ()

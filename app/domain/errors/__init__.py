@@ -45,6 +45,7 @@ from app.domain.errors.load import (
 from app.domain.errors.models import (
     ActiveVersionConflictError,
     DamagedBundleError,
+    DamagedFilesError,
     DamagedVersionError,
     EncoderUnavailableError,
     JobCancelledError,
@@ -82,6 +83,7 @@ __all__ = [
     "ContentMissingError",
     "ContentTooLargeError",
     "DamagedBundleError",
+    "DamagedFilesError",
     "DamagedVersionError",
     "DatabaseMissingError",
     "DatabaseUnavailableError",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.domain.errors.base import ConflictError, NotFoundError, UnavailableError
+
+_SHOWN = 5
+"""Names of files in a message."""
 
 
 class ModelNotTrainedError(ConflictError):
@@ -91,6 +96,17 @@ class DamagedBundleError(UnavailableError):
 
     code = "damaged-bundle"
     title = "Model bundle damaged"
+
+
+class DamagedFilesError(UnavailableError):
+    """Pictures or files of models that were to be copied are missing, or do not match their sums."""
+
+    code = "damaged-files"
+    title = "Stored files damaged"
+
+    def __init__(self, names: Sequence[str], advice: str) -> None:
+        others = f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else ""
+        super().__init__(f"damaged: {', '.join(names[:_SHOWN])}{others}; {advice}")
 
 
 class DamagedVersionError(ConflictError):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from app.domain.entities import Installation, Mark
-from app.domain.errors import InvalidFieldError
+from app.domain.entities import CopiedFiles, Installation, Mark
+from app.domain.errors import DamagedFilesError, InvalidFieldError
 from app.domain.ports import DatabaseCopies, DatabaseSchema, FolderMark
 from app.services.storage.ownership import Ownership
 from app.services.storage.schema import SchemaService
+
+_INCOMPLETE = ".incomplete"
+"""Ends the name of a copy that is being made, or that lacks damaged files."""
 
 
 class Backup:
@@ -26,7 +30,7 @@ class Backup:
     copies : DatabaseCopies
         Copies the database.
     copy_files : callable
-        Copies the pictures and bundles of the first folder that the second one lacks; returns how many.
+        Copies the pictures and bundles of the first folder that the second one lacks, but for damaged ones.
     mark_of : callable
         Returns the mark of a folder.
     """
@@ -37,7 +41,7 @@ class Backup:
         schema: SchemaService,
         ownership: Ownership,
         copies: DatabaseCopies,
-        copy_files: Callable[[Path, Path], int],
+        copy_files: Callable[[Path, Path], CopiedFiles],
         mark_of: Callable[[Path], FolderMark],
     ) -> None:
         self._data_folder = data_folder
@@ -53,7 +57,7 @@ class Backup:
         Parameters
         ----------
         folder : Path
-            Created here; its parent has to exist.
+            Gets its name once it is whole; its parent has to exist.
 
         Raises
         ------
@@ -61,18 +65,37 @@ class Backup:
             If the folder exists, has no parent, or lies in the data folder.
         SchemaOutdatedError
             If the database does not have the current schema.
+        DamagedFilesError
+            If some files are damaged; a folder beside has all others.
         """
+        partial = folder.with_name(f"{folder.name}{_INCOMPLETE}")
         self._require_new(folder)
+        if partial.exists():
+            raise InvalidFieldError(
+                "folder", f"{partial} is there, of a copy that was not finished: remove it"
+            )
         self._schema.require_current()
-        folder.mkdir()
+        partial.mkdir()
+        try:
+            copied = self._fill(partial)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        if copied.damaged:
+            raise DamagedFilesError(copied.damaged, f"the others were copied into {partial}")
+        partial.rename(folder)
+        return copied.count
+
+    def _fill(self, folder: Path) -> CopiedFiles:
         # Files before the database and again after it: those that the copied rows refer to existed before
         # the database was copied, or are too young to have been swept.
-        n_copied = self._copy_files(self._data_folder, folder)
+        first = self._copy_files(self._data_folder, folder)
         installation = self._copies.write(folder)
         if installation.points:  # otherwise the original was never paired with its folder
             self._mark_of(folder).write(_newest_mark(installation), replace=False)
         self._ownership.diverge_from_copy()
-        return n_copied + self._copy_files(self._data_folder, folder)
+        second = self._copy_files(self._data_folder, folder)
+        return CopiedFiles(first.count + second.count, second.damaged)
 
     def _require_new(self, folder: Path) -> None:
         if folder.exists():
@@ -111,7 +134,7 @@ class Restore:
         schema: DatabaseSchema,
         copies: DatabaseCopies,
         identity: Callable[[], str],
-        copy_files: Callable[[Path, Path], int],
+        copy_files: Callable[[Path, Path], CopiedFiles],
         mark_of: Callable[[Path], FolderMark],
         clear_engine: Callable[[], None],
     ) -> None:
@@ -138,6 +161,8 @@ class Restore:
         InvalidFieldError
             If the folder is no copy of this release, the database is in use, or the data folder belongs to
             another database.
+        DamagedFilesError
+            If files of the copy are damaged; the database is not filled.
         """
         installation = self._copies.read(folder)
         if installation is None:
@@ -151,9 +176,13 @@ class Restore:
             raise InvalidFieldError("LRBS_DATABASE_URL", "the database holds rows: name an empty one")
         self._claim(installation)
         copied = self._copy_files(folder, self._data_folder)
+        if copied.damaged:
+            raise DamagedFilesError(
+                copied.damaged, "the database was not filled: mend them, or remove them to go on without"
+            )
         self._clear_engine()
         self._copies.restore(folder)
-        return copied
+        return copied.count
 
     def _claim(self, installation: Installation) -> None:
         """Mark the data folder as that of the restored database, unless it is already, with newer files."""

@@ -19,6 +19,9 @@ from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
 from app.services.storage.rounds import Round
 from app.settings import Settings
+from app.storage.blobs import FileBlobStore
+from app.storage.bundles import BundleStore
+from app.storage.copies import FolderPlace
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs
@@ -173,6 +176,19 @@ def test_the_drill_of_a_restore(
     Pairs(third, served.data).make("newest")
     assert ids(third)["newest"] == last_id + 2
     close(third)
+
+
+@pytest.mark.parametrize("store", [FileBlobStore, BundleStore])
+def test_what_a_killed_restore_has_left_is_swept(
+    store: type[FileBlobStore | BundleStore], tmp_path: Path
+) -> None:
+    leftover = FolderPlace(tmp_path).aside()
+    (Path(leftover.name) / "part").write_bytes(b"part")
+    now = Path(leftover.name).stat().st_mtime
+    assert store(tmp_path).tidy(now - 1.0, set) == 0
+    assert store(tmp_path).tidy(now + 1.0, set) == 1
+    assert list(tmp_path.iterdir()) == []
+    leftover.cleanup()
 
 
 def test_a_restore_touches_no_folder_of_another_database(
