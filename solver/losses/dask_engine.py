@@ -8,6 +8,7 @@ machines have the same kind of processor and the same versions of the libraries.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import functools
 import itertools
@@ -19,7 +20,9 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
@@ -43,6 +46,8 @@ _RECONNECT_SECONDS = 5.0
 """How long a connection that broke is repaired before another one is made, which takes its place at once."""
 _LOOK_SECONDS = 2.0
 """How often somebody who waits for blocks looks whether there are workers."""
+_FETCH_SECONDS = 600.0
+"""How long a result may be on its way: longer than a scheduler takes to give up a worker that is silent."""
 _LEAST_SECONDS = 0.5
 """Of an attempt to connect, and between two."""
 _RETRIES = 3
@@ -169,6 +174,9 @@ class DaskEngine:
             seconds = min(max(deadline - time.monotonic(), _LEAST_SECONDS), _RECONNECT_SECONDS)
             try:
                 self._close_client()
+                if self._scheduler is not None:
+                    with ThreadPoolExecutor(1) as apart:  # from the event loop of a notebook
+                        apart.submit(asyncio.run, _greet(self._scheduler, seconds)).result()
                 self.client = distributed.Client(
                     self._scheduler or self._cluster, timeout=seconds, set_as_default=False
                 )
@@ -195,19 +203,35 @@ class DaskEngine:
                     distributed.wait([future], timeout=_LOOK_SECONDS)
                 return
             except TimeoutError:
-                if self.client.nthreads():
+                if self.count_threads():
                     seen_at = time.monotonic()
             if time.monotonic() - seen_at > self._patience_seconds:
                 raise EngineError(f"no Dask worker for {self._patience_seconds:g} s")
 
+    def count_threads(self) -> int:
+        """Return how many threads the workers have; raises OSError where the scheduler is lost or silent."""
+        threads = self.client.sync(self.client.scheduler.ncores, callback_timeout=self._patience_seconds)
+        return sum(threads.values())
+
+    def fetch(self, future: Any) -> Any:
+        """Return a result that is finished, or raise what has failed; OSError as of `count_threads`."""
+        return self.client.sync(
+            partial(self.client.gather, future, asynchronous=True), callback_timeout=_FETCH_SECONDS
+        )
+
     def _measure_machines(self, pairs: RowBlocks, blocks: _DaskBlockMap) -> Machines:
         """Measure how fast the workers compute, all at once, and how fast the network is."""
         payload, seconds = np.zeros(_PROBE_BYTES, np.uint8), np.inf
-        for _ in range(_PROBES):
-            began = time.perf_counter()
-            self.client.submit(_keep, payload, pure=False).result()
-            seconds = min(seconds, time.perf_counter() - began)
-        n_threads = sum(self.client.nthreads().values())
+        try:
+            for _ in range(_PROBES):
+                began = time.perf_counter()
+                probe = self.client.submit(_keep, payload, pure=False)
+                self.wait(probe)
+                self.fetch(probe)
+                seconds = min(seconds, time.perf_counter() - began)
+            n_threads = self.count_threads()
+        except (_import_distributed().CancelledError, OSError) as error:
+            raise EngineError(f"the Dask scheduler is lost: {error}") from error
         # Twice, since the first time a worker loads the samples.
         times = np.array([blocks.time_rows(pairs, n_threads) for _ in range(2)][-1])
         wall, processor = times.mean(axis=0)
@@ -271,12 +295,12 @@ class _DaskBlockMap:
         futures: dict[int, Any] = {}
         while tasks:
             try:
-                n_ahead = max(_LEAST_AHEAD, _AHEAD * sum(self._engine.client.nthreads().values()))
+                n_ahead = max(_LEAST_AHEAD, _AHEAD * self._engine.count_threads())
                 due = itertools.islice(tasks.items(), n_ahead)
                 futures |= self._submit({i: task for i, task in due if i not in futures})
                 position = next(iter(tasks))
                 self._engine.wait(futures[position])
-                part = self._engine.client.gather(futures[position])
+                part = self._engine.fetch(futures[position])
             except distributed.KilledWorker as error:
                 failures += 1
                 if failures >= _KILLS:
@@ -371,6 +395,14 @@ def _start_cluster(distributed: Any, n_workers: int) -> Any:
     return distributed.LocalCluster(
         n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=0
     )
+
+
+async def _greet(scheduler: str, seconds: float) -> None:
+    """Raise OSError unless a scheduler answers: a client would wait for the answer as long as it takes."""
+    distributed = _import_distributed()
+    security = distributed.Security().get_connection_args("client")
+    connecting = distributed.comm.connect(scheduler, timeout=seconds, **security)
+    (await asyncio.wait_for(connecting, seconds)).abort()
 
 
 def _import_distributed() -> Any:

@@ -59,6 +59,10 @@ class Cluster:
             process.wait()
         self._processes.clear()
 
+    def signal(self, number: int, *, scheduler: bool) -> None:
+        """Send a signal to the scheduler, or to all workers."""
+        os.killpg(self._processes[0 if scheduler else 1].pid, number)
+
     def _run(self, *command: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         arguments = [sys.executable, "-m", "dask", *command]
@@ -179,6 +183,42 @@ def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
         resumed = _estimator().fit(*arguments)
     _assert_same_bits(resumed, expected)
     assert resumed.n_iter_ == expected.n_iter_
+
+
+def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(distributed: Any) -> None:
+    cluster, arguments = Cluster(), _arguments()
+    expected = _estimator().fit(*arguments)
+    cluster.start()
+    try:
+        with DaskEngine(cluster.address, least_pairs=0):
+            patient = _estimator()
+            rest = patient.iter_fit(*arguments)
+            next(rest)
+            with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0):
+                states = _estimator().iter_fit(*arguments)
+                next(states)
+                cluster.signal(signal.SIGSTOP, scheduler=True)
+                with pytest.raises(EngineError, match="no Dask scheduler with a worker at tcp"):
+                    next(states)
+            cluster.signal(signal.SIGCONT, scheduler=True)
+            for _ in rest:
+                pass
+        _assert_same_bits(patient, expected)
+    finally:
+        cluster.kill()
+
+
+def test_a_fit_whose_workers_die_before_their_speed_is_measured_fails(distributed: Any) -> None:
+    cluster = Cluster()
+    cluster.start()
+    try:
+        with DaskEngine(cluster.address, least_pairs=0, patience_seconds=3.0) as engine:
+            engine.connect()
+            cluster.signal(signal.SIGKILL, scheduler=False)
+            with pytest.raises(EngineError, match="no Dask worker for 3 s"):
+                _estimator().fit(*_arguments())
+    finally:
+        cluster.kill()
 
 
 def test_more_blocks_than_are_under_way_at_once_have_the_same_bits(
