@@ -5,8 +5,11 @@ another in one step. Rows are found by a graph (HNSW; Malkov and Yashunin, 2018)
 centred and balanced (`app.index.balance`), which changes no ranking, and are ranked again by their own
 inner products; exact searches compare all rows. Milvus has no transactions: rows carry the revisions from
 which to which they are true, are written under keys that a repetition finds again, and what a revision
-holds is complete before its number is written. Reads see all writes before them (consistency level
-"Strong").
+holds is complete before its number is written.
+
+A read that is to see all writes before it (consistency level "Strong") waits for the server's next tick of
+200 ms. The entry of a gallery therefore holds the server's time of its last write; who has read the entry
+once sees the rows of its revision by that time, and does not wait.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -75,6 +78,7 @@ _AWAY = "the Milvus server does not answer"
 _UNREACHABLE, _MISSING, _RELEASED = 2, 100, 101
 """Codes for a server that is away, for a collection that is not there, and for one that is not in the
 server's memory, as after its restart."""
+_STRONG = {"consistency_level": "Strong"}
 _logger = logging.getLogger(__name__)
 _ITEM_FIELDS = ["item_id", "text"]
 
@@ -149,10 +153,23 @@ class _Rows(NamedTuple):
     collection: str
     earliest: int
     rank: int
+    revision: int
+    written_at: int
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> _Rows:
+        """Return the rows of an entry."""
+        return cls(*(entry[name] for name in cls._fields))
 
     def at(self, revision: int) -> int:
         """Return a revision, or the earliest that was not purged."""
         return max(revision, self.earliest)
+
+    @property
+    def visibility(self) -> dict[str, Any]:
+        """Arguments of a read that sees them."""
+        # Milvus Lite returns no times and shows every write at once; zero would ask for all writes up to now.
+        return {"consistency_level": "Customized", "guarantee_timestamp": max(self.written_at, 1)}
 
 
 class MilvusGallery:
@@ -172,10 +189,14 @@ class MilvusGallery:
         self._client = client
         self._name = name
         self._locks = locks
+        self._seen: _Rows | None = None
+        """As of the last look at the entry."""
         self._maps: tuple[str, Balance] | None = None
         """Into the space of the graph, with the collection that they are for."""
+        self._known_small = -1
+        """The revision at which the gallery was last seen to have few rows, which are all compared."""
         self._known_large = -REVISIONS_BETWEEN_COUNTS
-        """The revision at which the gallery was last seen to have too many rows to compare."""
+        """The revision at which it was last seen to have more."""
 
     def write(
         self,
@@ -193,22 +214,30 @@ class MilvusGallery:
                 return int(entry["revision"])
             if entry["revision"] < since:
                 raise VectorEngineUnavailableError(BEHIND)
-            collection = str(entry["collection"])
-            self._end(collection, revision, item_ids)
+            rows, written_at = _Rows.of(entry), int(entry["written_at"])
+            written_at = max(written_at, self._end(rows, revision, item_ids))
             if items:
-                self.insert(collection, self._read_maps(collection), revision, items, vectors)
-            self.insert_unranked(collection, revision, unranked, vectors.shape[1])
+                maps = self._read_maps(rows.collection)
+                written_at = max(written_at, self.insert(rows.collection, maps, revision, items, vectors))
+            rank = vectors.shape[1]
+            written_at = max(written_at, self.insert_unranked(rows.collection, revision, unranked, rank))
             check_lock()
-            _store_entry(self._client, {**entry, "revision": revision})
+            entry = {**entry, "revision": revision, "written_at": written_at}
+            _store_entry(self._client, entry)
+            self._seen = _Rows.of(entry)
         return revision
 
-    def _end(self, collection: str, revision: int, item_ids: Collection[str]) -> None:
+    def _end(self, rows: _Rows, revision: int, item_ids: Collection[str]) -> int:
+        """End the rows of some items; return when."""
+        written_at = 0
         for ids in _parts(sorted(item_ids), _ROWS_AT_ONCE):
             items = json.dumps([_digest(item_id) for item_id in ids])
             condition = f"item in {items} and since < {revision} and until > {revision}"
-            rows = _query(self._client, collection, condition, ["*"])
-            if rows:
-                self._upsert(collection, [{**row, "until": revision} for row in rows])
+            # Also what a writer wrote that was killed before it named the revision: an end of the same rows.
+            ending = _query(self._client, rows.collection, condition, ["*"])
+            if ending:
+                written_at = self._upsert(rows.collection, [{**row, "until": revision} for row in ending])
+        return written_at
 
     def _read_maps(self, collection: str) -> Balance | None:
         """Return the maps of a collection; None where its rows are too long for a graph."""
@@ -227,30 +256,33 @@ class MilvusGallery:
         revision: int,
         items: Sequence[EngineItem],
         vectors: Matrix,
-    ) -> None:
-        """Add rows, in the place of those of the same revision."""
+    ) -> int:
+        """Add rows, in the place of those of the same revision; return when, by the server's time."""
+        written_at = 0
         for start in range(0, len(items), _ROWS_AT_ONCE):
             step = slice(start, start + _ROWS_AT_ONCE)
             mapped = np.zeros_like(vectors[step]) if balance is None else balance.map_rows(vectors[step])
             norms = np.linalg.norm(vectors[step], axis=1, keepdims=True)
             units = np.divide(vectors[step], norms, where=norms > 0, out=np.zeros_like(vectors[step]))
-            self._upsert(
+            written_at = self._upsert(
                 collection,
                 [
                     self._row(item, revision, True, *of_item)
                     for item, *of_item in zip(items[step], vectors[step], mapped, units, strict=True)
                 ],
             )
+        return written_at
 
-    def insert_unranked(self, collection: str, revision: int, unranked: Collection[str], rank: int) -> None:
-        """Add items that the model cannot place."""
-        nowhere = np.zeros(rank, np.float32)
+    def insert_unranked(self, collection: str, revision: int, unranked: Collection[str], rank: int) -> int:
+        """Add items that the model cannot place; return when, as of `insert`."""
+        written_at, nowhere = 0, np.zeros(rank, np.float32)
         rows = [
             self._row(EngineItem(item_id, (), {}), revision, False, nowhere, nowhere, nowhere)
             for item_id in sorted(unranked)
         ]
         for part in _parts(rows, _ROWS_AT_ONCE):
-            self._upsert(collection, part)
+            written_at = self._upsert(collection, part)
+        return written_at
 
     def _row(
         self, item: EngineItem, since: int, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
@@ -270,37 +302,46 @@ class MilvusGallery:
             "unit": _numbers(unit),
         }
 
-    def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> None:
-        self._client.upsert(collection, rows, timeout=_SECONDS)
+    def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> int:
+        """Write rows; return when, by the server's time."""
+        # The client's own `upsert` does the same, and keeps the time to itself.
+        connection = self._client._get_connection()
+        context = self._client._generate_call_context()
+        answer = connection.upsert_rows(collection, rows, timeout=_SECONDS, context=context)
+        return int(answer.timestamp)
 
-    def _rows(self) -> _Rows:
-        entry = _get_entry(self._client, self._name)
-        return _Rows(str(entry["collection"]), int(entry["earliest"]), int(entry["rank"]))
+    def _look(self) -> _Rows:
+        """Return the rows that stand there now."""
+        self._seen = _Rows.of(_get_entry(self._client, self._name))
+        return self._seen
 
-    def _ask(self, ask: Callable[[_Rows], _Answer]) -> _Answer:
+    def _rows_at(self, revision: int) -> _Rows:
+        """Return rows among which those of a revision are."""
+        seen = self._seen
+        return self._look() if seen is None or seen.revision < revision else seen
+
+    def _ask(self, revision: int, ask: Callable[[_Rows], _Answer]) -> _Answer:
         """Return what is answered of the rows, or of those that take their place meanwhile."""
         with _translate_errors():
-            rows = self._rows()
+            rows = self._rows_at(revision)
             try:
                 return ask(rows)
             except MilvusException as error:
-                if not _is_missing(error) or (now := self._rows()).collection == rows.collection:
+                if not _is_missing(error) or (now := self._look()).collection == rows.collection:
                     raise
                 return ask(now)
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
         with _translate_errors():
-            return int(_get_entry(self._client, self._name)["revision"])
+            return self._look().revision
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
-        return self._ask(
-            lambda rows: self._count(rows.collection, _condition(rows.at(revision), item_filter))
-        )
+        return self._ask(revision, lambda rows: self._count(rows, _condition(rows.at(revision), item_filter)))
 
-    def _count(self, collection: str, condition: str) -> int:
-        (row,) = _query(self._client, collection, condition, ["count(*)"])
+    def _count(self, rows: _Rows, condition: str) -> int:
+        (row,) = _query(self._client, rows.collection, condition, ["count(*)"], visibility=rows.visibility)
         return int(row["count(*)"])
 
     def find_unranked(self, revision: int) -> frozenset[str]:
@@ -312,7 +353,7 @@ class MilvusGallery:
                 str(row["item_id"]) for row in self._scan(rows.collection, condition, ["item_id"])
             )
 
-        return self._ask(find)
+        return self._ask(revision, find)
 
     def search(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
@@ -320,25 +361,28 @@ class MilvusGallery:
         """Return a page of results; see `EngineGallery.search`."""
 
         def find(rows: _Rows) -> tuple[list[EngineHit], bool]:
-            seen, collection = rows.at(revision), rows.collection
+            seen = rows.at(revision)
             condition, n_candidates = _condition(seen, item_filter), (offset + k) * _CANDIDATES
-            if n_candidates <= _MOST_HITS and not self._is_small(collection, seen):
-                maps = self._read_maps(collection)
+            if n_candidates <= _MOST_HITS and not self._is_small(rows, seen):
+                maps = self._read_maps(rows.collection)
                 if maps is not None:
-                    hits = self._search_graph(collection, maps, condition, query, n_candidates)
+                    hits = self._search_graph(rows, maps, condition, query, n_candidates)
                     if len(hits) >= offset + k:
                         return hits[offset : offset + k], False
-            return self._compare(collection, "raw", condition, query, k, offset), True
+            return self._compare(rows, "raw", condition, query, k, offset), True
 
-        return self._ask(find)
+        return self._ask(revision, find)
 
-    def _is_small(self, collection: str, revision: int) -> bool:
+    def _is_small(self, rows: _Rows, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
-        if not 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
-            if self._count(collection, _condition(revision, ItemFilter())) < ROWS_COMPARED:
-                return True
-            self._known_large = revision
-        return False
+        if 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
+            return False
+        if revision != self._known_small:
+            if self._count(rows, _condition(revision, ItemFilter())) >= ROWS_COMPARED:
+                self._known_large = revision
+                return False
+            self._known_small = revision
+        return True
 
     def search_exactly(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
@@ -347,9 +391,9 @@ class MilvusGallery:
 
         def find(rows: _Rows) -> list[EngineHit]:
             condition = _condition(rows.at(revision), item_filter)
-            return self._compare(rows.collection, "raw", condition, query, k, offset)
+            return self._compare(rows, "raw", condition, query, k, offset)
 
-        return self._ask(find)
+        return self._ask(revision, find)
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
@@ -362,17 +406,17 @@ class MilvusGallery:
                 condition += f" and item != {json.dumps(_digest(left_out))}"
             length = float(np.linalg.norm(query))
             unit = query / length if length else query
-            return self._compare(rows.collection, "unit", condition, unit, k, offset)
+            return self._compare(rows, "unit", condition, unit, k, offset)
 
-        return self._ask(find)
+        return self._ask(revision, find)
 
     def _search_graph(
-        self, collection: str, maps: Balance, condition: str, query: Vector, n_candidates: int
+        self, rows: _Rows, maps: Balance, condition: str, query: Vector, n_candidates: int
     ) -> list[EngineHit]:
         """Return what the graph finds, ranked by inner products."""
         width = max(n_candidates, _LEAST_WIDTH)
         answer = self._find(
-            collection,
+            rows,
             "mapped",
             condition,
             maps.map_query(query)[0],
@@ -386,19 +430,19 @@ class MilvusGallery:
         return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
 
     def _compare(
-        self, collection: str, field: str, condition: str, query: Vector, k: int, offset: int
+        self, rows: _Rows, field: str, condition: str, query: Vector, k: int, offset: int
     ) -> list[EngineHit]:
         """Return a page of the exact ranking by the inner products with a field."""
         depth = offset + k
         limit = depth + _TIED
         while limit <= _MOST_HITS:
-            answer = self._find(collection, field, condition, query, limit, _ITEM_FIELDS, {})
+            answer = self._find(rows, field, condition, query, limit, _ITEM_FIELDS, {})
             scores = np.array([row["distance"] for row in answer], np.float32)
             is_cut = len(answer) == limit and scores[-1] == scores[depth - 1]
             if not is_cut:
                 return _rank(answer, scores)[offset:depth]
             limit *= 2  # more equal scores than were asked for
-        return self._compare_here(collection, field, condition, query, depth)[offset:]
+        return self._compare_here(rows.collection, field, condition, query, depth)[offset:]
 
     def _compare_here(
         self, collection: str, field: str, condition: str, query: Vector, depth: int
@@ -417,7 +461,7 @@ class MilvusGallery:
 
     def _find(
         self,
-        collection: str,
+        rows: _Rows,
         field: str,
         condition: str,
         query: Vector,
@@ -427,7 +471,7 @@ class MilvusGallery:
     ) -> list[Any]:
         search = partial(
             self._client.search,
-            collection,
+            rows.collection,
             data=[_numbers(np.asarray(query, np.float32))],
             anns_field=field,
             filter=condition,
@@ -435,9 +479,9 @@ class MilvusGallery:
             output_fields=fields,
             search_params={"metric_type": "IP", "params": parameters},
             timeout=_SECONDS,
-            consistency_level="Strong",
+            **rows.visibility,
         )
-        (answer,) = _read(self._client, collection, search)
+        (answer,) = _read(self._client, rows.collection, search)
         return list(answer)
 
     def has_label(self, revision: int, label: str) -> bool:
@@ -445,9 +489,10 @@ class MilvusGallery:
 
         def find(rows: _Rows) -> bool:
             condition = _condition(rows.at(revision), ItemFilter(labels=(label,)))
-            return bool(_query(self._client, rows.collection, condition, ["row"], limit=1))
+            visibility = rows.visibility
+            return bool(_query(self._client, rows.collection, condition, ["row"], 1, visibility))
 
-        return self._ask(find)
+        return self._ask(revision, find)
 
     def count_labels(self, revision: int) -> dict[str, int]:
         """Return how many items carry each label."""
@@ -460,7 +505,7 @@ class MilvusGallery:
 
     def _items(self, revision: int) -> Iterator[EngineItem]:
         with _translate_errors():
-            rows = self._rows()
+            rows = self._look()
             condition = _condition(rows.at(revision), ItemFilter())
             for row in self._scan(rows.collection, condition, _ITEM_FIELDS):
                 yield _item(row)
@@ -468,7 +513,7 @@ class MilvusGallery:
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections: those whose keys, which are digests, come first."""
         with _translate_errors():
-            rows = self._rows()
+            rows = self._look()
             condition = _condition(rows.at(revision), ItemFilter())
             fields = [*_ITEM_FIELDS, "row", "raw"]
             for row in islice(self._scan(rows.collection, condition, fields), count):
@@ -477,7 +522,7 @@ class MilvusGallery:
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
         with _translate_errors():
-            rows = self._rows()
+            rows = self._look()
             for row in self._scan(rows.collection, _alive_at(rows.at(revision)), ["item_id"]):
                 yield str(row["item_id"])
 
@@ -506,13 +551,15 @@ class MilvusGallery:
                 entry = _get_entry(self._client, self._name)
                 if int(entry["earliest"]) >= before:
                     return 0
-                _store_entry(self._client, {**entry, "earliest": before})
+                entry = {**entry, "earliest": before}
+                _store_entry(self._client, entry)
+            rows = self._seen = _Rows.of(entry)
             # Without the lock: no writer touches these rows.
-            collection, condition = str(entry["collection"]), f"until <= {before}"
-            n_ended = self._count(collection, condition)
+            condition = f"until <= {before}"
+            n_ended = self._count(rows, condition)
             if n_ended:
-                delete = partial(self._client.delete, collection, filter=condition, timeout=_SECONDS)
-                _read(self._client, collection, delete)
+                delete = partial(self._client.delete, rows.collection, filter=condition, timeout=_SECONDS)
+                _read(self._client, rows.collection, delete)
             return n_ended
 
 
@@ -607,9 +654,10 @@ class MilvusEngine:
             self._remove_unfinished(name)
             collection = f"{name}_{uuid.uuid4().hex[:8]}"
             self._create_collection(collection, rank)
+            written_at = 0
             for items, part in batches:
-                gallery.insert(collection, balance, revision, items, part)
-            gallery.insert_unranked(collection, revision, unranked, rank)
+                written_at = max(written_at, gallery.insert(collection, balance, revision, items, part))
+            written_at = max(written_at, gallery.insert_unranked(collection, revision, unranked, rank))
             if balance is not None:
                 _store_text(
                     self._client, _MAPS + collection, base64.b64encode(pack_balance(balance)).decode()
@@ -622,6 +670,7 @@ class MilvusEngine:
                 "revision": revision,
                 "earliest": revision,
                 "rank": rank,
+                "written_at": written_at,
             }
             _store_entry(self._client, entry)
         return gallery
@@ -741,7 +790,12 @@ def _read(client: MilvusClient, collection: str, call: Callable[[], Any]) -> Any
 
 
 def _query(
-    client: MilvusClient, collection: str, condition: str, fields: list[str], limit: int | None = None
+    client: MilvusClient,
+    collection: str,
+    condition: str,
+    fields: list[str],
+    limit: int | None = None,
+    visibility: Mapping[str, Any] = _STRONG,
 ) -> list[dict[str, Any]]:
     query = partial(
         client.query,
@@ -750,7 +804,7 @@ def _query(
         output_fields=fields,
         limit=limit,
         timeout=_SECONDS,
-        consistency_level="Strong",
+        **visibility,
     )
     return [dict(row) for row in _read(client, collection, query)]
 

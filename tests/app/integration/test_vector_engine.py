@@ -113,10 +113,12 @@ def sabotage(kind: str, server: PgvectorServer | MilvusServer, settings: Setting
     def in_milvus(entirely: bool) -> None:
         client = MilvusClient(server.url)
         for name in client.list_collections():
-            if name.startswith("gallery_"):
-                client.delete(name, filter='item_id != ""')
+            if entirely and name.startswith("gallery_"):
+                client.drop_collection(name)
             elif entirely:
                 client.delete(name, filter='name != ""')
+            elif name.startswith("gallery_"):
+                client.delete(name, filter='item_id != ""')
         client.close()
 
     return in_postgresql if kind == "postgresql" else in_milvus
