@@ -65,6 +65,10 @@ _CANDIDATES, _TIED = 4, 32
 """Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
 _NEIGHBOURS, _BUILD_WIDTH, _LEAST_WIDTH = 32, 128, 200
 """Of a node, and nodes that its insertion and a search visit at least."""
+_LEAST_SHARE = 0.15
+"""Of the rows that have to match a filter, so that the graph is asked: of a tenth it found .91."""
+_MOST_COUNTS = 1000
+"""Filters of whose rows the number is known."""
 _MOST_FACETS, _DIGEST = 4096, 24
 """Of a row, and characters of each: labels, keys and values that can be filtered by."""
 _PIECE, _MOST_PIECES = 16_000, 4096
@@ -193,10 +197,8 @@ class MilvusGallery:
         """As of the last look at the entry."""
         self._maps: tuple[str, Balance] | None = None
         """Into the space of the graph, with the collection that they are for."""
-        self._known_small = -1
-        """The revision at which the gallery was last seen to have few rows, which are all compared."""
-        self._known_large = -REVISIONS_BETWEEN_COUNTS
-        """The revision at which it was last seen to have more."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """Number of rows that match a condition, and of which revision."""
 
     def write(
         self,
@@ -363,7 +365,7 @@ class MilvusGallery:
         def find(rows: _Rows) -> tuple[list[EngineHit], bool]:
             seen = rows.at(revision)
             condition, n_candidates = _condition(seen, item_filter), (offset + k) * _CANDIDATES
-            if n_candidates <= _MOST_HITS and not self._is_small(rows, seen):
+            if n_candidates <= _MOST_HITS and not self._has_few(rows, seen, item_filter):
                 maps = self._read_maps(rows.collection)
                 if maps is not None:
                     hits = self._search_graph(rows, maps, condition, query, n_candidates)
@@ -373,16 +375,25 @@ class MilvusGallery:
 
         return self._ask(revision, find)
 
-    def _is_small(self, rows: _Rows, revision: int) -> bool:
-        """Return whether the gallery has few rows, so that they are compared one by one."""
-        if 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
-            return False
-        if revision != self._known_small:
-            if self._count(rows, _condition(revision, ItemFilter())) >= ROWS_COMPARED:
-                self._known_large = revision
-                return False
-            self._known_small = revision
-        return True
+    def _has_few(self, rows: _Rows, revision: int, item_filter: ItemFilter) -> bool:
+        """Return whether few rows are there or match, so that they are compared one by one."""
+        n_rows = self._estimate(rows, revision, ItemFilter())
+        return n_rows < ROWS_COMPARED or (
+            item_filter != ItemFilter()
+            and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
+        )
+
+    def _estimate(self, rows: _Rows, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many rows match a filter; where they are many, as of some revisions before."""
+        condition = _condition(0, item_filter)
+        counted, count = self._counted.get(condition, (revision + 1, 0))
+        window = REVISIONS_BETWEEN_COUNTS if count >= ROWS_COMPARED else 1
+        if not 0 <= revision - counted < window:
+            count = self._count(rows, _condition(revision, item_filter))
+            if len(self._counted) >= _MOST_COUNTS:
+                self._counted.clear()
+            self._counted[condition] = revision, count
+        return count
 
     def search_exactly(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
