@@ -15,6 +15,7 @@ from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.item_count import ItemCount
+from app.services.serving.reload_scheduler import outside_turns
 from app.services.serving.segments import IndexedItem
 from app.services.storage.pacing import no_pause
 
@@ -165,7 +166,9 @@ class RemoteGallery(Gallery):
         since: int = 0,
     ) -> RemoteGallery:
         items_of_engine = [_engine_item(item) for item in items]
-        return self._at(self._rows.write(revision, since, item_ids, items_of_engine, vectors, unranked))
+        with outside_turns():
+            written = self._rows.write(revision, since, item_ids, items_of_engine, vectors, unranked)
+        return self._at(written)
 
     def _at(self, revision: int) -> RemoteGallery:
         return RemoteGallery(self._rows, revision, self._is_exact, self._known_count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace as replace_fields
 
 import numpy as np
@@ -12,6 +13,7 @@ from app.domain.ports.engine import EngineGallery, EngineItem, GalleryKey, Vecto
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.gallery import Gallery
+from app.services.serving.reload_scheduler import outside_turns
 from app.services.serving.snapshot import Snapshot
 from app.services.storage.pacing import in_batches
 
@@ -65,7 +67,9 @@ class EngineGalleries:
         opened = self._open_present(keys)
         if len(opened) < len(keys):
             # One process reads the items: of all of them each would for nothing.
-            with self._engine.claim(next(iter(keys.values()))):
+            with ExitStack() as until_made:
+                with outside_turns():
+                    until_made.enter_context(self._engine.claim(next(iter(keys.values()))))
                 opened = self._open_present(keys)
                 if len(opened) < len(keys):
                     self._create_missing(keys, opened, load_local(), model.projector.rank, pause)
@@ -92,14 +96,16 @@ class EngineGalleries:
         """Bring galleries that were not opened to the engine, and add them to those that were."""
         for name, queries_of in zip(keys, reversed(keys), strict=True):
             if name not in opened:
-                opened[name] = self._engine.create(
-                    keys[name],
-                    local.collection.revision,
-                    _batches_of(local.galleries[name], pause),
-                    _rows_of(local.galleries[name], rank),
-                    _rows_of(local.galleries[queries_of], rank),
-                    local.galleries[name].unranked,
-                )
+                vectors, queries = (_rows_of(local.galleries[of], rank) for of in (name, queries_of))
+                with outside_turns():
+                    opened[name] = self._engine.create(
+                        keys[name],
+                        local.collection.revision,
+                        _batches_of(local.galleries[name], pause),
+                        vectors,
+                        queries,
+                        local.galleries[name].unranked,
+                    )
 
 
 def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:

@@ -13,8 +13,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from app.domain.errors import OverloadedError, ServiceError
@@ -85,21 +86,54 @@ class _Turns:
 
     def __call__(self) -> None:
         """Let others have their turns; raises RequeuedError."""
+        if self._lock is None:  # outside
+            return
+        self._end()
+        if self._worked_seconds > _QUICK_SECONDS:
+            self._become_long()
+        self._take()
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Leave all turns to others; as of `outside_turns`."""
+        self._end()
+        self._become_long()
+        try:
+            yield
+        finally:
+            self._take()
+
+    def _end(self) -> None:
         assert self._lock is not None
         self._lock.release()
         self._lock = None
         self._worked_seconds += time.monotonic() - self._turn_began
-        if not self._reload.is_long and self._worked_seconds > _QUICK_SECONDS:
+
+    def _become_long(self) -> None:
+        if not self._reload.is_long:
             self._reload.is_long = True
             if not self._may_stay_long():
                 raise RequeuedError
-        self._take()
 
     def _take(self) -> None:
         lock = self._long if self._reload.is_long else self._quick
         lock.acquire(self)
         self._lock = lock
         self._turn_began = time.monotonic()
+
+
+_TURNS: ContextVar[_Turns | None] = ContextVar("turns", default=None)
+"""Of the reload that this thread runs."""
+
+
+def outside_turns() -> AbstractContextManager[None]:
+    """Return a context for what another program does, which may take long: other reloads go on meanwhile.
+
+    Raises RequeuedError on entering, where too many reloads take long already. Does nothing where no reload
+    runs, as while a search replays some writes.
+    """
+    turns = _TURNS.get()
+    return nullcontext() if turns is None else turns.outside()
 
 
 class ReloadScheduler:
@@ -240,6 +274,7 @@ class ReloadScheduler:
         is_requeued = False
         try:
             with _Turns(reload, self._quick, self._long, self._may_stay_long) as end_step:
+                _TURNS.set(end_step)
                 self._run(reload, end_step)
         except RequeuedError:
             is_requeued = True

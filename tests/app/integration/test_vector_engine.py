@@ -3,7 +3,9 @@
 import contextlib
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +249,34 @@ def test_galleries_that_another_process_is_making_are_not_made_twice(
         assert engine.keys() == []
     engine.close()
     assert wait_for(lambda: found_again(services, vectors.Z[0]))
+
+
+def test_a_collection_whose_galleries_are_being_made_delays_no_other(
+    open_services: Open, vectors: SyntheticPairs, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = open_services(), open_services(lock_wait_seconds=20.0)
+    for name in ("others", NAME):
+        monkeypatch.setattr("tests.app.integration.searching.NAME", name)
+        fill(here, vectors)
+        train(here)
+    with here.database.read() as work:
+        collection = work.collections.get(NAME)
+        bundle = work.models.get(collection, 1).bundle
+    engine = open_vector_engine(settings)
+    assert engine is not None
+    with ThreadPoolExecutor(1) as apart:
+        with contextlib.ExitStack() as until_made:
+            for modality in ("x", "z"):
+                until_made.enter_context(engine.claim(GalleryKey(collection.id, bundle, modality)))
+            waiting = apart.submit(search, there, vectors.Z[0])
+            time.sleep(0.3)
+            monkeypatch.setattr("tests.app.integration.searching.NAME", "others")
+            assert ids(search(there, vectors.Z[0]))
+            assert not waiting.done()
+        assert ids(waiting.result())
+    engine.close()
+    here.catalogue.delete_collection("others")
+    assert here.removal.go_on(Round())
 
 
 def test_rows_that_ended_long_ago_are_removed(open_services: Open, settings: Settings) -> None:
