@@ -255,7 +255,7 @@ def build(settings: Settings) -> Services:
         ownership=ownership,
         repair=BundleRepair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots, recall_monitor),
-        readiness=_build_readiness(settings, database, schema, ownership, snapshots),
+        readiness=_build_readiness(settings, database, schema, files, snapshots),
     )
 
 
@@ -348,16 +348,19 @@ def _build_readiness(
     settings: Settings,
     database: SqlDatabase,
     schema: SchemaService,
-    ownership: Ownership,
+    files: _Files,
     snapshots: SnapshotReader,
 ) -> ReadinessService:
     write_faults = WriteFaults(
-        _written_paths(settings), fault_of_disk, partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS)
+        _written_paths(settings),
+        fault_of_disk,
+        partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS),
+        files.stores.find_fault,
     )
     return ReadinessService(
         snapshots,
         lambda: schema.find_fault(DATABASE_TIMEOUT_SECONDS),
-        ownership.status,
+        files.ownership.status,
         write_faults.find,
     )
 

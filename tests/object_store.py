@@ -1,5 +1,7 @@
 """An S3 server of a package, of a run's own."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +53,19 @@ class ObjectStore:
         name = f"lrbs-{uuid.uuid4().hex[:12]}"
         httpx.put(f"{self.endpoint}/{name}", trust_env=False).raise_for_status()
         return f"s3://{name}/files"
+
+    def check_keys(self, after: int = 0) -> None:
+        """Refuse who has no right to what is asked, as other stores do, after some requests of anyone's."""
+        url = f"{self.endpoint}/moto-api/reset-auth"
+        httpx.post(url, content=str(after).encode(), trust_env=False).raise_for_status()
+
+    def fall_silent(self) -> None:
+        """Take connections, and answer none."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def speak_again(self) -> None:
+        """Answer again, also what came meanwhile."""
+        os.kill(self._process.pid, signal.SIGCONT)
 
     def end(self) -> None:
         """End it."""

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import importlib
-import logging
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.domain.errors import StorageUnavailableError, storage_error
+from app.domain.errors import StorageUnavailableError
+from app.storage.outages import Outage
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     # In seconds. A store that is away is noticed soon, one that is slow may take its time for an answer.
-    "s3": {"config_kwargs": {"connect_timeout": 3.0, "read_timeout": 20.0, "retries": {"max_attempts": 1}}}
+    "s3": {
+        "config_kwargs": {"connect_timeout": 3.0, "read_timeout": 20.0, "retries": {"total_max_attempts": 1}}
+    }
 }
 """Options of a file system, by the scheme of the URL."""
 _TRIES = 2
 """Of a call; the library's own five would keep those who wait for minutes."""
-_PAUSE_SECONDS = 1.0
-"""After a failure calls are refused for this time: not each of many waits for a store that is away."""
 _TIMES = ("LastModified", "mtime", "last_modified", "updated", "created")
 """What file systems call the time of the last change."""
-_MISSING_BUCKET = "NoSuchBucket"
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +47,6 @@ class Entry:
     is_folder: bool
 
 
-class _Outage:
-    """When a store failed last."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failed: tuple[float, str] | None = None
-
-    def require_over(self) -> None:
-        """Raise StorageUnavailableError shortly after a failure."""
-        with self._lock:
-            failed = self._failed
-        if failed is not None and time.monotonic() - failed[0] < _PAUSE_SECONDS:
-            raise StorageUnavailableError(failed[1])
-
-    def record(self, reason: str | None) -> None:
-        """Note a failure, or with None that the store answers."""
-        if reason is None and self._failed is None:
-            return
-        with self._lock:
-            self._failed = None if reason is None else (time.monotonic(), reason)
-
-
 class RemoteFolder:
     """A folder of an object store; made by `open_remote`.
 
@@ -86,14 +59,19 @@ class RemoteFolder:
         The store.
     path : str
         The folder in it.
-    outage : _Outage
+    outage : Outage
         Of the store.
     """
 
-    def __init__(self, filesystem: Any, path: str, outage: _Outage) -> None:
+    def __init__(self, filesystem: Any, path: str, outage: Outage) -> None:
         self._filesystem = filesystem
         self._path = path.rstrip("/")
         self._outage = outage
+
+    def find_fault(self) -> str | None:
+        """Return why the store failed when it was last asked; None if it did not."""
+        reason = self._outage.reason
+        return None if reason is None else str(StorageUnavailableError(reason))
 
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one."""
@@ -171,48 +149,12 @@ class RemoteFolder:
 
     def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         self._outage.require_over()
-        with _translate_errors(self._outage):
+        with self._outage.translate_errors(self._find_refusal):
             return function(*arguments, **options)
 
-
-@contextmanager
-def _translate_errors(outage: _Outage) -> Iterator[None]:
-    """Turn whatever a file system raises for a store that is away into StorageUnavailableError.
-
-    File systems raise errors of the libraries they use, which have no class in common.
-    """
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError) as error:
-        if not _is_without_bucket(error):
-            outage.record(None)
-            raise
-        reason = "there is no such bucket"
-        outage.record(reason)
-        raise StorageUnavailableError(reason) from error
-    except (TypeError, AttributeError, NameError, AssertionError):
-        raise
-    except Exception as error:
-        fault = storage_error(error) if isinstance(error, OSError) else None
-        if fault is not None:
-            raise fault from error
-        _logger.warning("the storage failed: %s: %s", type(error).__name__, error)
-        if "Credentials" in type(error).__name__:
-            reason = "its keys are missing or incomplete"
-        else:
-            reason = "it refuses access" if isinstance(error, PermissionError) else "it does not answer"
-        outage.record(reason)
-        raise StorageUnavailableError(reason) from error
-    outage.record(None)
-
-
-def _is_without_bucket(error: BaseException | None) -> bool:
-    while error is not None:
-        response = getattr(error, "response", None)
-        if isinstance(response, dict) and response.get("Error", {}).get("Code") == _MISSING_BUCKET:
-            return True
-        error = error.__cause__
-    return False
+    def _find_refusal(self) -> None:
+        """Ask for a listing: unlike the answer to a look at one file, a refusal of it says why."""
+        self._filesystem.ls(self._path, detail=False)
 
 
 def open_remote(url: str) -> RemoteFolder:
@@ -233,6 +175,8 @@ def open_remote(url: str) -> RemoteFolder:
         fsspec = importlib.import_module("fsspec")
         scheme = fsspec.utils.get_protocol(url)
         options = {"use_listings_cache": False, "skip_instance_cache": True, **_OPTIONS.get(scheme, {})}
+        if scheme == "s3":
+            options["session"] = _make_session()
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         raise StorageUnavailableError(
@@ -242,7 +186,17 @@ def open_remote(url: str) -> RemoteFolder:
         raise StorageUnavailableError(f"LRBS_STORAGE_URL is not understood: {error}") from error
     if hasattr(filesystem, "retries"):
         filesystem.retries = _TRIES
-    return RemoteFolder(filesystem, path, _Outage())
+    return RemoteFolder(filesystem, path, Outage())
+
+
+def _make_session() -> Any:
+    """Return a session of the library of S3 whose uploads do not wait to be asked for.
+
+    That wait knows no timeout: a store that takes connections and does not answer would hold it forever.
+    """
+    session = importlib.import_module("aiobotocore.session").get_session()
+    session.unregister("before-call.s3", importlib.import_module("botocore.handlers").add_expect_header)
+    return session
 
 
 def move(folder: RemoteFolder, keys: Sequence[tuple[str, str]]) -> int:

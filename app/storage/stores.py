@@ -40,6 +40,8 @@ class Stores:
     copy_files : callable
         Copies the pictures and bundles of the first folder that the second one lacks, but for damaged ones;
         one of them is the data folder.
+    find_fault : callable
+        Returns why the stores could not be used when they were last; None if they could.
     """
 
     pictures: BlobStore
@@ -47,6 +49,7 @@ class Stores:
     galleries: BundleFiles
     mark: FolderMark
     copy_files: Callable[[Path, Path], CopiedFiles]
+    find_fault: Callable[[], str | None]
 
 
 def local_stores(data_folder: Path, trash_seconds: float, mark: FolderMark) -> Stores:
@@ -71,6 +74,7 @@ def local_stores(data_folder: Path, trash_seconds: float, mark: FolderMark) -> S
         BundleStore(data_folder / _GALLERIES),
         mark,
         copy_files,
+        lambda: None,
     )
 
 
@@ -105,6 +109,7 @@ def remote_stores(url: str, data_folder: Path, trash_seconds: float, cache_bytes
         RemoteBundleStore(root.child(_GALLERIES), cache_of(_GALLERIES, 0.25)),
         RemoteFolderMark(root),
         copy_files,
+        root.find_fault,
     )
 
 

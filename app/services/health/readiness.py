@@ -42,7 +42,8 @@ class ReadinessService:
     * a missing or changed file of an encoder: what needs no encoder is served;
     * a schema that a newer release made while this process ran, as long as a rolling update takes;
     * a database older than the files: what it holds is served, and nothing is removed;
-    * a disk or database that rejects writes: every process would reject them, and all still answer searches.
+    * a disk or database that rejects writes, or an object store that cannot be used: every process would
+      reject writes, and all still answer searches.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class WriteFaults:
-    """Looks for faults of the disks and of the database, without writing.
+    """Looks for faults of the disks, the database and the object store, without writing.
 
     Parameters
     ----------
@@ -17,6 +17,8 @@ class WriteFaults:
         Returns why writes to a path fail or soon will; None if no fault is known.
     fault_of_database : callable
         Returns why the database rejects writes; None if it does not.
+    fault_of_store : callable
+        Returns why the object store cannot be used; None if it can, or if there is none.
     """
 
     def __init__(
@@ -24,10 +26,12 @@ class WriteFaults:
         paths: Mapping[str, Path],
         fault_of_disk: Callable[[Path], str | None],
         fault_of_database: Callable[[], str | None],
+        fault_of_store: Callable[[], str | None],
     ) -> None:
         self._paths = paths
         self._fault_of_disk = fault_of_disk
         self._fault_of_database = fault_of_database
+        self._fault_of_store = fault_of_store
 
     def find(self) -> list[str]:
         """Return the faults as messages; raises OSError, DatabaseUnavailableError."""
@@ -35,6 +39,6 @@ class WriteFaults:
         for name, path in self._paths.items():
             # Usually all are on one disk, whose fault is reported once.
             faults.setdefault(self._fault_of_disk(path), name)
-        refusal = self._fault_of_database()
-        messages = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
-        return messages if refusal is None else [refusal, *messages]
+        refusals = [self._fault_of_database(), self._fault_of_store()]
+        of_disks = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
+        return [*(refusal for refusal in refusals if refusal is not None), *of_disks]

@@ -18,6 +18,7 @@ from tests.app.integration.test_ownership import ALBUM
 from tests.object_store import ObjectStore
 
 Open = Callable[..., Services]
+AWAY = "it does not answer (AWS_ENDPOINT_URL)"
 
 
 @pytest.fixture
@@ -77,6 +78,9 @@ def test_searches_go_on_while_the_object_store_is_away(
     short_lived.end()
     with pytest.raises(StorageUnavailableError, match="it does not answer"):
         services.catalogue.add_items("album", [picture("one", 1)])
+    readiness = services.readiness.check()
+    assert readiness.is_ready
+    assert readiness.reason == f"the storage of LRBS_STORAGE_URL cannot be used: {AWAY}"
     services.catalogue.delete_item(NAME, before[0])
     assert ids(search(services, vectors.Z[0], 9)) == before[1:]
 

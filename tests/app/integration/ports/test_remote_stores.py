@@ -1,21 +1,27 @@
 """Stores in an object store, on a real S3 server."""
 
 import hashlib
+import importlib
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, StorageUnavailableError
+from app.storage import remote_folder
 from app.storage.bundles import MANIFEST
 from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.remote_mark import RemoteFolderMark
+from tests.app.waiting import wait_for
 from tests.object_store import ObjectStore
 
 LATER = 10.0
@@ -212,5 +218,108 @@ def test_a_store_that_is_away_is_said_and_comes_back(
     name = blobs.put(b"content")
     short_lived.end()
     assert blobs.get(name) == b"content"  # of the copy
+    with pytest.raises(StorageUnavailableError, match=r"it does not answer \(AWS_ENDPOINT_URL\)"):
+        blobs.put(b"other")
+
+
+@pytest.fixture
+def own_store(short_lived: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """A server that this test alone uses, which the environment names."""
+    for name, value in short_lived.environment.items():
+        monkeypatch.setenv(name, value)
+    return short_lived
+
+
+def test_a_key_that_is_refused_is_named_with_its_setting(
+    own_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = own_store.make_bucket()
+    iam = importlib.import_module("boto3").client("iam", endpoint_url=own_store.endpoint)
+    iam.create_user(UserName="lrbs")
+    key = iam.create_access_key(UserName="lrbs")["AccessKey"]
+    own_store.check_keys()
+
+    def refusal() -> str:
+        stores = open_remote(url), open_remote(url), open_remote(url)
+        with pytest.raises(StorageUnavailableError) as of_write:
+            stores[0].write("a", b"a")
+        with pytest.raises(StorageUnavailableError) as of_read:
+            stores[1].read("a")
+        with pytest.raises(StorageUnavailableError) as of_look:  # whose answer has no reason in it
+            stores[2].find("a")
+        assert str(of_write.value) == str(of_read.value) == str(of_look.value)
+        assert {store.find_fault() for store in stores} == {str(of_write.value)}
+        return str(of_write.value)
+
+    assert refusal().endswith("it does not know the key of AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    assert refusal().endswith("AWS_SECRET_ACCESS_KEY is not the secret of the key in AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    assert refusal().endswith("the key of AWS_ACCESS_KEY_ID has no access to the bucket")
+    iam_policy = {
+        "Version": "2012-10-17",
+        "Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
+    }
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    own_store.check_keys(after=1)
+    iam.put_user_policy(UserName="lrbs", PolicyName="all", PolicyDocument=json.dumps(iam_policy))
+
+    credentials = tmp_path / "credentials"
+    credentials.write_text(
+        f"[default]\naws_access_key_id = {key['AccessKeyId']}\n"
+        f"aws_secret_access_key = {key['SecretAccessKey']}\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    folder = open_remote(url)
+    folder.write("a", b"a")
+    assert (folder.read("a"), folder.find_fault()) == (b"a", None)
+
+
+@pytest.fixture
+def of_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(remote_folder._OPTIONS["s3"]["config_kwargs"], "read_timeout", 0.3)
+
+
+@pytest.mark.usefixtures("of_little_patience")
+def test_a_store_that_takes_connections_and_answers_none_is_waited_for_within_bounds(
+    own_store: ObjectStore, tmp_path: Path
+) -> None:
+    folder = open_remote(own_store.make_bucket())
+    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20))
+    blobs.put(b"content")
+    own_store.fall_silent()
     with pytest.raises(StorageUnavailableError, match="it does not answer"):
         blobs.put(b"other")
+    assert folder.find_fault() is not None
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda number: _put(blobs, bytes([number])), range(8))) == {None}
+    own_store.speak_again()
+    name = wait_for(partial(_put, blobs, b"other"))
+    assert blobs.get(name) == b"other"
+    assert folder.find_fault() is None
+
+
+def _put(blobs: RemoteBlobStore, content: bytes) -> str | None:
+    with suppress(StorageUnavailableError):
+        return blobs.put(content)
+    return None
+
+
+@pytest.mark.usefixtures("of_little_patience")
+def test_a_mark_that_is_remembered_serves_while_the_store_is_silent(
+    own_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.storage.remote_mark._SECONDS", 0.0)
+    monkeypatch.setattr("app.storage.remote_mark._PATIENCE_SECONDS", 0.1)
+    url = own_store.make_bucket()
+    mark = RemoteFolderMark(open_remote(url))
+    mark.write(Mark("a", "1"), replace=False)
+    assert mark.read() == Mark("a", "1")
+    own_store.fall_silent()
+    for _ in range(3):
+        assert mark.read() == Mark("a", "1")
+    own_store.speak_again()
+    RemoteFolderMark(open_remote(url)).write(Mark("b", "1"), replace=True)
+    assert wait_for(lambda: mark.read() == Mark("b", "1"))
