@@ -11,14 +11,16 @@ import numpy as np
 from solver.linalg.matrices import FloatArray
 from solver.losses.row_blocks import PairSizes, RowBlocks
 
-_RANK = 32
+RANK = 32
 """Rank that is assumed: it is not known before the fit."""
 _EVALUATIONS = 80
 """Evaluations over all pairs that a fit is assumed to take; 79 were counted for 20 000 x 20 000 pairs."""
 _TASK_SECONDS = 2e-3
 """From a block's submission to its result beside its computation and its bytes, as the scheduler needs it."""
-_TASK_PROCESSOR_SECONDS = 5e-3
-"""Of a worker for a block beside its computation: some 2 to 12 ms were measured."""
+_TIMED_SECONDS = 0.1
+"""Of real rows, at least: a tile of a small problem takes some milliseconds, which vary."""
+_TASK_PROCESSOR_SECONDS = 3.5e-3
+"""Of a worker for a block beside its computation: 2.5 to 4 ms were measured, to 12 beside other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,9 @@ class FitCost:
         """
         blocks, n_pairs = sizes.split(), sizes.n_rows * sizes.n_columns
         n_blocks, n_busy = len(blocks), min(machines.n_threads, len(blocks))
-        factor_bytes = sizes.n_columns * _RANK * sizes.itemsize
+        factor_bytes = sizes.n_columns * RANK * sizes.itemsize
         # To each thread the columns' factor at most once, to each block its rows; back come both sums.
-        traffic = (n_busy + n_blocks) * factor_bytes + 2 * sizes.n_rows * _RANK * sizes.itemsize
+        traffic = (n_busy + n_blocks) * factor_bytes + 2 * sizes.n_rows * RANK * sizes.itemsize
         largest = max(rows.stop - rows.start for rows in blocks)
         seconds = (
             largest * sizes.n_columns * machines.pair_seconds * -(-n_blocks // n_busy)
@@ -113,8 +115,8 @@ class FitCost:
             n_pairs * (machines.pair_processor_seconds or machines.pair_seconds)
             + n_blocks * _TASK_PROCESSOR_SECONDS,
             traffic,
-            worker + 2 * largest * _RANK * sizes.itemsize,
-            factor_bytes + sizes.n_columns * _RANK * np.dtype(np.float64).itemsize,
+            worker + 2 * largest * RANK * sizes.itemsize,
+            factor_bytes + sizes.n_columns * RANK * np.dtype(np.float64).itemsize,
         )
 
     @property
@@ -127,7 +129,7 @@ class FitCost:
         return (
             f"{self.n_pairs:.2g} pairs in {self.n_blocks} blocks on {self.n_threads} threads: about "
             f"{self.evaluation_seconds:.2g} s ({self.evaluation_processor_seconds:.2g} s of processors) and "
-            f"{self.evaluation_bytes / 1e6:.3g} MB of traffic for an evaluation at rank {_RANK}, "
+            f"{self.evaluation_bytes / 1e6:.3g} MB of traffic for an evaluation at rank {RANK}, "
             f"{self.fit_seconds:.3g} s for a fit of {_EVALUATIONS}; memory "
             f"{self.worker_bytes / 1e6:.3g} MB a worker, {self.own_bytes / 1e6:.3g} MB of sums here"
         )
@@ -135,13 +137,14 @@ class FitCost:
 
 def sample_factors(pairs: RowBlocks) -> tuple[FloatArray, FloatArray]:
     """Return factors of a row of tiles, and of all columns, for `time_rows`."""
-    left = np.full((pairs.sizes.tile_height, _RANK), 1e-3, pairs.dtype)
-    return left, np.full((pairs.n_columns, _RANK), 1e-3, pairs.dtype)
+    left = np.full((pairs.sizes.tile_height, RANK), 1e-3, pairs.dtype)
+    return left, np.full((pairs.n_columns, RANK), 1e-3, pairs.dtype)
 
 
 def time_rows(pairs: RowBlocks, rows: slice, left: FloatArray, right: FloatArray) -> tuple[float, float]:
     """Return how long a pair takes, and how long of that a processor is at work on it."""
-    began, processor_began = time.perf_counter(), time.thread_time()
-    pairs.weigh_factors(rows, left, right)
-    n_pairs = (rows.stop - rows.start) * pairs.n_columns
+    began, processor_began, n_pairs = time.perf_counter(), time.thread_time(), 0
+    while not n_pairs or time.perf_counter() - began < _TIMED_SECONDS:
+        pairs.weigh_factors(rows, left, right)
+        n_pairs += (rows.stop - rows.start) * pairs.n_columns
     return (time.perf_counter() - began) / n_pairs, (time.thread_time() - processor_began) / n_pairs

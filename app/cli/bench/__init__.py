@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from app.cli.bench.dask import dask_command
 from app.cli.bench.encoders import encoders_command
 from app.cli.bench.engine import engine_command
 from app.cli.bench.imports import import_command
@@ -28,4 +29,5 @@ bench.command("search")(search_command)
 bench.command("load")(load_command)
 bench.command("index")(index_command)
 bench.command("engine")(engine_command)
+bench.command("dask")(dask_command)
 bench.command("overload")(overload_command)
