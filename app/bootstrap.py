@@ -17,9 +17,10 @@ from app.db.copies import SqlCopies
 from app.db.schema import SqlSchema
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
-from app.domain.ports import FolderMark
+from app.domain.ports import EncodeBatches, FolderMark
 from app.domain.ports.engine import VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.engines.dask_encoding import DaskEncoding
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
@@ -70,7 +71,7 @@ from app.storage.stores import Stores, local_stores, remote_stores
 from app.storage.sweeping import sweep_leftovers
 
 if TYPE_CHECKING:
-    from solver import FitCheckpoints
+    from solver import DaskEngine, FitCheckpoints
 
 _OTHER_CONNECTIONS = 8
 """For keys, event streams, health, and saving galleries: short uses that can wait for each other."""
@@ -176,9 +177,8 @@ def build(settings: Settings) -> Services:
         Locations of the data, and limits.
     """
     engine = _open_database(settings)
-    encoders = EncoderRegistry(
-        ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
-    )
+    limits = ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
+    encoders = EncoderRegistry(limits)
     files = _build_files(settings, SqlDatabase(engine))
     ownership, garbage_collector = files.ownership, files.garbage_collector
     database = SqlDatabase(engine, ownership.require)
@@ -244,6 +244,7 @@ def build(settings: Settings) -> Services:
             settings.model_write_seconds,
             partial(_fit_checkpoints, settings),
             partial(_training_engine, settings),
+            _encode_elsewhere(settings, limits),
         ),
         access=AccessService(database, RateLimits(settings.rate_limit)),
         snapshots=snapshots,
@@ -342,6 +343,19 @@ def _training_engine(settings: Settings) -> AbstractContextManager[object]:
     return DaskEngine(
         settings.dask_scheduler or None, folder, least_pairs=settings.dask_from_pairs, announce=announce
     )
+
+
+def _encode_elsewhere(settings: Settings, limits: ContentLimits) -> EncodeBatches | None:
+    """Return what encodes on Dask workers; None where all of them would be of this machine."""
+    if settings.training_engine == "local" or not settings.dask_scheduler:
+        return None
+
+    def open_engine() -> DaskEngine:
+        from solver import DaskEngine
+
+        return DaskEngine(settings.dask_scheduler)
+
+    return DaskEncoding(open_engine, limits)
 
 
 def _build_readiness(

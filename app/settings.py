@@ -197,8 +197,8 @@ class JobSettings(BaseModel):
     )
     training_engine: Literal["local", "dask"] = Field(
         "local",
-        description="where large fits are evaluated: in the training process, or by workers of Dask "
-        "(extra `dask`), with the same result",
+        description="where large fits are evaluated, and originals encoded for other encoders: in the "
+        "training process, or by workers of Dask (extra `dask`), with the same result",
     )
     dask_scheduler: str = Field(
         "",

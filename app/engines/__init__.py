@@ -1,1 +1,1 @@
-"""Engines that other programs maintain, for galleries too large for one process."""
+"""Engines that other programs maintain, for galleries and encoding too large for one process."""

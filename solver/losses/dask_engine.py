@@ -19,9 +19,11 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +73,14 @@ _KEPT_BYTES = 32 << 20
 _SAMPLES, _REST = "samples.npy", "rest.joblib"
 
 _Part = TypeVar("_Part")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call on a worker; without a future until it is submitted, or again once that is lost."""
+
+    arguments: tuple[Any, ...]
+    future: Any = None
 
 
 class DaskEngine:
@@ -143,7 +153,14 @@ class DaskEngine:
     ) -> None:
         if self._context is not None:
             self._context.__exit__(kind, error, trace)
-        self._close()
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, and the workers that were started."""
+        self._close_client()
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
     def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
         """Write the samples for the workers, unless the problem is small."""
@@ -187,6 +204,67 @@ class DaskEngine:
                     where = f"{self._scheduler or 'this machine'} for {self._patience_seconds:g} s"
                     raise EngineError(f"no Dask scheduler with a worker at {where}: {error}") from error
                 time.sleep(_LEAST_SECONDS)
+
+    def map(self, function: Callable[..., _Part], arguments: Iterable[tuple[Any, ...]]) -> Iterator[_Part]:
+        """Yield what workers return of a function, in order, whatever becomes of workers and scheduler.
+
+        Only as many calls are under way as keep the workers busy, since their results wait in the workers'
+        memory; no more arguments are taken before.
+
+        Parameters
+        ----------
+        function : callable
+            A function of a module that the workers have, too; may be called again for the same arguments.
+        arguments : iterable of tuple
+            Of each call.
+
+        Raises
+        ------
+        EngineError
+            If the scheduler or all workers are away for longer than `patience_seconds`, or one call kills
+            worker after worker; also whatever `function` raises.
+        """
+        distributed, failures = _import_distributed(), 0
+        rest, calls, n_ahead = iter(arguments), deque[_Call](), _LEAST_AHEAD
+        if self.client is None:
+            self.connect()
+        while True:
+            calls.extend(map(_Call, itertools.islice(rest, max(n_ahead - len(calls), 0))))
+            if not calls:
+                return
+            first = calls[0]
+            try:
+                n_ahead = max(_LEAST_AHEAD, _AHEAD * self.count_threads())
+                self._submit(function, calls)
+                self.wait(first.future)
+                part = self.fetch(first.future)
+            except distributed.KilledWorker as error:
+                failures += 1
+                if failures >= _KILLS:
+                    raise EngineError(f"workers died of one task again and again: {error}") from error
+                for call in calls:
+                    if call.future is not None and call.future.status not in _ALIVE:
+                        call.future = None
+            except (distributed.CancelledError, OSError) as error:
+                if first.future is not None and first.future.status == "error":
+                    raise  # what the function raised
+                _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
+                self.connect()
+                for call in calls:
+                    call.future = None
+            else:
+                calls.popleft()
+                yield part
+
+    def _submit(self, function: Callable[..., Any], calls: Iterable[_Call]) -> None:
+        import dask
+
+        # Factors are what the calls are about, however large: Dask's warning of large arguments is not.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+            for call in calls:
+                if call.future is None:
+                    key = f"lrbs-{function.__name__}-{uuid.uuid4().hex}"
+                    call.future = self.client.submit(function, *call.arguments, key=key, retries=_RETRIES)
 
     def wait(self, future: Any) -> None:
         """Wait until a block is finished or failed.
@@ -237,12 +315,6 @@ class DaskEngine:
         wall, processor = times.mean(axis=0)
         return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
 
-    def _close(self) -> None:
-        self._close_client()
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
-
     def _close_client(self) -> None:
         if self.client is not None:
             with suppress(OSError, TimeoutError):
@@ -271,12 +343,12 @@ class _DaskBlockMap:
         factor = Path(self._folder) / f"right-{uuid.uuid4().hex}.npy"
         np.save(factor, right)
         try:
-            yield from self._compute(
-                {
-                    position: (compute_block, self._folder, factor.name, measure, rows, left[rows], numbers)
-                    for position, rows in enumerate(blocks)
-                }
+            yield from self._engine.map(
+                compute_block,
+                ((self._folder, factor.name, measure, rows, left[rows], numbers) for rows in blocks),
             )
+        except (FileNotFoundError, PermissionError) as error:
+            raise EngineError(f"a worker cannot read {self._folder}: {error}") from error
         finally:
             factor.unlink()
 
@@ -285,47 +357,6 @@ class _DaskBlockMap:
         left, right = sample_factors(pairs)
         rows = slice(0, len(left))
         return list(self.map(time_rows, [rows] * n_tasks, left, right))
-
-    def _compute(self, tasks: dict[int, tuple[Any, ...]]) -> Iterator[Any]:
-        """Yield the results of tasks in order, whatever happens to workers and scheduler meanwhile.
-
-        Only as many are under way as keep the workers busy, since they wait in their memory to be taken.
-        """
-        distributed, failures = _import_distributed(), 0
-        futures: dict[int, Any] = {}
-        while tasks:
-            try:
-                n_ahead = max(_LEAST_AHEAD, _AHEAD * self._engine.count_threads())
-                due = itertools.islice(tasks.items(), n_ahead)
-                futures |= self._submit({i: task for i, task in due if i not in futures})
-                position = next(iter(tasks))
-                self._engine.wait(futures[position])
-                part = self._engine.fetch(futures[position])
-            except distributed.KilledWorker as error:
-                failures += 1
-                if failures >= _KILLS:
-                    raise EngineError(f"workers died of one block again and again: {error}") from error
-                futures = {i: future for i, future in futures.items() if future.status in _ALIVE}
-            except (FileNotFoundError, PermissionError) as error:
-                raise EngineError(f"a worker cannot read {self._folder}: {error}") from error
-            except (distributed.CancelledError, OSError) as error:
-                _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
-                self._engine.connect()
-                futures = {}
-            else:
-                del tasks[position], futures[position]
-                yield part
-
-    def _submit(self, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        import dask
-
-        client, name = self._engine.client, uuid.uuid4().hex
-        # Factors are what the tasks are about, however large: Dask's warning of large arguments is not.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-            return {
-                position: client.submit(*task, key=f"lrbs-block-{name}-{position}", retries=_RETRIES)
-                for position, task in tasks.items()
-            }
 
 
 def compute_block(

@@ -1,7 +1,7 @@
 """What the services need from the outside world, as Protocols."""
 
 from app.domain.ports.database import Database, DatabaseCopies, DatabaseSchema, UnitOfWork
-from app.domain.ports.encoders import Encoder, EncoderSource, StatefulEncoder
+from app.domain.ports.encoders import EncodeBatches, Encoder, EncoderSource, StatefulEncoder
 from app.domain.ports.files import BlobStore, BundleFiles, FolderMark, IndexFiles, Spool, StoredFiles
 from app.domain.ports.imports import ImportRepository, PlannedWrite
 from app.domain.ports.index import (
@@ -35,6 +35,7 @@ __all__ = [
     "Database",
     "DatabaseCopies",
     "DatabaseSchema",
+    "EncodeBatches",
     "EncodedContentRepository",
     "Encoder",
     "EncoderSource",

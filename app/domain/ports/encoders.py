@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from app.domain.entities import Content, Features, WordReport
@@ -76,6 +76,10 @@ class StatefulEncoder(Encoder, Protocol):
     def restore(self, state: Mapping[str, Any]) -> Any:
         """Become the encoder of that state."""
         ...
+
+
+EncodeBatches = Callable[[Mapping[str, Any], Iterable[Sequence[Content]]], Iterator[Features]]
+"""Yields what the encoder of some options stores of each batch, in their order."""
 
 
 class EncoderSource(Protocol):

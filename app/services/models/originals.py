@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from app.domain.entities import Collection, Content, Item, Modality, Vector
+from app.domain.entities import Collection, Content, Features, Item, Modality, Vector
 from app.domain.errors import ServiceError
 from app.domain.names import some_of
 from app.domain.ports import BlobStore, Encoder, EncoderSource, UnitOfWork
 
-_CONTENTS_PER_BATCH = 32
+_CONTENTS_PER_BATCH, _BYTES_PER_BATCH = 32, 16 << 20
 """Encoded together: enough for all cores, and few enough to hold their files in memory."""
 _logger = logging.getLogger(__name__)
 
@@ -131,17 +133,62 @@ class Originals:
             An item of each original.
         """
         features: dict[str, Vector] = {}
-        hashes = list(sources)
-        for start in range(0, len(hashes), _CONTENTS_PER_BATCH):
-            contents = {}
-            for digest in hashes[start : start + _CONTENTS_PER_BATCH]:
-                content = self._read(encoder, sources[digest])
-                if content is not None:
-                    contents[digest] = content
-            features |= _encode(encoder, contents)
-        if lost := sorted(sources[digest].id for digest in hashes if digest not in features):
+        for rows, _ in self.iter_encoded(encoder, sources, partial(map, encoder.encode_to_store)):
+            features |= rows
+        if lost := sorted(item.id for digest, item in sources.items() if digest not in features):
             _logger.warning("items that the encoder cannot encode from what is stored: %s", some_of(lost))
         return features
+
+    def iter_encoded(
+        self,
+        encoder: Encoder,
+        sources: Mapping[str, Item],
+        encode: Callable[[Iterable[Sequence[Content]]], Iterator[Features]],
+    ) -> Iterator[tuple[dict[str, Vector], list[str]]]:
+        """Yield the features of some originals at a time, by their hashes, and the hashes of those without.
+
+        Parameters
+        ----------
+        encoder : Encoder
+            Decides what of an item it takes, and what it refuses.
+        sources : mapping of str to Item
+            An item of each original.
+        encode : callable
+            Yields the encoder's features of each batch; may take batches before their turn.
+        """
+        taken: deque[list[str]] = deque()
+        refused: list[str] = []
+
+        def read_batches() -> Iterator[list[Content]]:
+            contents: dict[str, Content] = {}
+            n_bytes = 0
+            for digest, item in sources.items():
+                content = self._read(encoder, item)
+                if content is None:
+                    refused.append(digest)
+                    continue
+                contents[digest] = content
+                n_bytes += len(content.picture or content.sound or b"")
+                if len(contents) == _CONTENTS_PER_BATCH or n_bytes >= _BYTES_PER_BATCH:
+                    taken.append(list(contents))
+                    yield list(contents.values())
+                    contents, n_bytes = {}, 0
+            if contents:
+                taken.append(list(contents))
+                yield list(contents.values())
+
+        for rows in encode(read_batches()):
+            features: dict[str, Vector] = {}
+            for digest, row in zip(taken.popleft(), rows, strict=True):
+                if np.isfinite(row).all():
+                    features[digest] = row
+                else:
+                    refused.append(digest)
+            without = refused.copy()
+            refused.clear()
+            yield features, without
+        if refused:
+            yield {}, refused
 
     def _read(self, encoder: Encoder, item: Item) -> Content | None:
         form = encoder.content_form
@@ -158,10 +205,3 @@ class Originals:
         except ServiceError:
             return None
         return content
-
-
-def _encode(encoder: Encoder, contents: Mapping[str, Content]) -> dict[str, Vector]:
-    if not contents:
-        return {}
-    rows = encoder.encode_to_store(list(contents.values()))
-    return {digest: row for digest, row in zip(contents, rows, strict=True) if bool(np.isfinite(row).all())}

@@ -24,7 +24,7 @@ from app.domain.entities import (
 from app.domain.entities.held_out_quality import Gate
 from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
 from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
-from app.domain.ports import Database, EncoderSource
+from app.domain.ports import Database, EncodeBatches, EncoderSource
 from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
@@ -86,6 +86,8 @@ class ModelBuilder:
         Returns where the fits of a training write checkpoints, from which the next attempt goes on.
     engine : callable, optional
         Returns a context within which evaluations of large fits are computed elsewhere.
+    encode : callable, optional
+        Encodes originals elsewhere.
     """
 
     def __init__(
@@ -99,12 +101,13 @@ class ModelBuilder:
         patience_seconds: float,
         checkpoints: Callable[[], FitCheckpoints],
         engine: Callable[[], AbstractContextManager[object]] = nullcontext,
+        encode: EncodeBatches | None = None,
     ) -> None:
         self._database = database
         self._bundles = bundles
         self._encoders = encoders
         self._originals = originals
-        self._reencoder = Reencoder(database, originals, encoders)
+        self._reencoder = Reencoder(database, originals, encoders, encode)
         self._tuner = tuner
         self._gates = gates
         self._patience_seconds = patience_seconds

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from app.domain.entities import Collection, Item, Modality
+from app.domain.entities import Collection, Content, Features, Item, Modality
 from app.domain.errors import TrainingDataError
 from app.domain.names import some_of
-from app.domain.ports import Database, Encoder, EncoderSource, UnitOfWork
+from app.domain.ports import Database, EncodeBatches, Encoder, EncoderSource, UnitOfWork
 from app.services.models.originals import Originals, original_hash
 from app.services.training.progress import Report
 
 Encoders = Mapping[str, Mapping[str, Any]]
 """Options of the encoders that replace those of a collection, by modality."""
-_CONTENTS_PER_WRITE = 64
-"""A transaction stays short, and no more is lost when the process dies."""
 _MOST_PASSES = 5
 """Over what was written meanwhile: each is far shorter than the one before, unless writes never end."""
 
@@ -61,12 +60,21 @@ class Reencoder:
         Encodes them.
     encoders : EncoderSource
         Makes encoders.
+    encode : callable, optional
+        Encodes batches, perhaps elsewhere; by the encoder made here by default.
     """
 
-    def __init__(self, database: Database, originals: Originals, encoders: EncoderSource) -> None:
+    def __init__(
+        self,
+        database: Database,
+        originals: Originals,
+        encoders: EncoderSource,
+        encode: EncodeBatches | None = None,
+    ) -> None:
         self._database = database
         self._originals = originals
         self._encoders = encoders
+        self._encode_batches = encode
 
     def encode_all(self, name: str, encoders: Encoders, report: Report) -> None:
         """Store the features of all items that were not stored with these encoders.
@@ -118,19 +126,32 @@ class Reencoder:
         missing: Mapping[str, Item],
         report: Report,
     ) -> None:
-        hashes = list(missing)
-        for start in range(0, len(hashes), _CONTENTS_PER_WRITE):
+        if not missing:
+            return
+        n_encoded = 0
+        encode: Callable[[Iterable[Sequence[Content]]], Iterator[Features]]
+        if self._encode_batches is None:
+            encode = partial(map, encoder.encode_to_store)
+        else:
+            encode = partial(self._encode_batches, modality.encoder)
+
+        def report_progress() -> None:
             progress = {"phase": "re-encoding", "modality": modality.name}
-            report({**progress, "items": start, "of": len(hashes), "share": start / len(hashes)})
-            batch = {digest: missing[digest] for digest in hashes[start : start + _CONTENTS_PER_WRITE]}
-            features = self._originals.encode(encoder, batch)
-            if lost := [item.id for digest, item in batch.items() if digest not in features]:
+            share = n_encoded / len(missing)
+            report({**progress, "items": n_encoded, "of": len(missing), "share": share})
+
+        report_progress()
+        for features, without in self._originals.iter_encoded(encoder, missing, encode):
+            if without:
+                lost = some_of([missing[digest].id for digest in without])
                 raise TrainingDataError(
                     f"items of modality {modality.name!r} whose stored {encoder.content_form} is missing or "
-                    f"refused by the encoder: {some_of(lost)}"
+                    f"refused by the encoder: {lost}"
                 )
             with self._database.write() as work:
                 work.encoded.put(work.collections.get(collection.name), modality, features)
+            n_encoded += len(features)
+            report_progress()
 
     def _forget(self, collection: Collection, modality: Modality, hashes: list[str]) -> None:
         """Remove the features of what no item has any more."""

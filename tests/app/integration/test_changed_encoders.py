@@ -121,7 +121,7 @@ def test_a_later_attempt_goes_on_where_an_earlier_one_died(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = shop(pairs, {"type": "tfidf"}, PLAIN)
-    monkeypatch.setattr("app.services.training.reencoding._CONTENTS_PER_WRITE", 5)
+    monkeypatch.setattr("app.services.models.originals._CONTENTS_PER_BATCH", 5)
     services, counts = pairs.services, []
 
     def report(event: Any) -> None:

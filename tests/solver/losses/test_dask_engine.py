@@ -2,9 +2,6 @@ import hashlib
 import itertools
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -31,50 +28,9 @@ from solver.losses import row_blocks
 from solver.losses.base import FactoredPoint
 from solver.losses.logistic import PairLogisticLoss
 from solver.losses.row_blocks import RowBlocks
+from tests.dask_cluster import Cluster
 
-ROOT = Path(__file__).parents[3]
 FACTORS = ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_", "singular_values_")
-
-
-class Cluster:
-    """A scheduler and two workers as processes of their own, as an operator starts them."""
-
-    def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self.address = f"tcp://127.0.0.1:{self._port}"
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> None:
-        quiet = ["--dashboard-address", "127.0.0.1:0", "--no-dashboard"]
-        self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet)
-        self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet)
-
-    def kill(self) -> None:
-        """End the scheduler and all workers without a word, which takes no time."""
-        for process in self._processes:
-            os.killpg(process.pid, signal.SIGKILL)
-        for process in self._processes:
-            process.wait()
-        self._processes.clear()
-
-    def signal(self, number: int, *, scheduler: bool) -> None:
-        """Send a signal to the scheduler, or to all workers."""
-        os.killpg(self._processes[0 if scheduler else 1].pid, number)
-
-    def _run(self, *command: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        arguments = [sys.executable, "-m", "dask", *command]
-        self._processes.append(
-            subprocess.Popen(
-                arguments,
-                env=environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        )
 
 
 @pytest.fixture(scope="module")
@@ -271,3 +227,31 @@ def test_without_a_scheduler_a_fit_fails(distributed: Any) -> None:
         pytest.raises(EngineError, match=r"no Dask scheduler with a worker at tcp://127\.0\.0\.1:9"),
     ):
         _estimator().fit(*_arguments())
+
+
+def test_calls_are_taken_as_workers_come_to_them_and_their_errors_are_told_from_lost_schedulers(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    taken: list[int] = []
+
+    def arguments(stop: int) -> Iterator[tuple[int]]:
+        for number in range(-stop, 0):
+            taken.append(number)
+            yield (number,)
+
+    engine = DaskEngine(cluster.address)
+    results = engine.map(abs, arguments(200))
+    assert next(results) == 200
+    assert len(taken) < 100
+    assert list(results) == list(range(199, 0, -1))
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        list(engine.map(os.stat, [(str(tmp_path),), (str(tmp_path / "nothing"),)]))
+
+    def break_off() -> Iterator[tuple[int]]:
+        yield (1,)
+        raise OSError("of who asks")
+
+    with pytest.raises(OSError, match="of who asks"):
+        list(engine.map(abs, break_off()))
+    assert list(engine.map(abs, [])) == []
+    engine.close()
