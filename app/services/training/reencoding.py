@@ -21,6 +21,8 @@ from app.services.training.progress import Report
 
 Encoders = Mapping[str, Mapping[str, Any]]
 """Options of the encoders that replace those of a collection, by modality."""
+_LEAST_ELSEWHERE = 500
+"""Of fewer originals, as in passes after the first one, none is sent away: they take seconds here."""
 _MOST_PASSES = 5
 """Over what was written meanwhile: each is far shorter than the one before, unless writes never end."""
 
@@ -130,7 +132,7 @@ class Reencoder:
             return
         n_encoded = 0
         encode: Callable[[Iterable[Sequence[Content]]], Iterator[Features]]
-        if self._encode_batches is None:
+        if self._encode_batches is None or len(missing) < _LEAST_ELSEWHERE:
             encode = partial(map, encoder.encode_to_store)
         else:
             encode = partial(self._encode_batches, modality.encoder)

@@ -54,6 +54,7 @@ def test_a_training_encodes_originals_on_workers_as_it_would_itself(
     changes = {"training_engine": "dask", "dask_scheduler": cluster.address}
     remote = build(pairs.services.settings.model_copy(update=changes))
     with monkeypatch.context() as here:
+        here.setattr("app.services.training.reencoding._LEAST_ELSEWHERE", 24)
         here.setattr(HogColorEncoder, "encode_to_store", refuse)
         here.setattr(HogColorEncoder, "encode", refuse)
         change(pairs, CHANGED, lambda _: run_here(remote))
