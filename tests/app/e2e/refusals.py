@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from anyio.from_thread import BlockingPortal
 from fastapi import FastAPI
 from PIL import Image
 
@@ -37,12 +38,17 @@ class Api:
         return [(one["revision"], one["items"], one["modalities"]) for one in found]
 
 
-def client_of(application: FastAPI, headers: dict[str, str]) -> httpx.Client:
+def client_of(
+    application: FastAPI, headers: dict[str, str], event_loop: BlockingPortal | None = None
+) -> httpx.Client:
+    """Return a client; clients that ask at the same time need one event loop, as a server has."""
     with warnings.catch_warnings():
         # Starlette would rather have a successor of httpx, which is not among the dependencies.
         warnings.simplefilter("ignore")
         from fastapi.testclient import TestClient
-    return TestClient(application, headers=headers, raise_server_exceptions=False)
+    client = TestClient(application, headers=headers, raise_server_exceptions=False)
+    client.portal = event_loop
+    return client
 
 
 def check_problem(answer: httpx.Response, status: int, named: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from app.bootstrap import build
 from app.domain.entities import Content, ItemFilter, Modality, Scope
@@ -196,16 +197,22 @@ def test_a_writer_of_much_waits_for_its_replay_and_few_requests_do(
     assert outcomes[3:] == [revision] * MAX_WAITING_PER_COLLECTION
 
 
+@pytest.fixture
+def event_loop() -> Iterator[BlockingPortal]:
+    with start_blocking_portal() as portal:
+        yield portal
+
+
 @pytest.mark.parametrize("is_open", [False, True], ids=["keys are known", "search is open"])
 def test_only_the_writer_waits_for_it_where_keys_are_known(
-    two: tuple[Pairs, Pairs], gate: Gate, is_open: bool
+    two: tuple[Pairs, Pairs], gate: Gate, event_loop: BlockingPortal, is_open: bool
 ) -> None:
     writer, _ = two
     before = writer.search("a").index_revision
     application = create_app(writer.services)
     application.state.api = replace(application.state.api, open_search=is_open)
     keys = [writer.services.access.create(Scope.ADMIN)[1] for _ in range(2)]
-    own, other = (client_of(application, {"Authorization": f"Bearer {key}"}) for key in keys)
+    own, other = (client_of(application, {"Authorization": f"Bearer {key}"}, event_loop) for key in keys)
     query = {"item_id": "z00", "k": 5}
 
     def revision_for(client: httpx.Client) -> int:
