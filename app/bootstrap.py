@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from app.db.copies import SqlCopies
 from app.db.schema import SqlSchema
 from app.db.session import SqlDatabase, make_engine
 from app.db.sqlite_file import file_of
+from app.domain.errors import InvalidFieldError
 from app.domain.ports import EncodeBatches, FolderMark
 from app.domain.ports.engine import VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
@@ -36,6 +38,7 @@ from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
 from app.services.serving.column_reader import ColumnReader
 from app.services.serving.engine_snapshots import EngineGalleries
+from app.services.serving.engine_state import EngineWatch
 from app.services.serving.gallery_rebuild import GalleryRebuild
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.maps import GalleryMaps
@@ -83,6 +86,8 @@ _MAX_FEEDBACK = 100_000
 """Feedback of a collection that is kept, the newest: every retrain reads all of it."""
 _BLOCKS_FOLDER, _LOCKS_FOLDER, _CHECKPOINTS_FOLDER = "blocks", "locks", "checkpoints"
 """Beside the stores: samples of a training that runs on other hosts, locks of engines, states of fits."""
+_ENGINE = "vector-engine"
+"""Name of a backend."""
 _CHECKPOINT_SECONDS = 7 * 86_400.0
 """How long a checkpoint waits for its training to be tried again: over a weekend, and longer than any job."""
 _logger = logging.getLogger(__name__)
@@ -198,6 +203,7 @@ def build(settings: Settings) -> Services:
     snapshots, version_snapshots, recall_monitor, columns, gallery_rebuild = _build_snapshots(
         settings, database, bundles, ownership, files.stores, vector_engine
     )
+    backends = _backends(settings, files.stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
     gates = PromotionGates(settings.gate_tolerance)
@@ -214,7 +220,7 @@ def build(settings: Settings) -> Services:
             ownership.identity,
             copy_files,
             mark_of,
-            partial(_clear, vector_engine),
+            partial(_clear, settings, vector_engine),
         ),
         catalogue=_build_catalogue(settings, database, files, encoders, removal, snapshots),
         imports=_build_imports(settings, database, files, encoders, snapshots),
@@ -250,13 +256,15 @@ def build(settings: Settings) -> Services:
         snapshots=snapshots,
         garbage_collector=garbage_collector,
         gallery_rebuild=gallery_rebuild,
-        engine_sweeper=None if vector_engine is None else EngineSweeper(database, vector_engine),
+        engine_sweeper=None
+        if vector_engine is None
+        else EngineSweeper(database, vector_engine, ownership.identity),
         removal=removal,
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
         repair=BundleRepair(database, bundles, training, ownership.is_current),
-        status=StatusService(database, snapshots, recall_monitor),
-        readiness=_build_readiness(settings, database, schema, files, snapshots),
+        status=StatusService(database, snapshots, recall_monitor, backends),
+        readiness=_build_readiness(settings, database, schema, files, snapshots, backends),
     )
 
 
@@ -285,11 +293,21 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
         raise ImportError(f"{need}: pip install 'lrbs[{extra}]'", name=error.name) from error
 
 
-def _clear(vector_engine: VectorEngine | None) -> None:
-    """Remove all galleries of an engine: every process makes those that it needs again."""
-    if vector_engine is not None:
-        for key in vector_engine.keys():  # noqa: SIM118
-            vector_engine.drop(key)
+def _clear(settings: Settings, vector_engine: VectorEngine | None, may_remove: bool) -> None:
+    """Remove all galleries of an engine: every process makes those that it needs again.
+
+    Of a server beside the database only where that was asked for: they may be those of a service that runs.
+    """
+    keys = [] if vector_engine is None else vector_engine.keys()
+    if keys and settings.vector_engine == "milvus" and not may_remove:
+        raise InvalidFieldError(
+            "LRBS_MILVUS_URI",
+            "the Milvus server has galleries, which a service may be searching: name another database of it, "
+            "or have them removed (--remove-galleries)",
+        )
+    for key in keys:
+        assert vector_engine is not None
+        vector_engine.drop(key)
 
 
 def _open_database(settings: Settings) -> Engine:
@@ -364,6 +382,7 @@ def _build_readiness(
     schema: SchemaService,
     files: _Files,
     snapshots: SnapshotReader,
+    backends: Mapping[str, Callable[[], str | None]],
 ) -> ReadinessService:
     write_faults = WriteFaults(
         _written_paths(settings),
@@ -375,8 +394,25 @@ def _build_readiness(
         snapshots,
         lambda: schema.find_fault(DATABASE_TIMEOUT_SECONDS),
         files.ownership.status,
-        write_faults.find,
+        lambda: [*write_faults.find(), *_faults_of(backends, _ENGINE)],
     )
+
+
+def _backends(
+    settings: Settings, stores: Stores, vector_engine: VectorEngine | None
+) -> dict[str, Callable[[], str | None]]:
+    """Return what is needed beside the database and the data folder; see `StatusService`."""
+    backends: dict[str, Callable[[], str | None]] = {}
+    if settings.storage_url:
+        backends["storage"] = stores.find_fault
+    if vector_engine is not None:
+        backends[_ENGINE] = EngineWatch(vector_engine.keys).find_fault
+    return backends
+
+
+def _faults_of(backends: Mapping[str, Callable[[], str | None]], name: str) -> list[str]:
+    fault = backends[name]() if name in backends else None
+    return [] if fault is None else [fault]
 
 
 @dataclass(frozen=True, slots=True)

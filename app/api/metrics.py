@@ -173,7 +173,15 @@ class _Status(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the state by the database; only that it is down if it does not answer."""
+        """Yield the state by the database; of that only that it is down if it does not answer."""
+        backends = GaugeMetricFamily(
+            "lrbs_backend_up",
+            "Whether an object store or a vector engine answered when it was last asked.",
+            labels=["backend"],
+        )
+        for name, is_up in self._status.backends().items():
+            backends.add_metric([name], is_up)
+        yield backends
         up = GaugeMetricFamily("lrbs_database_up", "Whether the database answered.")
         try:
             metrics = [*self._jobs(), *self._collections()]

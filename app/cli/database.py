@@ -37,10 +37,17 @@ def back_up(
 @db.command("restore")
 def restore(
     folder: Annotated[Path, typer.Argument(help="a folder made by `lrbs db backup`")],
+    remove_galleries: Annotated[
+        bool,
+        typer.Option(
+            "--remove-galleries",
+            help="also where the Milvus server has some, which a service may be searching",
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Fill an empty database and the data folder with a copy; files that lie there stay."""
-    copied = new_services().restore.run(folder)
+    copied = new_services().restore.run(folder, remove_galleries)
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), "files": copied}))
         return

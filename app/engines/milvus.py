@@ -18,6 +18,7 @@ import base64
 import json
 import logging
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -33,11 +34,10 @@ from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 
 from app.domain.entities import ItemFilter, Matrix, Vector, comparable
-from app.domain.errors import VectorEngineUnavailableError
+from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.engines.packing import (
     BEHIND,
-    GONE,
     LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
     ROWS_COMPARED,
@@ -51,6 +51,8 @@ from app.index.balance import Balance
 
 _GALLERIES = "lrbs_galleries"
 """The collection that lists the others."""
+_OWNER = "owner"
+"""Its entry that holds the identity of the installation whose galleries they are."""
 _MAPS = "maps_"
 """Begins the names of its entries that hold the maps of a collection."""
 _Sliced = TypeVar("_Sliced", str, list[Any])
@@ -76,6 +78,9 @@ _PIECE, _MOST_PIECES = 16_000, 4096
 which the largest maps take two thirds."""
 _SECONDS = 30.0
 """An answer that takes longer is a failure."""
+_LOOK_SECONDS = 10.0
+"""How long an entry that was read is good enough. Rows of earlier revisions are removed only once everybody
+has looked again since the entry said so."""
 _PATIENCE_SECONDS = 5.0
 """How long a caller waits for another one to connect."""
 _AWAY = "the Milvus server does not answer"
@@ -96,7 +101,7 @@ def _translate_errors() -> Iterator[None]:
         if error.code == _UNREACHABLE or isinstance(error, MilvusUnavailableException):
             raise VectorEngineUnavailableError(_AWAY) from error
         if _is_missing(error):
-            raise VectorEngineUnavailableError(GONE) from error
+            raise GalleriesGoneError from error
         _logger.error("Milvus refuses what it is asked: %s", error)
         raise VectorEngineUnavailableError("Milvus refuses what it is asked; its log says why") from error
     except grpc.RpcError as error:
@@ -176,6 +181,93 @@ class _Rows(NamedTuple):
         return {"consistency_level": "Customized", "guarantee_timestamp": max(self.written_at, 1)}
 
 
+class _Writing:
+    """The rows of one revision, on their way into a collection.
+
+    Parameters
+    ----------
+    client : MilvusClient
+        Of the server.
+    collection : str
+        Which one.
+    revision : int
+        From which on they are true.
+    check_lock : callable
+        Called before each part: raises if another writer may be at work, who must not be overwritten.
+    """
+
+    def __init__(
+        self, client: MilvusClient, collection: str, revision: int, check_lock: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._collection = collection
+        self._revision = revision
+        self._check_lock = check_lock
+        self.written_at = 0
+        """When the last part was written, by the server's time."""
+
+    def end(self, item_ids: Collection[str]) -> None:
+        """End the rows of some items."""
+        revision = self._revision
+        for ids in _parts(sorted(item_ids), _ROWS_AT_ONCE):
+            items = json.dumps([_digest(item_id) for item_id in ids])
+            condition = f"item in {items} and since < {revision} and until > {revision}"
+            # Also what a writer wrote that was killed before it named the revision: an end of the same rows.
+            ending = _query(self._client, self._collection, condition, ["*"])
+            if ending:
+                self._upsert([{**row, "until": revision} for row in ending])
+
+    def insert(self, balance: Balance | None, items: Sequence[EngineItem], vectors: Matrix) -> None:
+        """Add rows, in the place of those of the same revision."""
+        for start in range(0, len(items), _ROWS_AT_ONCE):
+            step = slice(start, start + _ROWS_AT_ONCE)
+            mapped = np.zeros_like(vectors[step]) if balance is None else balance.map_rows(vectors[step])
+            norms = np.linalg.norm(vectors[step], axis=1, keepdims=True)
+            units = np.divide(vectors[step], norms, where=norms > 0, out=np.zeros_like(vectors[step]))
+            self._upsert(
+                [
+                    self._row(item, True, *of_item)
+                    for item, *of_item in zip(items[step], vectors[step], mapped, units, strict=True)
+                ]
+            )
+
+    def insert_unranked(self, unranked: Collection[str], rank: int) -> None:
+        """Add items that the model cannot place."""
+        nowhere = np.zeros(rank, np.float32)
+        rows = [
+            self._row(EngineItem(item_id, (), {}), False, nowhere, nowhere, nowhere)
+            for item_id in sorted(unranked)
+        ]
+        for part in _parts(rows, _ROWS_AT_ONCE):
+            self._upsert(part)
+
+    def _row(
+        self, item: EngineItem, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
+    ) -> dict[str, Any]:
+        text = json.dumps([item.labels, item.metadata], ensure_ascii=False)
+        return {
+            "row": f"{_digest(item.id)}/{self._revision}",
+            "item": _digest(item.id),
+            "item_id": item.id,
+            "since": self._revision,
+            "until": _FOREVER,
+            "is_ranked": is_ranked,
+            "facets": _facets_of(item),
+            "text": list(_parts(text, _PIECE)),
+            "raw": _numbers(raw),
+            "mapped": _numbers(mapped),
+            "unit": _numbers(unit),
+        }
+
+    def _upsert(self, rows: list[dict[str, Any]]) -> None:
+        self._check_lock()
+        # The client's own `upsert` does the same, and keeps the time to itself.
+        connection = self._client._get_connection()
+        context = self._client._generate_call_context()
+        answer = connection.upsert_rows(self._collection, rows, timeout=_SECONDS, context=context)
+        self.written_at = max(self.written_at, int(answer.timestamp))
+
+
 class MilvusGallery:
     """A gallery in a collection.
 
@@ -187,18 +279,36 @@ class MilvusGallery:
         Of the entry that names the collection.
     locks : WriteLocks
         Of which a writer holds that of a gallery.
+    announced : dict of str to tuple
+        By gallery, the earliest revision that its entry has, and since when at least, for `purge`.
     """
 
-    def __init__(self, client: MilvusClient, name: str, locks: WriteLocks) -> None:
+    def __init__(
+        self, client: MilvusClient, name: str, locks: WriteLocks, announced: dict[str, tuple[int, float]]
+    ) -> None:
         self._client = client
         self._name = name
         self._locks = locks
+        self._announced = announced
         self._seen: _Rows | None = None
         """As of the last look at the entry."""
+        self._seen_at = 0.0
+        """When that was, on the monotonic clock."""
         self._maps: tuple[str, Balance] | None = None
         """Into the space of the graph, with the collection that they are for."""
+        self.is_gone = False
         self._counted: dict[str, tuple[int, int]] = {}
         """Number of rows that match a condition, and of which revision."""
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the service's errors, and remember that there is nothing to ask any more."""
+        try:
+            with _translate_errors():
+                yield
+        except GalleriesGoneError:
+            self.is_gone = True
+            raise
 
     def write(
         self,
@@ -210,36 +320,24 @@ class MilvusGallery:
         unranked: Collection[str],
     ) -> int:
         """Write the changes of a revision; see `EngineGallery.write`."""
-        with self._locks.hold(self._name) as check_lock, _translate_errors():
+        with self._locks.hold(self._name) as check_lock, self._translate_errors():
             entry = _get_entry(self._client, self._name)
             if entry["revision"] >= revision:
                 return int(entry["revision"])
             if entry["revision"] < since:
                 raise VectorEngineUnavailableError(BEHIND)
-            rows, written_at = _Rows.of(entry), int(entry["written_at"])
-            written_at = max(written_at, self._end(rows, revision, item_ids))
+            rows, rank = _Rows.of(entry), vectors.shape[1]
+            writing = _Writing(self._client, rows.collection, revision, check_lock)
+            writing.end(item_ids)
             if items:
-                maps = self._read_maps(rows.collection)
-                written_at = max(written_at, self.insert(rows.collection, maps, revision, items, vectors))
-            rank = vectors.shape[1]
-            written_at = max(written_at, self.insert_unranked(rows.collection, revision, unranked, rank))
+                writing.insert(self._read_maps(rows.collection), items, vectors)
+            writing.insert_unranked(unranked, rank)
             check_lock()
+            written_at = max(int(entry["written_at"]), writing.written_at)
             entry = {**entry, "revision": revision, "written_at": written_at}
             _store_entry(self._client, entry)
-            self._seen = _Rows.of(entry)
+            self._see(entry)
         return revision
-
-    def _end(self, rows: _Rows, revision: int, item_ids: Collection[str]) -> int:
-        """End the rows of some items; return when."""
-        written_at = 0
-        for ids in _parts(sorted(item_ids), _ROWS_AT_ONCE):
-            items = json.dumps([_digest(item_id) for item_id in ids])
-            condition = f"item in {items} and since < {revision} and until > {revision}"
-            # Also what a writer wrote that was killed before it named the revision: an end of the same rows.
-            ending = _query(self._client, rows.collection, condition, ["*"])
-            if ending:
-                written_at = self._upsert(rows.collection, [{**row, "until": revision} for row in ending])
-        return written_at
 
     def _read_maps(self, collection: str) -> Balance | None:
         """Return the maps of a collection; None where its rows are too long for a graph."""
@@ -251,80 +349,23 @@ class MilvusGallery:
             maps = self._maps = collection, unpack_balance(base64.b64decode(packed))
         return maps[1]
 
-    def insert(
-        self,
-        collection: str,
-        balance: Balance | None,
-        revision: int,
-        items: Sequence[EngineItem],
-        vectors: Matrix,
-    ) -> int:
-        """Add rows, in the place of those of the same revision; return when, by the server's time."""
-        written_at = 0
-        for start in range(0, len(items), _ROWS_AT_ONCE):
-            step = slice(start, start + _ROWS_AT_ONCE)
-            mapped = np.zeros_like(vectors[step]) if balance is None else balance.map_rows(vectors[step])
-            norms = np.linalg.norm(vectors[step], axis=1, keepdims=True)
-            units = np.divide(vectors[step], norms, where=norms > 0, out=np.zeros_like(vectors[step]))
-            written_at = self._upsert(
-                collection,
-                [
-                    self._row(item, revision, True, *of_item)
-                    for item, *of_item in zip(items[step], vectors[step], mapped, units, strict=True)
-                ],
-            )
-        return written_at
-
-    def insert_unranked(self, collection: str, revision: int, unranked: Collection[str], rank: int) -> int:
-        """Add items that the model cannot place; return when, as of `insert`."""
-        written_at, nowhere = 0, np.zeros(rank, np.float32)
-        rows = [
-            self._row(EngineItem(item_id, (), {}), revision, False, nowhere, nowhere, nowhere)
-            for item_id in sorted(unranked)
-        ]
-        for part in _parts(rows, _ROWS_AT_ONCE):
-            written_at = self._upsert(collection, part)
-        return written_at
-
-    def _row(
-        self, item: EngineItem, since: int, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
-    ) -> dict[str, Any]:
-        text = json.dumps([item.labels, item.metadata], ensure_ascii=False)
-        return {
-            "row": f"{_digest(item.id)}/{since}",
-            "item": _digest(item.id),
-            "item_id": item.id,
-            "since": since,
-            "until": _FOREVER,
-            "is_ranked": is_ranked,
-            "facets": _facets_of(item),
-            "text": list(_parts(text, _PIECE)),
-            "raw": _numbers(raw),
-            "mapped": _numbers(mapped),
-            "unit": _numbers(unit),
-        }
-
-    def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> int:
-        """Write rows; return when, by the server's time."""
-        # The client's own `upsert` does the same, and keeps the time to itself.
-        connection = self._client._get_connection()
-        context = self._client._generate_call_context()
-        answer = connection.upsert_rows(collection, rows, timeout=_SECONDS, context=context)
-        return int(answer.timestamp)
-
     def _look(self) -> _Rows:
         """Return the rows that stand there now."""
-        self._seen = _Rows.of(_get_entry(self._client, self._name))
+        return self._see(_get_entry(self._client, self._name))
+
+    def _see(self, entry: dict[str, Any]) -> _Rows:
+        self._seen, self._seen_at = _Rows.of(entry), time.monotonic()
         return self._seen
 
     def _rows_at(self, revision: int) -> _Rows:
         """Return rows among which those of a revision are."""
         seen = self._seen
-        return self._look() if seen is None or seen.revision < revision else seen
+        is_old = time.monotonic() - self._seen_at > _LOOK_SECONDS
+        return self._look() if seen is None or is_old or seen.revision < revision else seen
 
     def _ask(self, revision: int, ask: Callable[[_Rows], _Answer]) -> _Answer:
         """Return what is answered of the rows, or of those that take their place meanwhile."""
-        with _translate_errors():
+        with self._translate_errors():
             rows = self._rows_at(revision)
             try:
                 return ask(rows)
@@ -335,7 +376,7 @@ class MilvusGallery:
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
-        with _translate_errors():
+        with self._translate_errors():
             return self._look().revision
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
@@ -515,7 +556,7 @@ class MilvusGallery:
         return Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
 
     def _items(self, revision: int) -> Iterator[EngineItem]:
-        with _translate_errors():
+        with self._translate_errors():
             rows = self._look()
             condition = _condition(rows.at(revision), ItemFilter())
             for row in self._scan(rows.collection, condition, _ITEM_FIELDS):
@@ -523,7 +564,7 @@ class MilvusGallery:
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections: those whose keys, which are digests, come first."""
-        with _translate_errors():
+        with self._translate_errors():
             rows = self._look()
             condition = _condition(rows.at(revision), ItemFilter())
             fields = [*_ITEM_FIELDS, "row", "raw"]
@@ -532,7 +573,7 @@ class MilvusGallery:
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
-        with _translate_errors():
+        with self._translate_errors():
             rows = self._look()
             for row in self._scan(rows.collection, _alive_at(rows.at(revision)), ["item_id"]):
                 yield str(row["item_id"])
@@ -556,21 +597,29 @@ class MilvusGallery:
             rows.close()
 
     def purge(self, before: int) -> int:
-        """Remove rows that ended; see `EngineGallery.purge`."""
-        with _translate_errors():
+        """Remove rows that ended; see `EngineGallery.purge`.
+
+        Those of which an earlier call said so: others may still be looking for them.
+        """
+        with self._translate_errors():
             with self._locks.hold(self._name):
-                entry = _get_entry(self._client, self._name)
-                if int(entry["earliest"]) >= before:
+                entry, now = _get_entry(self._client, self._name), time.monotonic()
+                earliest = int(entry["earliest"])
+                announced, standing_since = self._announced.get(self._name, (None, now))
+                if announced != earliest:
+                    self._announced[self._name] = earliest, now
                     return 0
-                entry = {**entry, "earliest": before}
-                _store_entry(self._client, entry)
-            rows = self._seen = _Rows.of(entry)
+                if now - standing_since < 2 * _LOOK_SECONDS:
+                    return 0
+                if earliest < before:
+                    _store_entry(self._client, {**entry, "earliest": before})
+                    self._announced[self._name] = before, now
             # Without the lock: no writer touches these rows.
-            condition = f"until <= {before}"
-            n_ended = self._count(rows, condition)
+            condition = f"until <= {earliest}"
+            n_ended = self._count(_Rows.of(entry), condition)
             if n_ended:
-                delete = partial(self._client.delete, rows.collection, filter=condition, timeout=_SECONDS)
-                _read(self._client, rows.collection, delete)
+                delete = partial(self._client.delete, entry["collection"], filter=condition, timeout=_SECONDS)
+                _read(self._client, entry["collection"], delete)
             return n_ended
 
 
@@ -592,6 +641,7 @@ class MilvusEngine:
         self._uri = uri
         self._token = token
         self._locks = locks
+        self._announced: dict[str, tuple[int, float]] = {}
         self._connected: MilvusClient | None = None
         self._connecting = threading.Lock()
 
@@ -638,7 +688,10 @@ class MilvusEngine:
         """Return a gallery that is complete; None where there is none."""
         with _translate_errors():
             entry = _find_entry(self._client, name_of(key))
-            return None if entry is None else MilvusGallery(self._client, entry["name"], self._locks)
+            return None if entry is None else self._gallery(entry["name"])
+
+    def _gallery(self, name: str) -> MilvusGallery:
+        return MilvusGallery(self._client, name, self._locks, self._announced)
 
     @contextmanager
     def claim(self, key: GalleryKey) -> Iterator[None]:
@@ -659,16 +712,16 @@ class MilvusEngine:
         name, rank = name_of(key), vectors.shape[1]
         balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
         with self._locks.hold(name) as check_lock, _translate_errors():
-            gallery = MilvusGallery(self._client, name, self._locks)
+            gallery = self._gallery(name)
             if _find_entry(self._client, name) is not None:
                 return gallery
             self._remove_unfinished(name)
             collection = f"{name}_{uuid.uuid4().hex[:8]}"
             self._create_collection(collection, rank)
-            written_at = 0
+            writing = _Writing(self._client, collection, revision, check_lock)
             for items, part in batches:
-                written_at = max(written_at, gallery.insert(collection, balance, revision, items, part))
-            written_at = max(written_at, gallery.insert_unranked(collection, revision, unranked, rank))
+                writing.insert(balance, items, part)
+            writing.insert_unranked(unranked, rank)
             if balance is not None:
                 _store_text(
                     self._client, _MAPS + collection, base64.b64encode(pack_balance(balance)).decode()
@@ -681,7 +734,7 @@ class MilvusEngine:
                 "revision": revision,
                 "earliest": revision,
                 "rank": rank,
-                "written_at": written_at,
+                "written_at": writing.written_at,
             }
             _store_entry(self._client, entry)
         return gallery
@@ -720,6 +773,14 @@ class MilvusEngine:
             if earlier is not None:
                 self._remove(earlier["collection"])
         return True
+
+    def belongs_to(self, installation: str) -> bool:
+        """Return whether an installation came first; see `VectorEngine.belongs_to`."""
+        with self._locks.hold(_OWNER), _translate_errors():
+            owner = _find_text(self._client, _OWNER)
+            if owner is None:
+                _store_text(self._client, _OWNER, installation)
+            return owner in (None, installation)
 
     def keys(self) -> list[GalleryKey]:
         """Return the galleries there are."""
@@ -833,7 +894,7 @@ def _find_entry(client: MilvusClient, name: str) -> dict[str, Any] | None:
 def _get_entry(client: MilvusClient, name: str) -> dict[str, Any]:
     entry = _find_entry(client, name)
     if entry is None:
-        raise VectorEngineUnavailableError(GONE)
+        raise GalleriesGoneError
     return entry
 
 

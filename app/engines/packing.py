@@ -10,8 +10,6 @@ from app.domain.entities import Matrix
 from app.domain.ports.engine import GalleryKey
 from app.index.balance import Balance
 
-GONE = "its galleries are gone; `lrbs db reindex` makes them again"
-"""Why an engine has nothing to search."""
 BEHIND = "its gallery is being made again: try again"
 """Why changes since a revision are of no use."""
 BUSY = "another process is making or writing its galleries: try again"

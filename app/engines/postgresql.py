@@ -23,12 +23,11 @@ from sqlalchemy.exc import DBAPIError
 
 from app.db.faults import translate_errors
 from app.domain.entities import ItemFilter, Matrix, Vector, comparable
-from app.domain.errors import ServiceError, VectorEngineUnavailableError
+from app.domain.errors import GalleriesGoneError, ServiceError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem, GalleryKey
 from app.engines.packing import (
     BEHIND,
     BUSY,
-    GONE,
     LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
     ROWS_COMPARED,
@@ -65,12 +64,11 @@ _REASONS = {
     "0A000": "the PostgreSQL server has no extension pgvector",
     "58P01": "the PostgreSQL server has no extension pgvector",
     "42501": "the role may not make the extension, or a schema",
-    "42P01": GONE,
-    "3F000": GONE,
     LOCK_NOT_AVAILABLE: BUSY,
 }
-"""By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, undefined_table,
-invalid_schema_name, lock_not_available."""
+"""By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, lock_not_available."""
+_GONE = ("42P01", "3F000")
+"""SQLSTATE undefined_table and invalid_schema_name."""
 
 
 @contextmanager
@@ -81,7 +79,10 @@ def _translate_errors() -> Iterator[None]:
             yield
     except (DBAPIError, ServiceError) as error:
         driver = error if isinstance(error, DBAPIError) else error.__cause__
-        reason = _REASONS.get(getattr(getattr(driver, "orig", None), "sqlstate", None) or "")
+        code = getattr(getattr(driver, "orig", None), "sqlstate", None) or ""
+        if code in _GONE:
+            raise GalleriesGoneError from error
+        reason = _REASONS.get(code)
         if reason is None:
             raise
         raise VectorEngineUnavailableError(reason) from error
@@ -144,8 +145,19 @@ class PostgresGallery:
         self._condition = _condition_at(table)
         self._maps: tuple[int, Balance] | None = None
         """Into the space of the index, with the number of the table that they are for."""
+        self.is_gone = False
         self._known_large = -REVISIONS_BETWEEN_COUNTS
         """The revision at which the gallery was last seen to have too many rows to compare."""
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the service's errors, and remember that there is nothing to ask any more."""
+        try:
+            with _translate_errors():
+                yield
+        except GalleriesGoneError:
+            self.is_gone = True
+            raise
 
     def write(
         self,
@@ -157,14 +169,14 @@ class PostgresGallery:
         unranked: Collection[str],
     ) -> int:
         """Write the changes of a revision in one transaction; see `EngineGallery.write`."""
-        with _translate_errors(), self._engine.begin() as connection:
+        with self._translate_errors(), self._engine.begin() as connection:
             # One writer at a time: an earlier write that came later would bring ended rows back.
             latest = connection.execute(
                 sa.text(f"SELECT revision FROM {_SCHEMA}.galleries WHERE table_name = :name FOR UPDATE"),
                 {"name": self._name},
             ).scalar_one_or_none()
             if latest is None:
-                raise VectorEngineUnavailableError(GONE)
+                raise GalleriesGoneError
             if latest >= revision:
                 return int(latest)
             if latest < since:
@@ -267,22 +279,25 @@ class PostgresGallery:
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(f"SELECT revision FROM {_SCHEMA}.galleries WHERE table_name = :name"),
                 {"name": self._name},
             )
-            return int(rows.scalar_one())
+            latest = rows.scalar_one_or_none()
+            if latest is None:
+                raise GalleriesGoneError
+            return int(latest)
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             return self._count(connection, conditions, None)
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"),
                 {"revision": revision},
@@ -295,7 +310,7 @@ class PostgresGallery:
         """Return a page of results; see `EngineGallery.search`."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
         depth = offset + k
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             if (
                 depth * _CANDIDATES > _WIDEST_SEARCH
                 or len(query) > LARGEST_RANK_OF_A_GRAPH
@@ -311,7 +326,7 @@ class PostgresGallery:
     ) -> list[EngineHit]:
         """Return the same page of results by comparing every row."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             return self._search_all(connection, conditions, query, k, offset)
 
     def _is_small(self, connection: Connection, revision: int) -> bool:
@@ -345,7 +360,7 @@ class PostgresGallery:
     ) -> list[EngineHit]:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
         conditions = _Conditions.of(self._condition, revision, item_filter)
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     "SELECT item_id, labels, metadata, "
@@ -367,7 +382,7 @@ class PostgresGallery:
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
         conditions = _Conditions.of(self._condition, revision, ItemFilter(labels=(label,)))
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             return self._count(connection, conditions, 1) > 0
 
     def count_labels(self, revision: int) -> dict[str, int]:
@@ -383,7 +398,7 @@ class PostgresGallery:
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections."""
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {self._table} "
@@ -396,7 +411,7 @@ class PostgresGallery:
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             rows = connection.execution_options(yield_per=1000).execute(
                 sa.text(f"SELECT item_id FROM {self._table} WHERE {self._condition}"), {"revision": revision}
             )
@@ -404,7 +419,7 @@ class PostgresGallery:
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`."""
-        with _translate_errors():
+        with self._translate_errors():
             with self._engine.begin() as connection:
                 advanced = connection.execute(
                     sa.text(
@@ -423,7 +438,7 @@ class PostgresGallery:
                 return removed.rowcount
 
     def _counts(self, values: str, revision: int, parameters: dict[str, Any]) -> list[tuple[Any, int]]:
-        with _translate_errors(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             rows = connection.execute(
                 sa.text(
                     f"SELECT value, count(*) FROM ({values} AS value FROM {self._table} "
@@ -529,11 +544,17 @@ class PostgresEngine:
     def open(self, key: GalleryKey) -> PostgresGallery | None:
         """Return a gallery that is complete; None where there is none."""
         self.set_up()
-        with _translate_errors(), self._engine.connect() as connection:
-            rows = connection.execute(
-                sa.text(f"SELECT FROM {_SCHEMA}.galleries WHERE table_name = :name"), {"name": name_of(key)}
-            )
-            return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
+        try:
+            with _translate_errors(), self._engine.connect() as connection:
+                rows = connection.execute(
+                    sa.text(f"SELECT FROM {_SCHEMA}.galleries WHERE table_name = :name"),
+                    {"name": name_of(key)},
+                )
+                return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
+        except GalleriesGoneError:  # somebody dropped the schema
+            self._is_set_up = False
+            self.set_up()
+            return None
 
     @contextmanager
     def claim(self, key: GalleryKey) -> Iterator[None]:
@@ -611,7 +632,7 @@ class PostgresEngine:
             )
             revisions = {row.table_name: row.revision for row in rows}
             if names["new"] not in revisions:
-                raise VectorEngineUnavailableError(GONE)
+                raise GalleriesGoneError
             if revisions[names["new"]] < revisions.get(names["old"], 0):
                 return False
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {_SCHEMA}.{names['old']}"))
@@ -627,6 +648,10 @@ class PostgresEngine:
                 {**names, "modality": key.modality},
             )
             connection.execute(sa.text(f"DELETE FROM {_SCHEMA}.galleries WHERE table_name = :new"), names)
+        return True
+
+    def belongs_to(self, installation: str) -> bool:
+        """Return True: the galleries are in the installation's own database."""
         return True
 
     def keys(self) -> list[GalleryKey]:

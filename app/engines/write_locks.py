@@ -59,6 +59,8 @@ class DatabaseLocks:
         """Wait for a lock and have it; see `WriteLocks.hold`."""
         with translate_errors(), self._engine.connect() as connection:
             lock = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))")
+            # The server would take a lock from who writes elsewhere meanwhile, as it would seem to be idle.
+            connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             try:
                 connection.execute(lock, {"class": _CLASS, "name": name})
             except OperationalError as error:

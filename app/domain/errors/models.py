@@ -158,5 +158,12 @@ class VectorEngineUnavailableError(UnavailableError):
         super().__init__(f"the vector engine cannot be used: {reason}")
 
 
+class GalleriesGoneError(VectorEngineUnavailableError):
+    """The engine has no such gallery any more; the next search has it made again."""
+
+    def __init__(self) -> None:
+        super().__init__("its galleries are gone, and are made again: try again")
+
+
 def _version(number: int | None) -> str:
     return "no version" if number is None else f"version {number}"

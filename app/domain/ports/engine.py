@@ -37,8 +37,11 @@ class EngineGallery(Protocol):
 
     A row stands for an item from the revision in which it was written to the one in which it was written
     again or deleted, so that each caller finds what its own revision holds, whatever others write meanwhile.
-    Of processes that replay the same changes one writes them.
+    Of processes that replay the same changes one writes them. Its methods raise VectorEngineUnavailableError.
     """
+
+    is_gone: bool
+    """Whether a method raised GalleriesGoneError: others have removed it, and it has to be made again."""
 
     def write(
         self,
@@ -135,7 +138,8 @@ class EngineGallery(Protocol):
     def purge(self, before: int) -> int:
         """Remove the rows that no revision from `before` on holds; return how many.
 
-        An earlier revision is answered by `before` from then on.
+        An earlier revision is answered by `before` from then on. What others may still be reading is left to
+        later calls.
         """
         ...
 
@@ -198,6 +202,16 @@ class VectorEngine(Protocol):
         -------
         bool
             False, and nothing is done, while the new one is of an earlier revision.
+        """
+        ...
+
+    def belongs_to(self, installation: str) -> bool:
+        """Return whether all galleries are those of one installation; the first that asks has the engine.
+
+        Parameters
+        ----------
+        installation : str
+            Identity of a database.
         """
         ...
 

@@ -43,7 +43,8 @@ class ReadinessService:
     * a schema that a newer release made while this process ran, as long as a rolling update takes;
     * a database older than the files: what it holds is served, and nothing is removed;
     * a disk or database that rejects writes, or an object store that cannot be used: every process would
-      reject writes, and all still answer searches.
+      reject writes, and all still answer searches;
+    * a vector engine that does not answer: every process would reject searches, and all still store.
 
     Parameters
     ----------
@@ -55,8 +56,9 @@ class ReadinessService:
     look_at_folder : callable
         Returns how database and data folder stand to each other; raises OSError where the folder cannot be
         used.
-    faults_of_writes : callable
-        Returns why writes are rejected, or soon will be; must not write to find out.
+    find_faults : callable
+        Returns why writes are rejected, or soon will be, and what a vector engine lacks; must neither write
+        nor wait to find out.
     """
 
     def __init__(
@@ -64,12 +66,12 @@ class ReadinessService:
         snapshots: SnapshotReader,
         find_fault_of_schema: Callable[[], str | None],
         look_at_folder: Callable[[], OwnershipStatus],
-        faults_of_writes: Callable[[], Sequence[str]],
+        find_faults: Callable[[], Sequence[str]],
     ) -> None:
         self._snapshots = snapshots
         self._find_fault_of_schema = find_fault_of_schema
         self._look_at_folder = look_at_folder
-        self._faults_of_writes = faults_of_writes
+        self._find_faults = find_faults
         self._has_started = False
 
     def check(self) -> Readiness:
@@ -79,7 +81,7 @@ class ReadinessService:
             standing = self._look_at_folder()
             if not standing.belongs:
                 return Readiness(False, standing.reason)
-            faults = self._faults_of_writes()
+            faults = self._find_faults()
             collections = [health for _, health in self._snapshots.reload_stale(DATABASE_TIMEOUT_SECONDS)]
         except ServiceError as error:
             return Readiness(False, str(error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.domain.entities import Collection, JobState
@@ -85,10 +85,20 @@ class StatusService:
         What is in this process's memory.
     recall_monitor : RecallMonitor
         Knows the recall of live queries.
+    backends : mapping of str to callable
+        By name what else this process needs, ``storage`` or ``vector-engine``: returns why it did not answer
+        when it was last asked, None if it did.
     """
 
-    def __init__(self, database: Database, snapshots: SnapshotReader, recall_monitor: RecallMonitor) -> None:
+    def __init__(
+        self,
+        database: Database,
+        snapshots: SnapshotReader,
+        recall_monitor: RecallMonitor,
+        backends: Mapping[str, Callable[[], str | None]],
+    ) -> None:
         self._database = database
+        self._backends = backends
         self._snapshots = snapshots
         self._recall_monitor = recall_monitor
 
@@ -100,6 +110,10 @@ class StatusService:
             self._status(collection, snapshots.get(collection.id)) for collection in collections[:limit]
         ]
         return len(collections), statuses
+
+    def backends(self) -> dict[str, bool]:
+        """Return whether what else this process needs answered when it was last asked."""
+        return {name: find_fault() is None for name, find_fault in self._backends.items()}
 
     def jobs(self) -> dict[JobState, int]:
         """Return the number of jobs in each state."""

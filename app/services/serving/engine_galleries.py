@@ -12,9 +12,9 @@ from typing_extensions import override
 from app.domain.entities import ItemFilter, Matrix, Vector
 from app.domain.ports import GalleryIndex
 from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
+from app.services.serving.engine_state import ItemCount
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.item_count import ItemCount
 from app.services.serving.reload_scheduler import outside_turns
 from app.services.serving.segments import IndexedItem
 from app.services.storage.pacing import no_pause
@@ -72,6 +72,11 @@ class RemoteGallery(Gallery):
     @override
     def known_size(self) -> int | None:
         return self._known_count.read()
+
+    @property
+    @override
+    def is_gone(self) -> bool:
+        return self._rows.is_gone
 
     @property
     @override
@@ -167,7 +172,9 @@ class RemoteGallery(Gallery):
     ) -> RemoteGallery:
         items_of_engine = [_engine_item(item) for item in items]
         with outside_turns():
-            written = self._rows.write(revision, since, item_ids, items_of_engine, vectors, unranked)
+            written = self._rows.write(
+                revision, since, item_ids, items_of_engine, with_a_column(vectors), unranked
+            )
         return self._at(written)
 
     def _at(self, revision: int) -> RemoteGallery:
@@ -178,6 +185,7 @@ class RemoteGallery(Gallery):
         return [self._search(query, k, offset, item_filter) for query in queries]
 
     def _search(self, query: Vector, k: int, offset: int, item_filter: ItemFilter) -> Page:
+        query = with_a_column(query)
         if self._is_exact:
             return _page(self._rows.search_exactly(self._revision, query, k, offset, item_filter), True)
         return _page(*self._rows.search(self._revision, query, k, offset, item_filter))
@@ -186,6 +194,7 @@ class RemoteGallery(Gallery):
     def search_similar(
         self, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
     ) -> Page:
+        query = with_a_column(query)
         return _page(self._rows.search_similar(self._revision, query, k, offset, item_filter, left_out), True)
 
     @override
@@ -200,6 +209,11 @@ class RemoteGallery(Gallery):
     @override
     def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:
         return rows
+
+
+def with_a_column(numbers: Matrix) -> Matrix:
+    """Return vectors of one number at least, as engines take them: those of a model of rank 0 have none."""
+    return numbers if numbers.shape[-1] else np.zeros((*numbers.shape[:-1], 1), np.float32)
 
 
 def _count_latest(rows: EngineGallery) -> int:

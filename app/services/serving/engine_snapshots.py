@@ -11,7 +11,7 @@ import numpy as np
 from app.domain.entities import Collection, Matrix
 from app.domain.ports.engine import EngineGallery, EngineItem, GalleryKey, VectorEngine
 from app.services.models.model_bundles import LoadedModel
-from app.services.serving.engine_galleries import RemoteGallery
+from app.services.serving.engine_galleries import RemoteGallery, with_a_column
 from app.services.serving.gallery import Gallery
 from app.services.serving.reload_scheduler import outside_turns
 from app.services.serving.snapshot import Snapshot
@@ -114,10 +114,10 @@ def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[l
         pairs = zip(view.live_items(), view.live_vectors(), strict=True)
         for batch in in_batches(pairs, _ITEMS_PER_BATCH):
             items = [EngineItem(item.id, item.labels, dict(item.metadata)) for item, _ in batch]
-            yield items, np.stack([vector for _, vector in batch])
+            yield items, with_a_column(np.stack([vector for _, vector in batch]))
             pause()
 
 
 def _rows_of(gallery: Gallery, rank: int) -> Matrix:
     vectors = [view.live_vectors() for view in gallery.segments]
-    return np.concatenate(vectors) if vectors else np.zeros((0, rank), np.float32)
+    return with_a_column(np.concatenate(vectors) if vectors else np.zeros((0, rank), np.float32))

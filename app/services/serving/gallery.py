@@ -60,6 +60,11 @@ class Gallery(ABC):
         return self.size
 
     @property
+    def is_gone(self) -> bool:
+        """Whether a call found that the engine does not have its rows any more."""
+        return False
+
+    @property
     @abstractmethod
     def estimated_bytes(self) -> int:
         """Estimated memory in this process."""

@@ -57,6 +57,11 @@ class Snapshot:
     load_failure: LoadFailure | None = None
 
     @property
+    def is_gone(self) -> bool:
+        """Whether one of its galleries is no longer there, so that all have to be opened again."""
+        return any(gallery.is_gone for gallery in self.galleries.values())
+
+    @property
     def size(self) -> int:
         """Number of items in its galleries, as far as it is known."""
         return sum(gallery.known_size or 0 for gallery in self.galleries.values())

@@ -99,7 +99,7 @@ class SnapshotReader:
         if collection is None or mark != self._database.change_mark():
             return None
         snapshot = self._state.cache.get(collection.id)
-        if snapshot is None or snapshot.collection.revision != collection.revision:
+        if snapshot is None or snapshot.is_gone or snapshot.collection.revision != collection.revision:
             return None
         is_settled = self._state.fallback.is_settled(snapshot, collection)
         return snapshot if is_settled or self._scheduler.is_long(collection.id) else None
@@ -268,7 +268,9 @@ class SnapshotReader:
             As of `open`.
         """
         snapshot = self._state.cache.get(collection.id)
-        if snapshot is None:
+        if snapshot is None or snapshot.is_gone:
+            if snapshot is not None:
+                self._state.cache.evict(collection.id)
             is_long = is_large(work, collection)
             return _Wait(self._scheduler.request(collection.id, collection.name, is_long))
         if not self._state.fallback.is_settled(snapshot, collection):

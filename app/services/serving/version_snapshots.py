@@ -85,7 +85,7 @@ class VersionSnapshots:
         place = collection.id, version.bundle
         with self._guard:
             snapshot = self._kept.pop(place, None)
-        if snapshot is None:
+        if snapshot is None or snapshot.is_gone:
             try:
                 snapshot = self._loader.load_version(work, collection, version, pause)
             except DamagedBundleError as error:

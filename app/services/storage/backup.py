@@ -125,7 +125,8 @@ class Restore:
     copy_files, mark_of : callable
         As of `Backup`.
     clear_engine : callable
-        Removes the galleries of the vector engine, which may hold what came after the copy.
+        Removes the galleries of the vector engine, which may hold what came after the copy; takes whether it
+        may where they could be those of another service, and raises InvalidFieldError otherwise.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Restore:
         identity: Callable[[], str],
         copy_files: Callable[[Path, Path], CopiedFiles],
         mark_of: Callable[[Path], FolderMark],
-        clear_engine: Callable[[], None],
+        clear_engine: Callable[[bool], None],
     ) -> None:
         self._data_folder = data_folder
         self._schema = schema
@@ -146,7 +147,7 @@ class Restore:
         self._copy_files = copy_files
         self._mark_of = mark_of
 
-    def run(self, folder: Path) -> int:
+    def run(self, folder: Path, remove_galleries: bool = False) -> int:
         """Restore a copy made by `Backup.make`; return how many files the data folder lacked.
 
         Can be run again after it was interrupted: the database is filled last, in one transaction.
@@ -155,12 +156,14 @@ class Restore:
         ----------
         folder : Path
             The copy; it is not changed.
+        remove_galleries : bool
+            Whether galleries in a vector engine beside the database may be removed.
 
         Raises
         ------
         InvalidFieldError
-            If the folder is no copy of this release, the database is in use, or the data folder belongs to
-            another database.
+            If the folder is no copy of this release, the database is in use, the data folder belongs to
+            another database, or the vector engine has galleries that must not be removed.
         DamagedFilesError
             If files of the copy are damaged; the database is not filled.
         """
@@ -174,13 +177,13 @@ class Restore:
         self._schema.upgrade()
         if not self._copies.is_unused():
             raise InvalidFieldError("LRBS_DATABASE_URL", "the database holds rows: name an empty one")
+        self._clear_engine(remove_galleries)
         self._claim(installation)
         copied = self._copy_files(folder, self._data_folder)
         if copied.damaged:
             raise DamagedFilesError(
                 copied.damaged, "the database was not filled: mend them, or remove them to go on without"
             )
-        self._clear_engine()
         self._copies.restore(folder)
         return copied.count
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import Database
@@ -23,14 +24,23 @@ class EngineSweeper:
         The source of truth.
     engine : VectorEngine
         Where the galleries are.
+    identity : callable
+        Returns the identity of the database.
     """
 
-    def __init__(self, database: Database, engine: VectorEngine) -> None:
+    def __init__(self, database: Database, engine: VectorEngine, identity: Callable[[], str]) -> None:
         self._database = database
         self._engine = engine
+        self._identity = identity
 
     def sweep(self) -> int:
-        """Remove the galleries of bundles that no version refers to, and unfinished ones; return how many."""
+        """Remove the galleries of bundles that no version refers to, and unfinished ones; return how many.
+
+        None where the engine was another installation's first, whose galleries they may be.
+        """
+        if not self._engine.belongs_to(self._identity()):
+            _logger.error("unused galleries stay: the vector engine was that of another installation before")
+            return 0
         keys = self._engine.keys()  # before what is used: a gallery is made after its version
         with self._database.read() as work:
             used = work.models.used_bundles(sorted({key.bundle for key in keys}))

@@ -24,6 +24,8 @@ from app.domain.entities import Content, ItemFilter, SearchResult
 from app.domain.errors import (
     CollectionNotFoundError,
     DatabaseUnavailableError,
+    GalleriesGoneError,
+    InvalidFieldError,
     UnknownLabelError,
     VectorEngineUnavailableError,
 )
@@ -33,6 +35,7 @@ from app.engines.write_locks import FileLocks
 from app.services.serving.search import Query, SingleSearch
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
+from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
@@ -73,7 +76,7 @@ def settings(kind: str, server: PgvectorServer | MilvusServer, request: pytest.F
 
 
 @pytest.fixture
-def open_services(settings: Settings) -> Iterator[Open]:
+def open_services(settings: Settings, kind: str) -> Iterator[Open]:
     """Return a function that opens services on one database and one data folder."""
     opened = []
 
@@ -91,6 +94,10 @@ def open_services(settings: Settings) -> Iterator[Open]:
         first.catalogue.delete_collection(NAME)
         assert first.removal.go_on(Round())
     first.engine_sweeper.sweep()
+    if kind == "milvus":
+        client = MilvusClient(settings.milvus_uri)
+        client.delete("lrbs_galleries", ids=["owner"])
+        client.close()
     for services in opened:
         close(services)
 
@@ -279,7 +286,9 @@ def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     assert here.removal.go_on(Round())
 
 
-def test_rows_that_ended_long_ago_are_removed(open_services: Open, settings: Settings) -> None:
+def test_rows_that_ended_long_ago_are_removed(
+    open_services: Open, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     services, engine = open_services(), open_vector_engine(settings)
     assert services.engine_sweeper is not None
     assert engine is not None
@@ -290,7 +299,8 @@ def test_rows_that_ended_long_ago_are_removed(open_services: Open, settings: Set
     for gallery in galleries:
         gallery.write(2, 1, ["a"], [], vectors[:0], ())
         gallery.write(1500, 2, ["b"], [], vectors[:0], ())
-    assert services.engine_sweeper.purge() == 3
+    monkeypatch.setattr("app.engines.milvus._LOOK_SECONDS", 0.0)
+    assert sum(services.engine_sweeper.purge() for _ in range(3)) == 3
     assert [galleries[0].count(revision, ItemFilter()) for revision in (1, 2, 1500)] == [2, 2, 1]
     assert services.engine_sweeper.purge() == 0
     assert services.engine_sweeper.sweep() == 3
@@ -319,6 +329,10 @@ def test_metrics_tell_the_last_count_while_the_engine_is_away(
             search(services, vectors.Z[0])
         assert read_sizes(services) == sizes
         assert f'lrbs_index_items{{collection="{NAME}",modality="x"}} 60.0' in metrics.text().decode()
+        assert wait_for(lambda: 'lrbs_backend_up{backend="vector-engine"} 0.0' in metrics.text().decode())
+        readiness = services.readiness.check()
+        assert readiness.is_ready
+        assert "the Milvus server does not answer" in (readiness.reason or "")
     finally:
         server.start()
     assert wait_for(lambda: found_again(services, vectors.Z[0]))
@@ -341,10 +355,58 @@ def test_galleries_are_built_again_from_the_database_while_services_go_on(
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
 
     sabotage(True)
-    with pytest.raises(VectorEngineUnavailableError, match="`lrbs db reindex` makes them again"):
+    with pytest.raises(VectorEngineUnavailableError, match="its galleries are gone, and are made again"):
         search(services, vectors.Z[0])
     assert open_services().gallery_rebuild.run(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
+
+
+@pytest.mark.parametrize("entirely", [False, True])
+def test_galleries_that_somebody_removed_are_made_again_by_those_who_miss_them(
+    open_services: Open,
+    vectors: SyntheticPairs,
+    settings: Settings,
+    sabotage: Callable[[bool], None],
+    entirely: bool,
+) -> None:
+    here, there = open_services(), open_services()
+    fill(here, vectors)
+    train(here)
+    expected = shown(search(here, vectors.Z[0], 60))
+    old = single(vectors.Z[1])
+    assert shown(search(there, vectors.Z[0], 60)) == expected
+    if entirely:
+        sabotage(True)
+    else:
+        engine = open_vector_engine(settings)
+        assert engine is not None
+        for key in engine.keys():  # noqa: SIM118
+            engine.drop(key)
+        engine.close()
+    with pytest.raises(GalleriesGoneError):
+        search(here, vectors.Z[0])
+    assert shown(search(here, vectors.Z[0], 60)) == expected
+    there.catalogue.delete_item(NAME, expected[0][0])
+    assert wait_for(lambda: found_again(there, vectors.Z[0])) == expected[1:]
+    assert wait_for(lambda: found_again(here, vectors.Z[0])) == expected[1:]
+    assert here.search.search_version(NAME, 1, ("z", "x"), old).hits
+
+
+def test_a_model_of_rank_0_answers_as_in_memory(open_services: Open, vectors: SyntheticPairs) -> None:
+    services, memory = open_services(), open_services(in_memory=True)
+    fill(services, vectors)
+    train(services, TrainingParameters(method="lrbs", alpha=1e5))
+    for one in (services, memory):
+        one.catalogue.add_items(NAME, [vector_item("x", f"new-{one is memory}", vectors.X[0], "class 1")])
+    of_class = ItemFilter(labels=("class 1",))
+    for item_filter in (ItemFilter(), of_class):
+        expected = search(memory, vectors.Z[0], 70, item_filter=item_filter)
+        assert shown(search(services, vectors.Z[0], 70, item_filter=item_filter)) == shown(expected)
+        assert {hit.score for hit in expected.hits} == {0.0}
+    assert services.maps.draw(NAME, 100).points.keys() == memory.maps.draw(NAME, 100).points.keys()
+    (similar,) = services.search.search(NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    (expected,) = memory.search.search(NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    assert ids(similar) == ids(expected)
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])
@@ -403,6 +465,33 @@ def test_galleries_of_another_history_than_the_database_are_built_again(
     assert engine.keys() == []
     engine.close()
     assert shown(search(restored, vectors.Z[0], 60)) == expected[1:]
+
+
+@pytest.mark.parametrize("kind", ["milvus"])
+def test_another_installation_removes_no_galleries_unless_it_is_asked_to(
+    open_services: Open, vectors: SyntheticPairs, settings: Settings, kind: str, tmp_path_factory: Any
+) -> None:
+    services = open_services()
+    fill(services, vectors)
+    train(services)
+    expected = shown(search(services, vectors.Z[0], 60))
+    assert services.engine_sweeper is not None
+    assert services.engine_sweeper.sweep() == 0
+    copy = tmp_path_factory.mktemp("copies") / "copy"
+    services.backup.make(copy)
+
+    strangers = build(settings.model_copy(update={"data_dir": tmp_path_factory.mktemp("strangers")}))
+    strangers.schema.upgrade()
+    assert strangers.engine_sweeper is not None
+    assert strangers.engine_sweeper.sweep() == 0
+    with pytest.raises(InvalidFieldError, match="the Milvus server has galleries, which a service may be"):
+        strangers.restore.run(copy)
+    assert shown(search(services, vectors.Z[0], 60)) == expected
+
+    strangers.restore.run(copy, remove_galleries=True)
+    assert shown(search(strangers, vectors.Z[0], 60)) == expected
+    assert wait_for(lambda: found_again(services, vectors.Z[0])) == expected
+    close(strangers)
 
 
 def test_settings_say_what_an_engine_needs(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What every engine of galleries does, on the engines themselves."""
 
+import contextlib
 import itertools
 import socket
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from app.db.session import make_engine
 from app.domain.entities import ItemFilter
-from app.domain.errors import VectorEngineUnavailableError
+from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
 from app.engines.milvus import MilvusEngine
 from app.engines.packing import LARGEST_RANK_OF_A_GRAPH
@@ -55,10 +56,14 @@ def milvus_locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def milvus(tmp_path_factory: pytest.TempPathFactory, milvus_locks: Path) -> Iterator[MilvusEngine]:
-    """Milvus Lite, whose file one process can open."""
-    file = tmp_path_factory.mktemp("milvus") / "milvus.db"
-    engine = MilvusEngine(str(file), "", FileLocks(milvus_locks, 0.2))
+def milvus_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """File of Milvus Lite, which one process can open."""
+    return tmp_path_factory.mktemp("milvus") / "milvus.db"
+
+
+@pytest.fixture(scope="module")
+def milvus(milvus_file: Path, milvus_locks: Path) -> Iterator[MilvusEngine]:
+    engine = MilvusEngine(str(milvus_file), "", FileLocks(milvus_locks, 0.2))
     yield engine
     engine.close()
 
@@ -225,19 +230,62 @@ def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: Vector
 
 
 def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
-    engine: VectorEngine,
+    engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items, vectors = make_items(3), random_rows(3)
     rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
     gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
-    gallery.write(2, 1, [items[0].id], [], vectors[:0], ())
+    of_another = engine.open(KEY)
+    assert of_another is not None
+    assert of_another.count(1, ItemFilter()) == 3
+    of_another.write(2, 1, [item.id for item in items[:2]], rows[:1], vectors[:1], ())
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [3, 2]
-    assert gallery.purge(2) == 1
+    assert gallery.purge(2) + gallery.purge(2) == (2 if isinstance(engine, PostgresEngine) else 0)
+    # Who looked at it before finds everything that its revision, or the earliest that is there, holds.
+    assert of_another.count(1, ItemFilter()) == (2 if isinstance(engine, PostgresEngine) else 3)
+    monkeypatch.setattr("app.engines.milvus._LOOK_SECONDS", 0.0)
+    assert sum(gallery.purge(2) for _ in range(3)) == (0 if isinstance(engine, PostgresEngine) else 2)
+    assert of_another.count(1, ItemFilter()) == 2
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [2, 2]
     assert gallery.latest_revision() == 2
     assert engine.keys() == [KEY]
     engine.drop(KEY)
     assert engine.open(KEY) is None
+
+
+def test_a_writer_that_loses_its_lock_writes_nothing_more(
+    milvus_file: Path, milvus_locks: Path, milvus: MilvusEngine
+) -> None:
+    n_checks = 0
+
+    class LostLocks(FileLocks):
+        """Locks that another process gets after a writer has written three parts."""
+
+        @contextlib.contextmanager
+        def hold(self, name: str) -> Iterator[Callable[[], None]]:
+            def check() -> None:
+                nonlocal n_checks
+                n_checks += 1
+                if n_checks == 4:
+                    gallery.write(3, 1, all_ids, rows[2:], vectors[2:], ())
+                    raise DatabaseUnavailableError
+
+            yield check
+
+    for key in milvus.keys():  # noqa: SIM118
+        milvus.drop(key)
+    items, vectors = make_items(900), random_rows(900)
+    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    all_ids = [row.id for row in rows]
+    gallery = milvus.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
+    slow = MilvusEngine(str(milvus_file), "", LostLocks(milvus_locks, 0.0))
+    slow_gallery = slow.open(KEY)
+    assert slow_gallery is not None
+    with pytest.raises(DatabaseUnavailableError):
+        slow_gallery.write(2, 1, all_ids, rows, vectors, ())
+    assert gallery.latest_revision() == 3
+    assert gallery.count(3, ItemFilter()) == 898
+    slow.close()
 
 
 def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: VectorEngine) -> None:

@@ -1,9 +1,11 @@
-"""Counts of items that nobody waits for."""
+"""Answers of an engine that nobody waits for."""
 
 import threading
 
+import pytest
+
 from app.domain.errors import VectorEngineUnavailableError
-from app.services.serving.item_count import ItemCount
+from app.services.serving.engine_state import EngineWatch, ItemCount
 from tests.app.waiting import wait_for
 
 
@@ -36,3 +38,21 @@ def test_what_was_counted_stays_while_the_engine_is_away() -> None:
     assert wait_for(count.read) == 5
     count.update()
     assert count.read() == 5
+
+
+def test_an_engine_that_is_away_is_seen_by_those_who_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.services.serving.engine_state._SECONDS_BETWEEN_LOOKS", 0.0)
+    faults: list[Exception] = []
+
+    def ask() -> None:
+        if faults:
+            raise faults[0]
+
+    watch = EngineWatch(ask)
+    assert watch.find_fault() is None
+    faults.append(VectorEngineUnavailableError("it is away"))
+    assert wait_for(watch.find_fault) == "the vector engine cannot be used: it is away"
+    faults[:] = [KeyError("odd")]
+    assert wait_for(lambda: "KeyError" in (watch.find_fault() or ""))
+    faults.clear()
+    assert wait_for(lambda: watch.find_fault() is None)
