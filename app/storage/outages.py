@@ -15,6 +15,8 @@ _PAUSE_SECONDS = 1.0
 """After a failure calls are refused for this time: not each of many waits for a store that is away."""
 _PROBE_SECONDS = 60.0
 """One call at a time tries a store that failed; this long after it another one may, whatever became of it."""
+_EXISTS = "PreconditionFailed"
+"""The code of an answer. Nothing is written under another condition; the library wants its name, too."""
 _REFUSED = "it refuses access"
 _REASONS = {
     "NoSuchBucket": "there is no such bucket",
@@ -91,6 +93,9 @@ class Outage:
         except (TypeError, AttributeError, NameError, AssertionError):
             raise
         except Exception as error:
+            if _code_of(error) == _EXISTS:
+                self.record(None)
+                raise FileExistsError(str(error)) from error
             fault = storage_error(error) if isinstance(error, OSError) else None
             if fault is not None:
                 raise fault from error

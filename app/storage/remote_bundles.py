@@ -85,8 +85,9 @@ class RemoteBundleStore(BundleFiles):
 
     @override
     def names(self) -> Iterator[str]:
-        """Yield the name of every bundle."""
-        return (entry.name for entry in self._folder.entries() if not entry.name.startswith("."))
+        """Yield the name of every bundle; some stores list a folder after its last file has gone."""
+        names = {entry.name.partition("/")[0] for entry in self._folder.walk()}
+        return (name for name in sorted(names) if not name.startswith("."))
 
     @override
     def stale(self, before: float) -> Iterator[str]:

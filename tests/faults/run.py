@@ -200,7 +200,7 @@ def campaign(
         cluster = PostgresCluster(are_isolated) if database == "postgres" else None
         if cluster is not None:
             stack.callback(cluster.remove)
-        store = stack.enter_context(s3_store()) if storage == "s3" else None
+        store = stack.enter_context(s3_store(are_isolated)) if storage == "s3" else None
         places = stack.enter_context(hosts(folder, are_isolated, store is None))
         system = System(folder, cluster, store, *places)
         with _stopped_at_the_end(system, tally):

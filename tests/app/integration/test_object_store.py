@@ -13,8 +13,9 @@ from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.integration.searching import NAME, fill, ids, search, train
-from tests.app.integration.test_files import picture
+from tests.app.integration.test_files import picture, png
 from tests.app.integration.test_ownership import ALBUM
+from tests.app.waiting import wait_for
 from tests.object_store import ObjectStore
 
 Open = Callable[..., Services]
@@ -28,7 +29,7 @@ def open_host(object_store: ObjectStore, postgres_url: str, tmp_path: Path) -> I
     upgrade(engine)
     engine.dispose()
     opened: list[Services] = []
-    url = object_store.make_bucket()
+    url = object_store.make_place()
 
     def open_one(name: str, **others: str) -> Services:
         facts = {"database_url": postgres_url, "storage_url": url, **others}
@@ -65,17 +66,15 @@ def test_what_one_host_stores_and_trains_the_other_serves(
 
 
 def test_searches_go_on_while_the_object_store_is_away(
-    open_host: Open, vectors: SyntheticPairs, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    open_host: Open, vectors: SyntheticPairs, object_store: ObjectStore
 ) -> None:
-    short_lived = ObjectStore()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", short_lived.endpoint)
-    services = open_host("only", storage_url=short_lived.make_bucket())
+    services = open_host("only")
     services.schema.set_up()
     fill(services, vectors)
     train(services)
     services.catalogue.create("album", ALBUM)
     before = ids(search(services, vectors.Z[0]))
-    short_lived.end()
+    object_store.kill()
     with pytest.raises(StorageUnavailableError, match="it does not answer"):
         services.catalogue.add_items("album", [picture("one", 1)])
     readiness = services.readiness.check()
@@ -83,6 +82,10 @@ def test_searches_go_on_while_the_object_store_is_away(
     assert readiness.reason == f"the storage of LRBS_STORAGE_URL cannot be used: {AWAY}"
     services.catalogue.delete_item(NAME, before[0])
     assert ids(search(services, vectors.Z[0], 9)) == before[1:]
+    object_store.recover()
+    wait_for(lambda: services.readiness.check().reason is None)
+    services.catalogue.add_items("album", [picture("one", 1)])
+    assert services.catalogue.content("album", "one")[0] == png(1)
 
 
 def test_a_database_that_the_files_do_not_belong_to_is_refused(open_host: Open) -> None:

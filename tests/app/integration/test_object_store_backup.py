@@ -94,7 +94,7 @@ def sums_of_files(folder: Path) -> dict[str, str]:
 def test_the_drill_of_a_restore_from_one_bucket_into_another(
     opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
 ) -> None:
-    first = opened("first", object_store.make_bucket())
+    first = opened("first", object_store.make_place())
     fill_all(first, vectors)
     first.catalogue.delete_item("album", "p4")  # its picture is in the trash
     stored, rows = sums_of_objects(open_remote(first.settings.storage_url)), vectors.Z[:3]
@@ -107,7 +107,7 @@ def test_the_drill_of_a_restore_from_one_bucket_into_another(
 
     visited = opened("monday")
     assert [ids(search(visited, row)) for row in rows] == hits
-    second = opened("second", object_store.make_bucket())
+    second = opened("second", object_store.make_place())
     done = lrbs(second, "db", "restore", copy)
     assert (done.returncode, done.stderr) == (0, "")
     assert sums_of_objects(open_remote(second.settings.storage_url)) == stored
@@ -119,7 +119,7 @@ def test_the_drill_of_a_restore_from_one_bucket_into_another(
 def test_files_that_are_newer_than_the_copy_stay_beside_it(
     opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
 ) -> None:
-    url = object_store.make_bucket()
+    url = object_store.make_place()
     first = opened("first", url)
     fill_all(first, vectors)
     copy = tmp_path / "monday"
@@ -151,7 +151,7 @@ def test_files_that_are_newer_than_the_copy_stay_beside_it(
 def test_a_restore_into_the_bucket_of_another_database_changes_nothing(
     opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
 ) -> None:
-    first, other = (opened(name, object_store.make_bucket()) for name in ("first", "other"))
+    first, other = (opened(name, object_store.make_place()) for name in ("first", "other"))
     fill_all(first, vectors)
     first.backup.make(tmp_path / "monday")
     other.schema.set_up()
@@ -168,7 +168,7 @@ def stored(
     request: pytest.FixtureRequest, opened: Open, object_store: ObjectStore, vectors: SyntheticPairs
 ) -> tuple[Services, RemoteFolder]:
     """Services with pictures and a model, and where their files are."""
-    url = object_store.make_bucket() if request.param == "bucket" else ""
+    url = object_store.make_place() if request.param == "bucket" else ""
     services = opened("first", url)
     fill_all(services, vectors)
     return services, open_remote(url or services.settings.data_dir.as_uri())
@@ -214,7 +214,7 @@ def test_a_damaged_file_is_named_and_no_copy_without_it_is_taken_for_a_whole_one
     assert sums_of_files(tmp_path / "wednesday") == expected
 
     (tmp_path / "wednesday" / picture_file).write_bytes(b"other")
-    target = opened("second", services.settings.storage_url and object_store.make_bucket())
+    target = opened("second", services.settings.storage_url and object_store.make_place())
     with pytest.raises(DamagedFilesError, match=f"damaged: {picture_file}; the database was not filled"):
         target.restore.run(tmp_path / "wednesday")
     (tmp_path / "wednesday" / picture_file).unlink()
@@ -231,7 +231,7 @@ def gate(object_store: ObjectStore) -> Iterator[StoreGate]:
 def test_a_copy_whose_process_is_killed_is_not_there(
     opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, gate: StoreGate, tmp_path: Path
 ) -> None:
-    first = opened("first", object_store.make_bucket())
+    first = opened("first", object_store.make_place())
     fill_all(first, vectors)
     for number, held in enumerate(("GET .*/pictures/", "GET .*/model.safetensors", "PUT .*[.]database")):
         copy = tmp_path / f"copy{number}"
@@ -248,22 +248,15 @@ def test_a_copy_whose_process_is_killed_is_not_there(
 
 
 def test_of_a_copy_from_a_store_that_goes_away_nothing_is_left(
-    opened: Open, vectors: SyntheticPairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, gate: StoreGate, tmp_path: Path
 ) -> None:
-    short_lived = ObjectStore()
-    gate = StoreGate(short_lived.endpoint)
-    try:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", gate.endpoint)
-        first = opened("first", short_lived.make_bucket())
-        fill_all(first, vectors)
-        with gate.holding("GET .*/model.safetensors") as request:
-            process = start_lrbs(first, "db", "backup", tmp_path / "copy")
-            request.wait()
-            short_lived.end()
-        _, stderr = process.communicate()
-    finally:
-        short_lived.end()
-        gate.end()
+    first = opened("first", object_store.make_place())
+    fill_all(first, vectors)
+    with gate.holding("GET .*/model.safetensors") as request:
+        process = start_lrbs(first, "db", "backup", tmp_path / "copy", AWS_ENDPOINT_URL=gate.endpoint)
+        request.wait()
+        object_store.kill()
+    _, stderr = process.communicate()
     assert process.returncode == 1
     assert "LRBS_STORAGE_URL" in stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
@@ -272,7 +265,7 @@ def test_of_a_copy_from_a_store_that_goes_away_nothing_is_left(
 def test_what_is_thrown_away_while_it_is_copied_is_in_the_copy(
     opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, gate: StoreGate, tmp_path: Path
 ) -> None:
-    first = opened("first", object_store.make_bucket())
+    first = opened("first", object_store.make_place())
     fill_all(first, vectors)
     name, late = (hashlib.sha256(png(shade)).hexdigest() for shade in (2, 77))
     with (

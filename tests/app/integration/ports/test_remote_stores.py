@@ -1,10 +1,7 @@
 """Stores in an object store, on a real S3 server."""
 
 import hashlib
-import importlib
-import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -22,7 +19,7 @@ from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.remote_mark import RemoteFolderMark
 from tests.app.waiting import wait_for
-from tests.object_store import ObjectStore
+from tests.object_store import ABSENT, STRANGER, ObjectStore
 
 LATER = 10.0
 KEPT = 3600.0
@@ -35,7 +32,7 @@ def none_used(names: object) -> set[str]:
 
 @pytest.fixture
 def folder(object_store: ObjectStore) -> RemoteFolder:
-    return open_remote(object_store.make_bucket())
+    return open_remote(object_store.make_place())
 
 
 @pytest.fixture
@@ -191,53 +188,41 @@ def test_a_mark_is_written_once_unless_it_is_replaced(folder: RemoteFolder) -> N
     mark.write(Mark("a", "1"), replace=False)
     RemoteFolderMark(folder).write(Mark("b", "1"), replace=False)
     assert mark.read() == Mark("a", "1")
+    assert folder.create("another", b"")
+    assert not folder.create("another", b"")
+    assert folder.find_fault() is None
     mark.write(Mark("b", "2"), replace=True)
     assert mark.read() == Mark("b", "2")
 
 
-@pytest.fixture
-def short_lived() -> Iterator[ObjectStore]:
-    store = ObjectStore()
-    yield store
-    store.end()
-
-
 def test_a_store_that_is_away_is_said_and_comes_back(
-    object_store: ObjectStore, short_lived: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StorageUnavailableError, match="no such bucket"):
-        open_remote("s3://lrbs-none/files").write("a", b"a")
+    for ask in (partial(RemoteFolder.write, content=b"a"), RemoteFolder.read, RemoteFolder.find):
+        with pytest.raises(StorageUnavailableError, match="no such bucket"):
+            ask(open_remote(f"s3://{ABSENT}/files"), "a")
     with pytest.raises(StorageUnavailableError, match="LRBS_STORAGE_URL is not understood"):
         open_remote("nothing://here")
     with monkeypatch.context() as without_key:
         without_key.setenv("AWS_SECRET_ACCESS_KEY", "")
         with pytest.raises(StorageUnavailableError, match="its keys are missing or incomplete"):
-            open_remote(object_store.make_bucket()).write("a", b"a")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", short_lived.endpoint)
-    blobs = RemoteBlobStore(open_remote(short_lived.make_bucket()), LocalCache(tmp_path, 1 << 20))
+            open_remote(object_store.make_place()).write("a", b"a")
+    blobs = RemoteBlobStore(open_remote(object_store.make_place()), LocalCache(tmp_path, 1 << 20))
     name = blobs.put(b"content")
-    short_lived.end()
+    object_store.kill()
     assert blobs.get(name) == b"content"  # of the copy
     with pytest.raises(StorageUnavailableError, match=r"it does not answer \(AWS_ENDPOINT_URL\)"):
         blobs.put(b"other")
-
-
-@pytest.fixture
-def own_store(short_lived: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """A server that this test alone uses, which the environment names."""
-    for name, value in short_lived.environment.items():
-        monkeypatch.setenv(name, value)
-    return short_lived
+    object_store.recover()
+    (tmp_path / name).unlink()
+    wait_for(partial(_put, blobs, b"other"))
+    assert blobs.get(name) == b"content"
 
 
 def test_a_key_that_is_refused_is_named_with_its_setting(
-    own_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = own_store.make_bucket()
-    iam = importlib.import_module("boto3").client("iam", endpoint_url=own_store.endpoint)
-    iam.create_user(UserName="lrbs")
-    key = iam.create_access_key(UserName="lrbs")["AccessKey"]
-    own_store.check_keys()
+    url, key = object_store.make_place(), object_store.environment
 
     def refusal() -> str:
         stores = open_remote(url), open_remote(url), open_remote(url)
@@ -251,23 +236,17 @@ def test_a_key_that_is_refused_is_named_with_its_setting(
         assert {store.find_fault() for store in stores} == {str(of_write.value)}
         return str(of_write.value)
 
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "unknown")
     assert refusal().endswith("it does not know the key of AWS_ACCESS_KEY_ID")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", STRANGER[0])
     assert refusal().endswith("AWS_SECRET_ACCESS_KEY is not the secret of the key in AWS_ACCESS_KEY_ID")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", STRANGER[1])
     assert refusal().endswith("the key of AWS_ACCESS_KEY_ID has no access to the bucket")
-    iam_policy = {
-        "Version": "2012-10-17",
-        "Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
-    }
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    own_store.check_keys(after=1)
-    iam.put_user_policy(UserName="lrbs", PolicyName="all", PolicyDocument=json.dumps(iam_policy))
 
     credentials = tmp_path / "credentials"
     credentials.write_text(
-        f"[default]\naws_access_key_id = {key['AccessKeyId']}\n"
-        f"aws_secret_access_key = {key['SecretAccessKey']}\n"
+        f"[default]\naws_access_key_id = {key['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {key['AWS_SECRET_ACCESS_KEY']}\n"
     )
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -284,18 +263,18 @@ def of_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("of_little_patience")
 def test_a_store_that_takes_connections_and_answers_none_is_waited_for_within_bounds(
-    own_store: ObjectStore, tmp_path: Path
+    object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    folder = open_remote(own_store.make_bucket())
+    folder = open_remote(object_store.make_place())
     blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20))
     blobs.put(b"content")
-    own_store.fall_silent()
+    object_store.fall_silent()
     with pytest.raises(StorageUnavailableError, match="it does not answer"):
         blobs.put(b"other")
     assert folder.find_fault() is not None
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(lambda number: _put(blobs, bytes([number])), range(8))) == {None}
-    own_store.speak_again()
+    object_store.speak_again()
     name = wait_for(partial(_put, blobs, b"other"))
     assert blobs.get(name) == b"other"
     assert folder.find_fault() is None
@@ -309,17 +288,17 @@ def _put(blobs: RemoteBlobStore, content: bytes) -> str | None:
 
 @pytest.mark.usefixtures("of_little_patience")
 def test_a_mark_that_is_remembered_serves_while_the_store_is_silent(
-    own_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.storage.remote_mark._SECONDS", 0.0)
     monkeypatch.setattr("app.storage.remote_mark._PATIENCE_SECONDS", 0.1)
-    url = own_store.make_bucket()
+    url = object_store.make_place()
     mark = RemoteFolderMark(open_remote(url))
     mark.write(Mark("a", "1"), replace=False)
     assert mark.read() == Mark("a", "1")
-    own_store.fall_silent()
+    object_store.fall_silent()
     for _ in range(3):
         assert mark.read() == Mark("a", "1")
-    own_store.speak_again()
+    object_store.speak_again()
     RemoteFolderMark(open_remote(url)).write(Mark("b", "1"), replace=True)
     assert wait_for(lambda: mark.read() == Mark("b", "1"))
