@@ -117,21 +117,27 @@ class LocalCache:
         self._shrink_if_due()
 
     def _shrink_if_due(self) -> None:
-        """Remove the oldest copies if much was added; later, if others read some at the moment."""
-        if self._added_bytes < self._max_bytes // _SHARE_BETWEEN:
-            return
-        with contextlib.suppress(BlockingIOError), self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
-            self._added_bytes = 0
-            paths = [path for path in self._folder.iterdir() if not path.name.startswith(".")]
-            sizes = {path: _size_of(path) for path in paths}
-            excess = sum(sizes.values()) - self._max_bytes * (_SHARE_BETWEEN - 1) // _SHARE_BETWEEN
-            newest = max((_used_at(path) for path in paths), default=0.0)
-            for path in sorted(paths, key=_used_at):
-                if excess <= 0:
-                    break
-                delete(path)
-                excess -= sizes[path]
-            sweep_leftovers(self._folder, [_NEW], newest - _LEFTOVER_SECONDS)
+        """Remove the oldest copies if much was added; later, if others read some at the moment.
+
+        Who removes some looks again afterwards: those who added more meanwhile did not wait.
+        """
+        with contextlib.suppress(BlockingIOError):
+            while self._added_bytes >= max(1, self._max_bytes // _SHARE_BETWEEN):
+                with self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    self._added_bytes = 0
+                    self._shrink()
+
+    def _shrink(self) -> None:
+        paths = [path for path in self._folder.iterdir() if not path.name.startswith(".")]
+        sizes = {path: _size_of(path) for path in paths}
+        excess = sum(sizes.values()) - self._max_bytes * (_SHARE_BETWEEN - 1) // _SHARE_BETWEEN
+        newest = max((_used_at(path) for path in paths), default=0.0)
+        for path in sorted(paths, key=_used_at):
+            if excess <= 0:
+                break
+            delete(path)
+            excess -= sizes[path]
+        sweep_leftovers(self._folder, [_NEW], newest - _LEFTOVER_SECONDS)
 
 
 def _used_at(path: Path) -> float:

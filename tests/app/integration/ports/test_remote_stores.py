@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread, current_thread
 
 import pytest
 
 from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, StorageUnavailableError
-from app.storage import remote_folder
+from app.storage import local_cache, remote_folder
 from app.storage.bundles import MANIFEST
 from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
@@ -180,6 +181,30 @@ def test_copies_take_no_more_than_their_bound(folder: RemoteFolder, tmp_path: Pa
     assert contents == [bytes([number]) * 1000 for number in range(60)]
     copies = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
     assert 0 < sum(path.stat().st_size for path in copies) <= 21_000
+
+
+def test_copies_that_come_while_old_ones_are_removed_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = LocalCache(tmp_path, 20_000)
+    listed, go_on, measure = Event(), Event(), local_cache._size_of
+
+    def wait_and_measure(path: Path) -> int:
+        if current_thread() is removing:
+            listed.set()
+            assert go_on.wait(60.0)
+        return measure(path)
+
+    monkeypatch.setattr(local_cache, "_size_of", wait_and_measure)
+    removing = Thread(target=cache.write, args=("first", bytes(1000)))
+    removing.start()
+    assert listed.wait(60.0)
+    for number in range(30):
+        cache.write(str(number), bytes(1000))
+    go_on.set()
+    removing.join()
+    copies = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    assert 0 < sum(path.stat().st_size for path in copies) <= 20_000
 
 
 def test_a_mark_is_written_once_unless_it_is_replaced(folder: RemoteFolder) -> None:
