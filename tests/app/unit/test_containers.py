@@ -1,7 +1,9 @@
 """Dockerfile and docker-compose.yml speak of commands, settings and files that exist."""
 
+import configparser
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -95,8 +97,10 @@ def test_secrets_come_from_files() -> None:
                 assert str(value).removeprefix("/run/secrets/") in service["secrets"], (name, variable)
     for name in OURS:
         assert SERVICES[name]["environment"]["LRBS_DATABASE_URL"] == "postgresql+psycopg://lrbs@db:5432/lrbs"
-    files = {f"${{LRBS_SECRETS:-./secrets}}/{name}" for name in COMPOSE["secrets"]}
-    assert {secret["file"] for secret in COMPOSE["secrets"].values()} == files
+    files = {name: secret["file"] for name, secret in COMPOSE["secrets"].items()}
+    # Nothing is missing where there is no object store.
+    assert files.pop("storage-credentials") == "${LRBS_STORAGE_CREDENTIALS:-/dev/null}"
+    assert files == {name: f"${{LRBS_SECRETS:-./secrets}}/{name}" for name in files}
     assert "PASSWORD" not in DOCKERFILE
     assert {"/.env", "/secrets/"} <= set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
 
@@ -108,15 +112,17 @@ def test_every_variable_of_env_is_used() -> None:
         assert f"${{{name}:-{value}}}" in compose, name
 
 
+SCALE = (ROOT / "deploy" / "scale.env").read_text(encoding="utf-8")
+
+
 def test_the_profile_of_dask_has_what_its_settings_name() -> None:
     compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    text = (ROOT / "deploy" / "scale.env").read_text(encoding="utf-8")
-    values = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    values = dict(re.findall(r"^(\w+)=(.*)$", SCALE, re.MULTILINE))
     assert all(f"${{{name}:-" in compose for name in values)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (usual,) = re.findall(r"^ARG EXTRAS=(.*)$", DOCKERFILE, re.MULTILINE)
     assert f"${{LRBS_EXTRAS:-{usual}}}" in compose
-    assert {"dask", *usual.split(",")} <= set(values["LRBS_EXTRAS"].split(",")) <= set(extras)
+    assert {"dask", "s3", *usual.split(",")} <= set(values["LRBS_EXTRAS"].split(",")) <= set(extras)
     environment = SERVICES["api"]["environment"]
     passed_on = {name: values[name] for name in environment if name in values}
     passed_on["LRBS_DATABASE_URL"] = environment["LRBS_DATABASE_URL"]
@@ -135,6 +141,41 @@ def test_the_profile_of_dask_has_what_its_settings_name() -> None:
     assert worker["volumes"] == ["data:/data:ro"], "the samples of a training, under the path of the trainer"
 
 
+def test_the_object_store_is_where_its_clients_look_and_keeps_others_out(tmp_path: Path) -> None:
+    values = dict(re.findall(r"^(\w+)=(.*)$", SCALE, re.MULTILINE))
+    store, bucket = SERVICES["object-store"], SERVICES["bucket"]
+    assert values["AWS_ENDPOINT_URL"] == "http://object-store:8333"
+    assert "127.0.0.1:8333" in store["healthcheck"]["test"][-1]
+    assert values["LRBS_STORAGE_URL"].startswith("s3://lrbs/")
+    assert "makedirs('lrbs'" in bucket["command"][0]
+    assert {"-ip.bind=127.0.0.1", "-s3.ip.bind=0.0.0.0", "-s3.autoCreateBucket=false"} <= set(
+        store["command"]
+    ), "of its parts S3 alone asks for keys"
+    assert store["networks"] == ["storage"]
+    assert COMPOSE["networks"]["storage"] == {"internal": True}
+    assert store["secrets"] == ["storage-identities"]
+    assert "ports" not in store
+    for name in (*OURS, "bucket"):
+        assert "storage" in SERVICES[name]["networks"]
+        assert "storage-credentials" in SERVICES[name]["secrets"]
+        place = "/run/secrets/storage-credentials"
+        assert SERVICES[name]["environment"]["AWS_SHARED_CREDENTIALS_FILE"] == place
+
+    commands = "\n".join(re.findall(r"^#   (?!docker)(.*)$", SCALE, re.MULTILINE))
+    (tmp_path / "secrets").mkdir()
+    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True)
+    read = configparser.ConfigParser()
+    assert read.read(tmp_path / "secrets" / "storage-credentials")
+    (identity,) = json.loads((tmp_path / "secrets" / "storage-identities").read_text())["identities"]
+    (key,) = identity["credentials"]
+    assert dict(read["default"]) == {
+        "aws_access_key_id": key["accessKey"],
+        "aws_secret_access_key": key["secretKey"],
+    }
+    assert len(key["secretKey"]) == 48
+    assert identity["actions"] == ["Admin:lrbs"]
+
+
 def test_services_wait_for_what_they_need() -> None:
     assert SERVICES["migrate"]["depends_on"] == {"db": {"condition": "service_healthy"}}
     for name in ("api", "worker"):
@@ -150,7 +191,7 @@ def test_every_service_is_bounded() -> None:
         assert {"memory", "pids"} <= set(service["deploy"]["resources"]["limits"]), name
         assert {"max-size", "max-file"} <= set(service["logging"]["options"]), name
         assert "no-new-privileges:true" in service["security_opt"], name
-    for name in OURS:
+    for name in (*OURS, "object-store", "bucket"):
         assert SERVICES[name]["read_only"] is True
         assert SERVICES[name]["cap_drop"] == ["ALL"]
         assert [mount.partition(":")[0] for mount in SERVICES[name]["tmpfs"]] == ["/tmp"]
