@@ -15,16 +15,27 @@ _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 
 def load(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the file with its variables filled in: by name, or else with the default that stands there."""
+    """Return the file with its variables filled in."""
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    filled: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(lambda m: environment.get(m[1], m[2]), text))
+    filled: dict[str, Any] = yaml.safe_load(fill_in(text, environment))
     return filled
 
 
 def scale_environment() -> dict[str, str]:
-    """Return the variables of the profile `scale`."""
+    """Return the variables of the profile `scale`, in which others are left as they stand there."""
     text = (ROOT / "deploy" / "scale.env").read_text(encoding="utf-8")
     return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+
+
+def make_storage_secrets() -> str:
+    """Return the commands of `deploy/scale.env` that make the secrets of the object store."""
+    text = (ROOT / "deploy" / "scale.env").read_text(encoding="utf-8")
+    return "\n".join(re.findall(r"^#   (?!docker)(.*)$", text, re.MULTILINE))
+
+
+def fill_in(value: str, environment: Mapping[str, str]) -> str:
+    """Return a value with its variables: by name, or else with the default that stands there."""
+    return _VARIABLE.sub(lambda match: environment.get(match[1], match[2]), value)
 
 
 def arguments_of(compose: Mapping[str, Any], name: str) -> list[str]:
@@ -50,6 +61,8 @@ def _flags(service: Mapping[str, Any]) -> Iterator[str]:
     if service.get("read_only"):
         yield "--read-only"
         yield "--read-only-tmpfs=false"
+    if "user" in service:
+        yield f"--user={service['user']}"
     if "entrypoint" in service:
         yield f"--entrypoint={json.dumps(service['entrypoint'])}"
     for key, value in service.get("environment", {}).items():

@@ -108,5 +108,8 @@ class Engine:
         subprocess.run(["umount", str(self._overlay)], stderr=subprocess.DEVNULL)
 
     def _common(self, name: str) -> list[str]:
-        hosts = [f"--add-host={host}:127.0.0.1" for host in ("db", "api", "prometheus", "dask-scheduler")]
+        hosts = [
+            f"--add-host={host}:127.0.0.1"
+            for host in ("db", "api", "prometheus", "dask-scheduler", "object-store")
+        ]
         return [f"--name={name}", "--network=host", *hosts, *self._bounds]

