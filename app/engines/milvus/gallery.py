@@ -1,0 +1,458 @@
+"""A gallery in a collection of Milvus."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from pymilvus import MilvusClient
+from pymilvus.exceptions import MilvusException
+
+from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
+from app.domain.ports.engine import EngineHit, EngineItem
+from app.engines.milvus.conditions import alive_at, condition_of, digest_of
+from app.engines.milvus.server import (
+    MAPS,
+    SECONDS,
+    call_loaded,
+    find_text,
+    get_entry,
+    is_missing,
+    read_rows,
+    store_entry,
+    translate_errors,
+)
+from app.engines.milvus.writing import ROWS_AT_ONCE, Writing, numbers
+from app.engines.packing import (
+    BEHIND,
+    REVISIONS_BETWEEN_COUNTS,
+    ROWS_COMPARED,
+    unpack_balance,
+)
+from app.engines.write_locks import WriteLocks
+from app.index.balance import Balance
+
+_Answer = TypeVar("_Answer")
+_MOST_HITS = 16_384
+"""The longest answer to one search."""
+_CANDIDATES, _TIED = 4, 32
+"""Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
+_LEAST_WIDTH = 200
+"""Nodes that a search visits at least."""
+_LEAST_SHARE = 0.15
+"""Of the rows that have to match a filter, so that the graph is asked: of a tenth it found .91."""
+_MOST_COUNTS = 1000
+"""Filters of whose rows the number is known."""
+_LOOK_SECONDS = 10.0
+"""How long an entry that was read is good enough. Rows of earlier revisions are removed only once everybody
+has looked again since the entry said so."""
+_ITEM_FIELDS = ["item_id", "text"]
+
+
+class _Rows(NamedTuple):
+    """The rows that stand under the name of a gallery at a moment."""
+
+    collection: str
+    earliest: int
+    rank: int
+    revision: int
+    written_at: int
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> _Rows:
+        """Return the rows of an entry."""
+        return cls(*(entry[name] for name in cls._fields))
+
+    def at(self, revision: int) -> int:
+        """Return a revision, or the earliest that was not purged."""
+        return max(revision, self.earliest)
+
+    @property
+    def visibility(self) -> dict[str, Any]:
+        """Arguments of a read that sees them."""
+        # Milvus Lite returns no times and shows every write at once; zero would ask for all writes up to now.
+        return {"consistency_level": "Customized", "guarantee_timestamp": max(self.written_at, 1)}
+
+
+class MilvusGallery:
+    """A gallery in a collection.
+
+    Parameters
+    ----------
+    client : MilvusClient
+        Of the server.
+    name : str
+        Of the entry that names the collection.
+    locks : WriteLocks
+        Of which a writer holds that of a gallery.
+    announced : dict of str to tuple
+        By gallery, the earliest revision that its entry has, and since when at least, for `purge`.
+    """
+
+    def __init__(
+        self, client: MilvusClient, name: str, locks: WriteLocks, announced: dict[str, tuple[int, float]]
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._locks = locks
+        self._announced = announced
+        self._seen: _Rows | None = None
+        """As of the last look at the entry."""
+        self._seen_at = 0.0
+        """When that was, on the monotonic clock."""
+        self._maps: tuple[str, Balance] | None = None
+        """Into the space of the graph, with the collection that they are for."""
+        self.is_gone = False
+        self._counted: dict[str, tuple[int, int]] = {}
+        """Number of rows that match a condition, and of which revision."""
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the service's errors, and remember that there is nothing to ask any more."""
+        try:
+            with translate_errors():
+                yield
+        except GalleriesGoneError:
+            self.is_gone = True
+            raise
+
+    def write(
+        self,
+        revision: int,
+        since: int,
+        item_ids: Collection[str],
+        items: Sequence[EngineItem],
+        vectors: Matrix,
+        unranked: Collection[str],
+    ) -> int:
+        """Write the changes of a revision; see `EngineGallery.write`."""
+        with self._locks.hold(self._name) as check_lock, self._translate_errors():
+            entry = get_entry(self._client, self._name)
+            if entry["revision"] >= revision:
+                return int(entry["revision"])
+            if entry["revision"] < since:
+                raise VectorEngineUnavailableError(BEHIND)
+            rows, rank = _Rows.of(entry), vectors.shape[1]
+            writing = Writing(self._client, rows.collection, revision, check_lock)
+            writing.end(item_ids)
+            if items:
+                writing.insert(self._read_maps(rows.collection), items, vectors)
+            writing.insert_unranked(unranked, rank)
+            check_lock()
+            written_at = max(int(entry["written_at"]), writing.written_at)
+            entry = {**entry, "revision": revision, "written_at": written_at}
+            store_entry(self._client, entry)
+            self._see(entry)
+        return revision
+
+    def _read_maps(self, collection: str) -> Balance | None:
+        """Return the maps of a collection; None where its rows are too long for a graph."""
+        maps = self._maps
+        if maps is None or maps[0] != collection:
+            packed = find_text(self._client, MAPS + collection)
+            if packed is None:
+                return None
+            maps = self._maps = collection, unpack_balance(base64.b64decode(packed))
+        return maps[1]
+
+    def _look(self) -> _Rows:
+        """Return the rows that stand there now."""
+        return self._see(get_entry(self._client, self._name))
+
+    def _see(self, entry: dict[str, Any]) -> _Rows:
+        self._seen, self._seen_at = _Rows.of(entry), time.monotonic()
+        return self._seen
+
+    def _rows_at(self, revision: int) -> _Rows:
+        """Return rows among which those of a revision are."""
+        seen = self._seen
+        is_old = time.monotonic() - self._seen_at > _LOOK_SECONDS
+        return self._look() if seen is None or is_old or seen.revision < revision else seen
+
+    def _ask(self, revision: int, ask: Callable[[_Rows], _Answer]) -> _Answer:
+        """Return what is answered of the rows, or of those that take their place meanwhile."""
+        with self._translate_errors():
+            rows = self._rows_at(revision)
+            try:
+                return ask(rows)
+            except MilvusException as error:
+                if not is_missing(error) or (now := self._look()).collection == rows.collection:
+                    raise
+                return ask(now)
+
+    def latest_revision(self) -> int:
+        """Return the latest revision of which everything was written."""
+        with self._translate_errors():
+            return self._look().revision
+
+    def count(self, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many items that match a filter can be ranked."""
+        return self._ask(
+            revision, lambda rows: self._count(rows, condition_of(rows.at(revision), item_filter))
+        )
+
+    def _count(self, rows: _Rows, condition: str) -> int:
+        (row,) = read_rows(self._client, rows.collection, condition, ["count(*)"], visibility=rows.visibility)
+        return int(row["count(*)"])
+
+    def find_unranked(self, revision: int) -> frozenset[str]:
+        """Return the items that the model cannot place."""
+
+        def find(rows: _Rows) -> frozenset[str]:
+            condition = f"{alive_at(rows.at(revision))} and is_ranked == false"
+            return frozenset(
+                str(row["item_id"]) for row in self._scan(rows.collection, condition, ["item_id"])
+            )
+
+        return self._ask(revision, find)
+
+    def search(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> tuple[list[EngineHit], bool]:
+        """Return a page of results; see `EngineGallery.search`."""
+
+        def find(rows: _Rows) -> tuple[list[EngineHit], bool]:
+            seen = rows.at(revision)
+            condition, n_candidates = condition_of(seen, item_filter), (offset + k) * _CANDIDATES
+            if n_candidates <= _MOST_HITS and not self._has_few(rows, seen, item_filter):
+                maps = self._read_maps(rows.collection)
+                if maps is not None:
+                    hits = self._search_graph(rows, maps, condition, query, n_candidates)
+                    if len(hits) >= offset + k:
+                        return hits[offset : offset + k], False
+            return self._compare(rows, "raw", condition, query, k, offset), True
+
+        return self._ask(revision, find)
+
+    def _has_few(self, rows: _Rows, revision: int, item_filter: ItemFilter) -> bool:
+        """Return whether few rows are there or match, so that they are compared one by one."""
+        n_rows = self._estimate(rows, revision, ItemFilter())
+        return n_rows < ROWS_COMPARED or (
+            item_filter != ItemFilter()
+            and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
+        )
+
+    def _estimate(self, rows: _Rows, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many rows match a filter; where they are many, as of some revisions before."""
+        condition = condition_of(0, item_filter)
+        counted, count = self._counted.get(condition, (revision + 1, 0))
+        window = REVISIONS_BETWEEN_COUNTS if count >= ROWS_COMPARED else 1
+        if not 0 <= revision - counted < window:
+            count = self._count(rows, condition_of(revision, item_filter))
+            if len(self._counted) >= _MOST_COUNTS:
+                self._counted.clear()
+            self._counted[condition] = revision, count
+        return count
+
+    def search_exactly(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[EngineHit]:
+        """Return the same page of results by comparing every row."""
+
+        def find(rows: _Rows) -> list[EngineHit]:
+            condition = condition_of(rows.at(revision), item_filter)
+            return self._compare(rows, "raw", condition, query, k, offset)
+
+        return self._ask(revision, find)
+
+    def search_similar(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
+    ) -> list[EngineHit]:
+        """Return a page of results by cosine; see `EngineGallery.search_similar`."""
+
+        def find(rows: _Rows) -> list[EngineHit]:
+            condition = condition_of(rows.at(revision), item_filter)
+            if left_out is not None:
+                condition += f" and item != {json.dumps(digest_of(left_out))}"
+            length = float(np.linalg.norm(query))
+            unit = query / length if length else query
+            return self._compare(rows, "unit", condition, unit, k, offset)
+
+        return self._ask(revision, find)
+
+    def _search_graph(
+        self, rows: _Rows, maps: Balance, condition: str, query: Vector, n_candidates: int
+    ) -> list[EngineHit]:
+        """Return what the graph finds, ranked by inner products."""
+        width = max(n_candidates, _LEAST_WIDTH)
+        answer = self._find(
+            rows,
+            "mapped",
+            condition,
+            maps.map_query(query)[0],
+            n_candidates,
+            [*_ITEM_FIELDS, "raw"],
+            {"ef": width},
+        )
+        if not answer:
+            return []
+        vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
+        return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
+
+    def _compare(
+        self, rows: _Rows, field: str, condition: str, query: Vector, k: int, offset: int
+    ) -> list[EngineHit]:
+        """Return a page of the exact ranking by the inner products with a field."""
+        depth = offset + k
+        limit = depth + _TIED
+        while limit <= _MOST_HITS:
+            answer = self._find(rows, field, condition, query, limit, _ITEM_FIELDS, {})
+            scores = np.array([row["distance"] for row in answer], np.float32)
+            is_cut = len(answer) == limit and scores[-1] == scores[depth - 1]
+            if not is_cut:
+                return _rank(answer, scores)[offset:depth]
+            limit *= 2  # more equal scores than were asked for
+        return self._compare_here(rows.collection, field, condition, query, depth)[offset:]
+
+    def _compare_here(
+        self, collection: str, field: str, condition: str, query: Vector, depth: int
+    ) -> list[EngineHit]:
+        """Return the start of the exact ranking where it is longer than an answer of Milvus may be."""
+        rows = self._scan(collection, condition, [*_ITEM_FIELDS, field])
+        best: list[EngineHit] = []
+        while batch := list(islice(rows, ROWS_AT_ONCE)):
+            vectors = np.array([row[field] for row in batch], np.float64)[:, : len(query)]
+            # A sum of each row for itself: equal rows score alike wherever they are.
+            scores = (vectors * query).sum(axis=1).astype(np.float32)
+            best += _hits(batch, scores)
+            if len(best) > 2 * depth + ROWS_AT_ONCE:  # seldom: sorting every batch would take far longer
+                best = sorted(best, key=_order)[:depth]
+        return sorted(best, key=_order)[:depth]
+
+    def _find(
+        self,
+        rows: _Rows,
+        field: str,
+        condition: str,
+        query: Vector,
+        limit: int,
+        fields: list[str],
+        parameters: dict[str, Any],
+    ) -> list[Any]:
+        search = partial(
+            self._client.search,
+            rows.collection,
+            data=[numbers(np.asarray(query, np.float32))],
+            anns_field=field,
+            filter=condition,
+            limit=limit,
+            output_fields=fields,
+            search_params={"metric_type": "IP", "params": parameters},
+            timeout=SECONDS,
+            **rows.visibility,
+        )
+        (answer,) = call_loaded(self._client, rows.collection, search)
+        return list(answer)
+
+    def has_label(self, revision: int, label: str) -> bool:
+        """Return whether an item that can be ranked carries a label."""
+
+        def find(rows: _Rows) -> bool:
+            condition = condition_of(rows.at(revision), ItemFilter(labels=(label,)))
+            visibility = rows.visibility
+            return bool(read_rows(self._client, rows.collection, condition, ["row"], 1, visibility))
+
+        return self._ask(revision, find)
+
+    def count_labels(self, revision: int) -> dict[str, int]:
+        """Return how many items carry each label."""
+        return Counter(label for item in self._items(revision) for label in item.labels)
+
+    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
+        """Return how many items have each value under a metadata key."""
+        values = (item.metadata.get(key) for item in self._items(revision))
+        return Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
+
+    def _items(self, revision: int) -> Iterator[EngineItem]:
+        with self._translate_errors():
+            rows = self._look()
+            condition = condition_of(rows.at(revision), ItemFilter())
+            for row in self._scan(rows.collection, condition, _ITEM_FIELDS):
+                yield _item(row)
+
+    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+        """Yield some items with their projections: those whose keys, which are digests, come first."""
+        with self._translate_errors():
+            rows = self._look()
+            condition = condition_of(rows.at(revision), ItemFilter())
+            fields = [*_ITEM_FIELDS, "row", "raw"]
+            for row in islice(self._scan(rows.collection, condition, fields), count):
+                yield _item(row), np.asarray(row["raw"], np.float32)[: rows.rank]
+
+    def item_ids(self, revision: int) -> Iterator[str]:
+        """Yield the id of each item, including those that cannot be ranked."""
+        with self._translate_errors():
+            rows = self._look()
+            for row in self._scan(rows.collection, alive_at(rows.at(revision)), ["item_id"]):
+                yield str(row["item_id"])
+
+    def _scan(self, collection: str, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield all rows that match, in the order of their keys."""
+        begin = partial(
+            self._client.query_iterator,
+            collection,
+            batch_size=ROWS_AT_ONCE,
+            timeout=SECONDS,
+            filter=condition,
+            output_fields=fields,
+            consistency_level="Strong",
+        )
+        rows = call_loaded(self._client, collection, begin)
+        try:
+            while batch := rows.next():
+                yield from map(dict, batch)
+        finally:
+            rows.close()
+
+    def purge(self, before: int) -> int:
+        """Remove rows that ended; see `EngineGallery.purge`.
+
+        Those of which an earlier call said so: others may still be looking for them.
+        """
+        with self._translate_errors():
+            with self._locks.hold(self._name):
+                entry, now = get_entry(self._client, self._name), time.monotonic()
+                earliest = int(entry["earliest"])
+                announced, standing_since = self._announced.get(self._name, (None, now))
+                if announced != earliest:
+                    self._announced[self._name] = earliest, now
+                    return 0
+                if now - standing_since < 2 * _LOOK_SECONDS:
+                    return 0
+                if earliest < before:
+                    store_entry(self._client, {**entry, "earliest": before})
+                    self._announced[self._name] = before, now
+            # Without the lock: no writer touches these rows.
+            condition = f"until <= {earliest}"
+            n_ended = self._count(_Rows.of(entry), condition)
+            if n_ended:
+                delete = partial(self._client.delete, entry["collection"], filter=condition, timeout=SECONDS)
+                call_loaded(self._client, entry["collection"], delete)
+            return n_ended
+
+
+def _item(row: dict[str, Any]) -> EngineItem:
+    labels, metadata = json.loads("".join(row["text"]))
+    return EngineItem(row["item_id"], tuple(labels), metadata)
+
+
+def _rank(answer: Sequence[Any], scores: Iterable[float]) -> list[EngineHit]:
+    """Return hits by falling scores, equal ones by id."""
+    return sorted(_hits([row["entity"] for row in answer], scores), key=_order)
+
+
+def _hits(rows: Iterable[Any], scores: Iterable[float]) -> list[EngineHit]:
+    return [EngineHit(_item(row), float(score)) for row, score in zip(rows, scores, strict=True)]
+
+
+def _order(hit: EngineHit) -> tuple[float, str]:
+    return -hit.score, hit.item.id
