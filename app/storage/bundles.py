@@ -171,6 +171,48 @@ def describe(path: Path, facts: Mapping[str, Any]) -> tuple[list[str], bytes]:
     return files, manifest.encode()
 
 
+def expected_sums(manifest: bytes, folder: str, manifest_hash: str) -> dict[str, str]:
+    """Return the sum of every file of a bundle by its name.
+
+    Parameters
+    ----------
+    manifest : bytes
+        As it is stored, where others may write: it is not read unless it is the one that was published.
+    folder : str
+        Name of the bundle.
+    manifest_hash : str
+        SHA-256 of the manifest that was published.
+
+    Raises
+    ------
+    DamagedBundleError
+        If it is another one, or not as `parse_sums` expects it.
+    """
+    if hashlib.sha256(manifest).hexdigest() != manifest_hash:
+        raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
+    try:
+        return parse_sums(manifest)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedBundleError(f"bundle {folder}: its manifest cannot be read") from error
+
+
+def parse_sums(manifest: bytes) -> dict[str, str]:
+    """Return the sums of a manifest by the names of their files, none of which leads out of their folder.
+
+    Raises ValueError, KeyError or TypeError for what is not such a manifest.
+    """
+    sums: dict[str, str] = dict(json.loads(manifest)["files"])
+    for name in sums:
+        if not is_inside(name):
+            raise ValueError(f"{name!r} is not a file in the folder of the manifest")
+    return sums
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a name with slashes stays in the folder that it is relative to."""
+    return "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
+
+
 def check_folder(path: Path, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
     """Check the sum of every file of a folder; raises DamagedBundleError.
 
@@ -186,9 +228,7 @@ def check_folder(path: Path, folder: str, manifest_hash: str, without: Sequence[
         Subfolders whose files are not checked.
     """
     try:
-        if _sum(path / MANIFEST) != manifest_hash:
-            raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
-        sums = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"]
+        sums = expected_sums((path / MANIFEST).read_bytes(), folder, manifest_hash)
         for file_name, expected in sums.items():
             if file_name.startswith(tuple(f"{part}/" for part in without)):
                 continue

@@ -7,7 +7,6 @@ there. A file appears in the copy whole or not at all, and the manifest of a bun
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -21,7 +20,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from app.domain.entities import CopiedFiles
-from app.storage.bundles import MANIFEST
+from app.storage.bundles import MANIFEST, is_inside, parse_sums
 from app.storage.remote_folder import RemoteFolder
 from app.storage.sweeping import COPYING
 from app.storage.trash import TRASH
@@ -229,7 +228,8 @@ def _copy_all(
 
 def _is_stored_in(folder: str, name: str) -> bool:
     """Return whether a file is stored in a folder, and neither unfinished nor in the trash of that folder."""
-    return not any(part.startswith(".") for part in name.removeprefix(folder).split("/"))
+    below = name.removeprefix(f"{folder}/") if folder else name
+    return is_inside(below) and not any(part.startswith(".") for part in below.split("/"))
 
 
 def _pictures_in(folder: str, names: list[str]) -> list[str]:
@@ -245,7 +245,6 @@ def _bundles_in(folder: str, names: list[str]) -> list[str]:
 
 def _sums_in(manifest: Path) -> dict[str, str]:
     try:
-        sums: dict[str, str] = json.loads(manifest.read_bytes())["files"]
-        return dict(sums)
+        return parse_sums(manifest.read_bytes())
     except (ValueError, KeyError, TypeError) as error:
         raise _DamageError from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing_extensions import override
 
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles
-from app.storage.bundles import MANIFEST, check_folder, describe
+from app.storage.bundles import MANIFEST, check_folder, describe, expected_sums
 from app.storage.faults import translate_errors
 from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import RemoteFolder
@@ -65,7 +64,7 @@ class RemoteBundleStore(BundleFiles):
     def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Iterator[Path]:
         """Yield a bundle's folder on this machine, checked as by `BundleStore.open`."""
         for is_last in (False, True):
-            with self._cache.hold(folder, lambda path: self._download(folder, path)) as path:
+            with self._cache.hold(folder, lambda path: self._download(folder, manifest_hash, path)) as path:
                 try:
                     check_folder(path, folder, manifest_hash, without)
                 except DamagedBundleError:
@@ -80,7 +79,7 @@ class RemoteBundleStore(BundleFiles):
     def check(self, folder: str, manifest_hash: str) -> None:
         """Check the sum of every file of a bundle as it is stored; raises DamagedBundleError."""
         with tempfile.TemporaryDirectory(prefix="lrbs-") as path:
-            self._download(folder, Path(path))
+            self._download(folder, manifest_hash, Path(path))
             check_folder(Path(path), folder, manifest_hash)
 
     @override
@@ -111,27 +110,25 @@ class RemoteBundleStore(BundleFiles):
         self._trash.tidy(before, used)
         return 0
 
-    def _download(self, folder: str, path: Path) -> None:
-        """Copy the files that a manifest names; those that are missing are noticed by their sums."""
-        try:
-            manifest = self._read_manifest(folder)
-            (path / MANIFEST).write_bytes(manifest)
-            for file in json.loads(manifest)["files"]:
-                (path / file).parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):
-                    self._folder.download(f"{folder}/{file}", path / file)
-        except FileNotFoundError as error:
-            raise DamagedBundleError(f"bundle {folder}: it is not there") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedBundleError(f"bundle {folder}: its manifest cannot be read") from error
+    def _download(self, folder: str, manifest_hash: str, path: Path) -> None:
+        """Copy the files that the manifest names; those that are missing are noticed by their sums."""
+        manifest = self._read_manifest(folder)
+        sums = expected_sums(manifest, folder, manifest_hash)
+        (path / MANIFEST).write_bytes(manifest)
+        for file in sums:
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                self._folder.download(f"{folder}/{file}", path / file)
 
     def _read_manifest(self, folder: str) -> bytes:
+        key = f"{folder}/{MANIFEST}"
         try:
-            return self._folder.read(f"{folder}/{MANIFEST}")
-        except FileNotFoundError:
-            if not self._trash.give_back(folder):
-                raise
-            return self._folder.read(f"{folder}/{MANIFEST}")
+            with contextlib.suppress(FileNotFoundError):
+                return self._folder.read(key)
+            self._trash.give_back(folder)
+            return self._folder.read(key)
+        except FileNotFoundError as error:
+            raise DamagedBundleError(f"bundle {folder}: it is not there") from error
 
     def _files_at(self, place: str) -> Sequence[str]:
         """Return the files of a bundle, the manifest last."""
