@@ -154,7 +154,7 @@ class BundleStore(BundleFiles):
             try:
                 self._trash.give_back(path)
             except OSError as error:
-                raise _unreadable(folder, error) from error
+                raise unreadable(folder, error) from error
         check_folder(path, folder, manifest_hash, without)
 
     def _bundles(self) -> Iterator[Path]:
@@ -232,13 +232,19 @@ def check_folder(path: Path, folder: str, manifest_hash: str, without: Sequence[
         for file_name, expected in sums.items():
             if file_name.startswith(tuple(f"{part}/" for part in without)):
                 continue
-            if _sum(path / file_name) != expected:
-                raise DamagedBundleError(f"bundle {folder}: {file_name} does not match its sum")
+            require_match(folder, file_name, _sum(path / file_name), expected)
     except OSError as error:
-        raise _unreadable(folder, error) from error
+        raise unreadable(folder, error) from error
 
 
-def _unreadable(folder: str, error: OSError) -> DamagedBundleError:
+def require_match(folder: str, file: str, actual: str, expected: str) -> None:
+    """Raise DamagedBundleError unless the sum of a file is the expected one."""
+    if actual != expected:
+        raise DamagedBundleError(f"bundle {folder}: {file} does not match its sum")
+
+
+def unreadable(folder: str, error: OSError) -> DamagedBundleError:
+    """Return the error of a bundle of which a file cannot be read."""
     # The error's own text contains a path of this machine; it stays in the exception chain.
     return DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing_extensions import override
 
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles
-from app.storage.bundles import MANIFEST, check_folder, describe, expected_sums
+from app.storage.bundles import MANIFEST, check_folder, describe, expected_sums, require_match, unreadable
 from app.storage.faults import translate_errors
 from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import RemoteFolder
@@ -78,9 +77,15 @@ class RemoteBundleStore(BundleFiles):
     @override
     def check(self, folder: str, manifest_hash: str) -> None:
         """Check the sum of every file of a bundle as it is stored; raises DamagedBundleError."""
-        with tempfile.TemporaryDirectory(prefix="lrbs-") as path:
-            self._download(folder, manifest_hash, Path(path))
-            check_folder(Path(path), folder, manifest_hash)
+        manifest = self._read_manifest(folder)
+        for file, expected in expected_sums(manifest, folder, manifest_hash).items():
+            digest = hashlib.sha256()
+            try:
+                for part in self._folder.read_parts(f"{folder}/{file}"):
+                    digest.update(part)
+            except FileNotFoundError as error:
+                raise unreadable(folder, error) from error
+            require_match(folder, file, digest.hexdigest(), expected)
 
     @override
     def names(self) -> Iterator[str]:

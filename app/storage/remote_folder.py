@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +23,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 """Options of a file system, by the scheme of the URL."""
 _TRIES = 2
 """Of a call; the library's own five would keep those who wait for minutes."""
+_PART_BYTES = 8 << 20
+"""Of a file that is read in parts: what is in memory at a time, and yet few requests."""
 _TIMES = ("LastModified", "mtime", "last_modified", "updated", "created")
 """What file systems call the time of the last change."""
 
@@ -81,6 +85,15 @@ class RemoteFolder:
         """Return the content of a file; raises FileNotFoundError."""
         content: bytes = self._call(self._filesystem.cat_file, self._at(key))
         return content
+
+    def read_parts(self, key: str) -> Iterator[bytes]:
+        """Yield the content of a file of any size; raises FileNotFoundError."""
+        entry = self.find(key)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        for start in range(0, entry.size, _PART_BYTES):
+            end = min(start + _PART_BYTES, entry.size)
+            yield self._call(self._filesystem.cat_file, self._at(key), start=start, end=end)
 
     def write(self, key: str, content: bytes) -> None:
         """Write a file, whole or not at all."""

@@ -77,5 +77,5 @@ def _maintenance(services: Services) -> Sequence[Chore]:
         Chore("sweeping", whole(services.garbage_collector.sweep), _SELDOM_SECONDS),
         Chore("sweeping checkpoints", whole(partial(sweep_checkpoints, services.settings)), _SELDOM_SECONDS),
         Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
-        Chore("looking for damage", whole(services.repair.request_what_is_damaged), _SELDOM_SECONDS),
+        Chore("looking for damage", services.repair.go_on, _SELDOM_SECONDS),
     )

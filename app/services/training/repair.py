@@ -5,10 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from app.domain.entities import Collection, ModelVersion
-from app.domain.errors import DamagedBundleError, TrainingAlreadyRunningError, TrainingDataError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    DamagedBundleError,
+    ServiceError,
+    TrainingAlreadyRunningError,
+    TrainingDataError,
+)
 from app.domain.ports import Database
 from app.services.models.model_bundles import ModelBundles
+from app.services.storage.rounds import Round
 from app.services.training.requests import TrainingService
 
 _logger = logging.getLogger(__name__)
@@ -43,22 +49,60 @@ class BundleRepair:
         self._bundles = bundles
         self._training = training
         self._owns_files = owns_files
+        self._names: list[str] = []
 
     def request_what_is_damaged(self) -> list[str]:
         """Ask for a retrain, with the parameters of the damaged version; return of which collections."""
-        if not self._owns_files():
-            return []
-        with self._database.read() as work:
-            active = [
-                (collection, work.models.get(collection, collection.active_version))
-                for collection in work.collections.list()
-                if collection.active_version is not None
-            ]
-        return [
-            collection.name for collection, version in active if self._request_repair(collection, version)
-        ]
+        names = self._find_names() if self._owns_files() else []
+        return [name for name in names if self._request_repair(name)]
 
-    def _request_repair(self, collection: Collection, version: ModelVersion) -> bool:
+    def go_on(self, time_left: Round) -> bool:
+        """Do the same for one collection after the other; later rounds go on with the next one.
+
+        What keeps one from being looked at is logged, and that one comes again in the next round.
+
+        Parameters
+        ----------
+        time_left : Round
+            Each step reads a bundle.
+
+        Returns
+        -------
+        bool
+            Whether all were looked at.
+        """
+        if not self._owns_files():
+            return True
+        self._names = self._names or self._find_names()
+        failures: list[str] = []
+
+        def look_at_next() -> bool:
+            if self._names:
+                name = self._names.pop(0)
+                try:
+                    self._request_repair(name)
+                except (ServiceError, OSError) as error:
+                    _logger.warning("%s: damage is looked for later: %s", name, error)
+                    failures.append(name)
+            return not self._names
+
+        time_left.finish(look_at_next)
+        self._names += failures
+        return not self._names
+
+    def _find_names(self) -> list[str]:
+        with self._database.read() as work:
+            return [one.name for one in work.collections.list() if one.active_version is not None]
+
+    def _request_repair(self, name: str) -> bool:
+        try:
+            with self._database.read() as work:
+                collection = work.collections.get(name)
+                if collection.active_version is None:
+                    return False
+                version = work.models.get(collection, collection.active_version)
+        except CollectionNotFoundError:  # deleted in the meantime
+            return False
         try:
             self._bundles.check(version)
             return False
