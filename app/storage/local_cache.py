@@ -1,7 +1,7 @@
 """A cache of remote files on this machine, bounded in size and shared by its processes.
 
 A copy is made under a temporary name and renamed, so that no reader sees a part of one. A reader of a folder
-holds a shared lock on the cache. The oldest copies are removed under an exclusive lock.
+holds a shared lock on the cache once its copy is made. The oldest copies are removed under an exclusive lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from app.storage.sweeping import sweep_leftovers
@@ -67,6 +67,12 @@ class LocalCache:
             with self._lock(fcntl.LOCK_EX):
                 delete(self._folder / name)
 
+    def drop(self, name: str) -> None:
+        """Remove a copied folder that is no longer needed; later, by its age, while others read one."""
+        if (self._folder / name).exists():
+            with contextlib.suppress(BlockingIOError), self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                delete(self._folder / name)
+
     def make_aside(self) -> Path:
         """Return a new path for a copy that is being made."""
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -84,12 +90,15 @@ class LocalCache:
             Fills a new folder where there is no copy.
         """
         path = self._folder / name
-        with self._lock(fcntl.LOCK_SH):
+        with ExitStack() as reading:
+            reading.enter_context(self._lock(fcntl.LOCK_SH))
             if not path.is_dir():
+                reading.close()  # who removes another copy does not wait for this one to be made
                 aside = self.make_aside()
                 try:
                     aside.mkdir()
                     fetch(aside)
+                    reading.enter_context(self._lock(fcntl.LOCK_SH))
                     self.place(aside, name)
                 finally:
                     delete(aside)

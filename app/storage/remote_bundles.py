@@ -106,7 +106,7 @@ class RemoteBundleStore(BundleFiles):
     def discard(self, folders: Sequence[str], before: float) -> int:
         """Move bundles to the trash; return how many existed."""
         for folder in folders:
-            self._cache.remove(folder)
+            self._cache.drop(folder)
         return self._trash.put(folders)
 
     @override
