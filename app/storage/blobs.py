@@ -102,8 +102,8 @@ class FileBlobStore(BlobStore):
         return self._trash.put([self._path(content_hash) for content_hash in content_hashes], before)
 
     @override
-    def tidy(self, before: float, used: Used) -> int:
-        """Remove the leftovers of interrupted writes, and tidy the trash; return the number of leftovers.
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Tidy the trash, and remove the leftovers of interrupted writes; yield their number in each step.
 
         Parameters
         ----------
@@ -112,9 +112,10 @@ class FileBlobStore(BlobStore):
         used : callable
             Returns the hashes in use, which are restored from the trash.
         """
-        self._trash.tidy(self._path, before, used)
-        folders = [self._root, *self._folders()]
-        return sum(sweep_leftovers(folder, [_NEW, COPYING], before) for folder in folders)
+        for _ in self._trash.tidy(self._path, before, used):
+            yield 0
+        for folder in [self._root, *self._folders()]:
+            yield sweep_leftovers(folder, [_NEW, COPYING], before)
 
     def _folders(self) -> list[Path]:
         if not self._root.is_dir():

@@ -135,8 +135,8 @@ class BundleStore(BundleFiles):
         return self._trash.put([self._root / folder for folder in folders], before)
 
     @override
-    def tidy(self, before: float, used: Used) -> int:
-        """Remove the leftovers of interrupted writes, and tidy the trash; return the number of leftovers.
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Tidy the trash, and remove the leftovers of interrupted writes; yield their number in each step.
 
         Parameters
         ----------
@@ -145,8 +145,9 @@ class BundleStore(BundleFiles):
         used : callable
             Returns the bundles in use, which are restored from the trash.
         """
-        self._trash.tidy(lambda folder: self._root / folder, before, used)
-        return sweep_leftovers(self._root, [_PARTIAL, COPYING], before)
+        for _ in self._trash.tidy(lambda folder: self._root / folder, before, used):
+            yield 0
+        yield sweep_leftovers(self._root, [_PARTIAL, COPYING], before)
 
     def _check(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
         path = self._root / folder

@@ -85,10 +85,9 @@ class RemoteBlobStore(BlobStore):
         return self._trash.put(content_hashes)
 
     @override
-    def tidy(self, before: float, used: Used) -> int:
-        """Tidy the trash; return 0, since a write leaves all or nothing."""
-        self._trash.tidy(before, used)
-        return 0
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Tidy the trash; yield 0 after each step, since a write leaves all or nothing."""
+        return (0 for _ in self._trash.tidy(before, used))
 
     def _contents(self) -> Iterator[Entry]:
         return (entry for entry in self._folder.walk() if not entry.name.startswith("."))

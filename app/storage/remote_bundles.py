@@ -110,10 +110,12 @@ class RemoteBundleStore(BundleFiles):
         return self._trash.put(folders)
 
     @override
-    def tidy(self, before: float, used: Used) -> int:
-        """Tidy the trash; return 0: what an interrupted write has left is a bundle that nothing refers to."""
-        self._trash.tidy(before, used)
-        return 0
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Tidy the trash; yield 0 after each step.
+
+        What an interrupted write has left is a bundle that nothing refers to.
+        """
+        return (0 for _ in self._trash.tidy(before, used))
 
     def _download(self, folder: str, manifest_hash: str, path: Path) -> None:
         """Copy the files that the manifest names; those that are missing are noticed by their sums."""

@@ -6,27 +6,41 @@ import errno
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from app.domain.errors import StorageUnavailableError
 from app.storage.outages import Outage
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    # In seconds. A store that is away is noticed soon, one that is slow may take its time for an answer.
-    "s3": {
-        "config_kwargs": {"connect_timeout": 3.0, "read_timeout": 20.0, "retries": {"total_max_attempts": 1}}
-    }
-}
-"""Options of a file system, by the scheme of the URL."""
 _TRIES = 2
 """Of a call; the library's own five would keep those who wait for minutes."""
 _PART_BYTES = 8 << 20
 """Of a file that is read in parts: what is in memory at a time, and yet few requests."""
+_AT_A_TIME = 16
+"""Requests of one caller: most of a request is waiting for the answer."""
+_CONNECTIONS = 2 * _AT_A_TIME
+"""So that who reads a picture does not wait for connections while much is moved."""
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # In seconds. A store that is away is noticed soon, one that is slow may take its time for an answer.
+    "s3": {
+        "config_kwargs": {
+            "connect_timeout": 3.0,
+            "read_timeout": 20.0,
+            "retries": {"total_max_attempts": 1},
+            "max_pool_connections": _CONNECTIONS,
+        }
+    }
+}
+"""Options of a file system, by the scheme of the URL."""
 _TIMES = ("LastModified", "mtime", "last_modified", "updated", "created")
 """What file systems call the time of the last change."""
+
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +227,7 @@ def _make_session() -> Any:
 
 
 def move(folder: RemoteFolder, keys: Sequence[tuple[str, str]]) -> int:
-    """Copy files one after the other, then remove the originals, the last one first; return how many.
+    """Copy files, the last one after the others, then remove the originals, that one first; return how many.
 
     A process that is killed in between leaves whole files at both places; the last one stands for all.
 
@@ -224,11 +238,23 @@ def move(folder: RemoteFolder, keys: Sequence[tuple[str, str]]) -> int:
     keys : sequence of (str, str)
         From where to where.
     """
-    for source, target in keys:
-        folder.copy(source, target)
-    for source, _ in reversed(keys):
-        folder.remove(source)
+    others, last = keys[:-1], keys[-1:]
+    for part in (others, last):
+        run_together(lambda key: folder.copy(*key), part)
+    for part in (last, others):
+        run_together(lambda key: folder.remove(key[0]), part)
     return len(keys)
+
+
+def run_together(act: Callable[[_Argument], _Result], arguments: Sequence[_Argument]) -> list[_Result]:
+    """Return what a function of the store returns for each argument, several at a time.
+
+    Once one of them raises, no further one is begun.
+    """
+    if len(arguments) < 2:  # most are; they need no threads
+        return [act(argument) for argument in arguments]
+    with ThreadPoolExecutor(min(_AT_A_TIME, len(arguments))) as threads:
+        return list(threads.map(act, arguments))
 
 
 def _entry(name: str, facts: dict[str, Any]) -> Entry:

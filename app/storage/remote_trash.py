@@ -13,7 +13,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from app.storage.remote_folder import RemoteFolder, move
+from app.storage.remote_folder import RemoteFolder, move, run_together
 from app.storage.trash import BATCH, HOUR_SECONDS, TRASH, Used
 
 Files = Callable[[str], Sequence[str]]
@@ -46,7 +46,14 @@ class RemoteTrash:
     def put(self, names: Sequence[str]) -> int:
         """Move what has these names to the trash; return how much of it was there."""
         batch = f"{TRASH}/{int(time.time()) // HOUR_SECONDS * HOUR_SECONDS}"
-        return sum(self._move(self._place(name), f"{batch}/{name}") for name in names)
+        files = run_together(lambda name: self._files(self._place(name)), names)
+        moves = [
+            self._keys(self._place(name), f"{batch}/{name}", parts)
+            for name, parts in zip(names, files, strict=True)
+        ]
+        # Several files at a time of what has several, and several of those that are one.
+        n_moved = sum(run_together(self._move, [keys for keys in moves if len(keys) == 1]))
+        return n_moved + sum(self._move(keys) for keys in moves if len(keys) > 1)
 
     def give_back(self, name: str) -> bool:
         """Copy what is missing at its place back if it is in the trash; return whether it is at its place.
@@ -60,8 +67,8 @@ class RemoteTrash:
                 break
         return bool(self._files(place))
 
-    def tidy(self, before: float, used: Used) -> None:
-        """Restore what is in use after all, and remove what has been here for long enough.
+    def tidy(self, before: float, used: Used) -> Iterator[None]:
+        """Restore what is in use after all, and remove what has been here for long enough, in steps.
 
         Parameters
         ----------
@@ -75,11 +82,12 @@ class RemoteTrash:
             listed = self._newest_by_name(batch)
             for names in split(listed, BATCH):
                 in_use = used(names)
-                for name in names:
-                    if name in in_use:
-                        self._copy_what_is_missing(f"{batch}/{name}", self._place(name))
-                    elif (is_over or not self._keep_seconds) and listed[name] < before:
-                        self._remove(f"{batch}/{name}")
+                places = [(f"{batch}/{name}", self._place(name)) for name in names if name in in_use]
+                run_together(lambda place: self._copy_what_is_missing(*place), places)
+                if is_over or not self._keep_seconds:
+                    old = [name for name in names if name not in in_use and listed[name] < before]
+                    run_together(self._remove, [f"{batch}/{name}" for name in old])
+                yield
 
     def _newest_by_name(self, batch: str) -> dict[str, float]:
         newest: dict[str, float] = {}
@@ -88,8 +96,11 @@ class RemoteTrash:
             newest[name] = max(newest.get(name, 0.0), entry.modified)
         return newest
 
-    def _move(self, source: str, target: str) -> bool:
-        keys = [(_join(source, file), _join(target, file)) for file in self._files(source)]
+    @staticmethod
+    def _keys(source: str, target: str, files: Sequence[str]) -> list[tuple[str, str]]:
+        return [(_join(source, file), _join(target, file)) for file in files]
+
+    def _move(self, keys: Sequence[tuple[str, str]]) -> bool:
         try:
             return move(self._folder, keys) > 0
         except FileNotFoundError:  # another process was faster

@@ -81,8 +81,8 @@ class Trash:
             break
         return path.exists()
 
-    def tidy(self, place: Callable[[str], Path], before: float, used: Used) -> None:
-        """Restore files that are in use after all, and remove those whose time is over.
+    def tidy(self, place: Callable[[str], Path], before: float, used: Used) -> Iterator[None]:
+        """Restore files that are in use after all, and remove those whose time is over, in steps.
 
         Parameters
         ----------
@@ -106,6 +106,7 @@ class Trash:
                         self.give_back(place(name))
                     elif is_over and is_older(batch / name, before):
                         self._remove(batch / name)
+                yield
             with contextlib.suppress(OSError):  # not empty
                 batch.rmdir()
 

@@ -74,7 +74,7 @@ def _maintenance(services: Services) -> Sequence[Chore]:
         Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
         Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
         Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),
-        Chore("sweeping", whole(services.garbage_collector.sweep), _SELDOM_SECONDS),
+        Chore("sweeping", services.garbage_collector.go_on, _SELDOM_SECONDS),
         Chore("sweeping checkpoints", whole(partial(sweep_checkpoints, services.settings)), _SELDOM_SECONDS),
         Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
         Chore("looking for damage", services.repair.go_on, _SELDOM_SECONDS),

@@ -31,8 +31,11 @@ class StoredFiles(Protocol):
         """
         ...
 
-    def tidy(self, before: float, used: Callable[[Sequence[str]], set[str]]) -> int:
-        """Remove what interrupted writes left, return how much, and bring back what was taken but is used."""
+    def tidy(self, before: float, used: Callable[[Sequence[str]], set[str]]) -> Iterator[int]:
+        """Remove what interrupted writes left, and bring back what was taken but is used.
+
+        It is done in steps, while the result is iterated over: the number removed in each.
+        """
         ...
 
 

@@ -131,7 +131,8 @@ class SavedGalleries:
             superseded = [folder]
         # A process that is reading it meanwhile reads the database instead.
         self._files.discard(superseded, time.time() + 1.0)
-        sweep_unused(self._managed, time.time() - _GRACE_SECONDS, any_share=True)
+        for _ in sweep_unused(self._managed, time.time() - _GRACE_SECONDS, any_share=True):
+            pause()
 
     def _is_saved(self, collection: Collection, model_bundle: str) -> bool:
         """Return whether another process has saved this revision already, and undamaged."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from app.domain.errors import ServiceError
 from app.services.storage.ownership import ManagedFiles
+from app.services.storage.rounds import Round
 
 _BATCH = 500
 """Names that the database is asked about in one query."""
@@ -52,6 +53,7 @@ class GarbageCollector:
         self._grace_seconds = grace_seconds
         self._may_remove = may_remove
         self._now = now
+        self._unfinished: Iterator[int] | None = None
         self.swept = 0
         """Files and folders swept so far."""
 
@@ -63,12 +65,38 @@ class GarbageCollector:
         any_share : bool
             Whether to sweep even if most files are unused.
         """
+        return sum(self._sweep(any_share)) if self._may_remove() else 0
+
+    def go_on(self, time_left: Round) -> bool:
+        """Sweep in steps; the next round goes on where this one ended.
+
+        Parameters
+        ----------
+        time_left : Round
+            Each step looks at some hundred names, or moves what has them.
+
+        Returns
+        -------
+        bool
+            Whether the sweep came to its end.
+        """
         if not self._may_remove():
-            return 0
+            self._unfinished = None
+            return True
+        steps = self._unfinished or self._sweep(any_share=False)
+        self._unfinished = None  # one that fails begins again
+        is_finished = time_left.finish(lambda: next(steps, None) is None)
+        self._unfinished = None if is_finished else steps
+        return is_finished
+
+    def _sweep(self, any_share: bool) -> Iterator[int]:
         before = self._now() - self._grace_seconds
-        return self._count(
-            sum(sweep_unused(managed, before, any_share) for managed in (self._pictures, self._bundles))
-        )
+        for managed in (self._pictures, self._bundles):
+            for n_swept in sweep_unused(managed, before, any_share):
+                self.swept += n_swept
+                if n_swept:
+                    _logger.info("swept %d unused %s", n_swept, managed.kind)
+                yield n_swept
 
     def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> bool:
         """Sweep the files of a deletion regardless of their age; return whether that was possible.
@@ -80,21 +108,18 @@ class GarbageCollector:
                 return False
             before = self._now() - self._grace_seconds
             candidates = ((self._pictures, content_hashes), (self._bundles, bundles))
-            self._count(sum(_discard(files, names, before) for files, names in candidates if names))
+            swept = sum(_discard(files, names, before) for files, names in candidates if names)
         except (OSError, ServiceError) as error:
             _logger.warning("files of deleted items are kept until the next sweep: %s", error)
             return False
+        self.swept += swept
+        if swept:
+            _logger.info("swept %d unused files and folders", swept)
         return True
 
-    def _count(self, removed: int) -> int:
-        self.swept += removed
-        if removed:
-            _logger.info("swept %d unused files and folders", removed)
-        return removed
 
-
-def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> int:
-    """Sweep unused files of one kind and leftovers of interrupted writes; return their number.
+def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> Iterator[int]:
+    """Sweep unused files of one kind and leftovers of interrupted writes; yield their number in each step.
 
     Parameters
     ----------
@@ -105,7 +130,7 @@ def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> int:
     any_share : bool
         Whether to sweep even if most files are unused.
     """
-    n_tidied = managed.files.tidy(before, managed.used)
+    yield from managed.files.tidy(before, managed.used)
     total = sum(1 for _ in managed.files.names())
     most = total if any_share else max(_FEW, int(_MOST_SHARE * total))
     unused: list[str] = []
@@ -121,8 +146,11 @@ def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> int:
                 total,
                 len(unused),
             )
-            return n_tidied
-    return n_tidied + managed.files.discard(unused, before)
+            return
+        yield 0
+    rest = iter(unused)
+    while names := list(itertools.islice(rest, _BATCH)):
+        yield _discard(managed, names, before)  # which may have come into use since the last round
 
 
 def _discard(managed: ManagedFiles, names: Sequence[str], before: float) -> int:

@@ -185,8 +185,8 @@ def test_what_a_killed_restore_has_left_is_swept(
     leftover = FolderPlace(tmp_path).aside()
     (Path(leftover.name) / "part").write_bytes(b"part")
     now = Path(leftover.name).stat().st_mtime
-    assert store(tmp_path).tidy(now - 1.0, set) == 0
-    assert store(tmp_path).tidy(now + 1.0, set) == 1
+    assert sum(store(tmp_path).tidy(now - 1.0, set)) == 0
+    assert sum(store(tmp_path).tidy(now + 1.0, set)) == 1
     assert list(tmp_path.iterdir()) == []
     leftover.cleanup()
 

@@ -80,12 +80,12 @@ def test_discarded_content_comes_back_until_the_trash_is_emptied(
     assert list(blobs.stale(now - 60.0)) == []
     assert blobs.discard([first, second, "0" * 64], now) == 2
     assert list(blobs.names()) == []
-    blobs.tidy(now + LATER, lambda names: {first} & set(names))
+    sum(blobs.tidy(now + LATER, lambda names: {first} & set(names)))
     assert list(blobs.names()) == [first]
     other = RemoteBlobStore(folder, LocalCache(tmp_path / "other", 1 << 20))
     assert other.get(second) == b"second"  # restored, since it was asked for
     assert other.discard([second], now) == 1
-    other.tidy(now + LATER, none_used)  # keeps nothing
+    sum(other.tidy(now + LATER, none_used))  # keeps nothing
     with pytest.raises(FileNotFoundError):
         RemoteBlobStore(folder, LocalCache(tmp_path / "third", 1 << 20)).get(second)
 
@@ -105,7 +105,7 @@ def test_what_is_restored_is_left_when_another_host_discards_it_at_the_same_mome
     for file in (MANIFEST, "model.bin", "inner/part.bin"):
         folder.remove(f"{bundle}/{file}")
     for store in (blobs, bundles):
-        store.tidy(now + LATER, lambda names: {name, bundle} & set(names))
+        sum(store.tidy(now + LATER, lambda names: {name, bundle} & set(names)))
     other = RemoteBlobStore(folder, LocalCache(tmp_path / "other", 1 << 20), KEPT)
     assert other.get(name) == b"content"
     with elsewhere(folder, tmp_path / "third").open(bundle, manifest_hash) as path:
