@@ -15,7 +15,7 @@ from typing_extensions import override
 from app.domain.ports import BlobStore
 from app.storage.folders import durable_file
 from app.storage.sweeping import COPYING, sweep_leftovers
-from app.storage.trash import Trash, Used, is_older
+from app.storage.trash import Trash, Used
 
 _NEW = ".new-"
 """Name prefix of unfinished writes."""
@@ -83,9 +83,11 @@ class FileBlobStore(BlobStore):
         return (path.name for path in self._contents())
 
     @override
-    def stale(self, before: float) -> Iterator[str]:
-        """Yield the hash of every content last put before a time, in seconds since the epoch."""
-        return (path.name for path in self._contents() if is_older(path, before))
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield the hash of every content, and when it was last put, in seconds since the epoch."""
+        for path in self._contents():
+            with contextlib.suppress(FileNotFoundError):
+                yield path.name, path.stat().st_mtime
 
     @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from app.domain.ports import BundleFiles
 from app.storage.faults import translate_errors
 from app.storage.folders import make_folder, sync_folder
 from app.storage.sweeping import COPYING, sweep_leftovers
-from app.storage.trash import Trash, Used, is_older
+from app.storage.trash import Trash, Used
 
 MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
@@ -116,9 +117,11 @@ class BundleStore(BundleFiles):
         return (path.name for path in self._bundles())
 
     @override
-    def stale(self, before: float) -> Iterator[str]:
-        """Yield the name of every bundle written before a time, in seconds since the epoch."""
-        return (path.name for path in self._bundles() if is_older(path, before))
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield the name of every bundle, and when it was written, in seconds since the epoch."""
+        for path in self._bundles():
+            with contextlib.suppress(FileNotFoundError):
+                yield path.name, path.stat().st_mtime
 
     @override
     def discard(self, folders: Sequence[str], before: float) -> int:

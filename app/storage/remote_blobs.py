@@ -72,12 +72,12 @@ class RemoteBlobStore(BlobStore):
     @override
     def names(self) -> Iterator[str]:
         """Yield the hash of every content."""
-        return (_name(entry) for entry in self._contents())
+        return (entry.name for entry in self._contents())
 
     @override
-    def stale(self, before: float) -> Iterator[str]:
-        """Yield the hash of every content last put before a time, in seconds since the epoch."""
-        return (_name(entry) for entry in self._contents() if entry.modified < before)
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield the hash of every content, and when it was last put, in seconds since the epoch."""
+        return ((entry.name, entry.modified) for entry in self._contents())
 
     @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:
@@ -90,7 +90,10 @@ class RemoteBlobStore(BlobStore):
         return (0 for _ in self._trash.tidy(before, used))
 
     def _contents(self) -> Iterator[Entry]:
-        return (entry for entry in self._folder.walk() if not entry.name.startswith("."))
+        """Yield what is stored: a folder is listed once those before it were seen, since all may be many."""
+        for folder in self._folder.entries():
+            if folder.is_folder and not folder.name.startswith("."):
+                yield from (entry for entry in self._folder.entries(folder.name) if not entry.is_folder)
 
     def _files_at(self, place: str) -> Sequence[str]:
         return [""] if self._folder.find(place) is not None else []
@@ -98,7 +101,3 @@ class RemoteBlobStore(BlobStore):
 
 def _place(content_hash: str) -> str:
     return f"{content_hash[:2]}/{content_hash}"
-
-
-def _name(entry: Entry) -> str:
-    return entry.name.rpartition("/")[2]

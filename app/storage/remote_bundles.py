@@ -94,13 +94,13 @@ class RemoteBundleStore(BundleFiles):
         return (name for name in sorted(names) if not name.startswith("."))
 
     @override
-    def stale(self, before: float) -> Iterator[str]:
-        """Yield the name of every bundle written before a time, in seconds since the epoch."""
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield the name of every bundle, and when it was written, in seconds since the epoch."""
         newest: dict[str, float] = {}
         for entry in self._folder.walk():
             name = entry.name.partition("/")[0]
             newest[name] = max(newest.get(name, 0.0), entry.modified)
-        return (name for name, at in newest.items() if at < before and not name.startswith("."))
+        return ((name, at) for name, at in newest.items() if not name.startswith("."))
 
     @override
     def discard(self, folders: Sequence[str], before: float) -> int:

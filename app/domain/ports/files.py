@@ -18,8 +18,8 @@ class StoredFiles(Protocol):
         """Yield the name of everything that is stored."""
         ...
 
-    def stale(self, before: float) -> Iterator[str]:
-        """Yield the name of what was last written or touched before a time, in seconds since the epoch."""
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield each name, and when it was last written or touched, in seconds since the epoch."""
         ...
 
     def discard(self, names: Sequence[str], before: float) -> int:

@@ -131,23 +131,24 @@ def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> Itera
         Whether to sweep even if most files are unused.
     """
     yield from managed.files.tidy(before, managed.used)
-    total = sum(1 for _ in managed.files.names())
-    most = total if any_share else max(_FEW, int(_MOST_SHARE * total))
+    total = 0
     unused: list[str] = []
-    stale = managed.files.stale(before)
-    while names := list(itertools.islice(stale, _BATCH)):
-        in_use = managed.used(names)
+    times = managed.files.times()
+    while batch := list(itertools.islice(times, _BATCH)):
+        total += len(batch)
+        names = [name for name, at in batch if at < before]
+        in_use = managed.used(names) if names else set()
         unused += [name for name in names if name not in in_use]
-        if len(unused) > most:
-            _logger.error(
-                "no %s are removed: of %d at least %d look unused, which is more than half: "
-                "is the database complete? If so, run lrbs db sweep",
-                managed.kind,
-                total,
-                len(unused),
-            )
-            return
         yield 0
+    if not any_share and len(unused) > max(_FEW, int(_MOST_SHARE * total)):
+        _logger.error(
+            "no %s are removed: %d of %d look unused, which is more than half: "
+            "is the database complete? If so, run lrbs db sweep",
+            managed.kind,
+            len(unused),
+            total,
+        )
+        return
     rest = iter(unused)
     while names := list(itertools.islice(rest, _BATCH)):
         yield _discard(managed, names, before)  # which may have come into use since the last round

@@ -2,18 +2,21 @@
 
 import math
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.services.storage.garbage_collector import sweep_unused
+from app.services.storage.ownership import ManagedFiles
 from app.services.storage.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import MANIFEST
 from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
-from app.storage.remote_folder import RemoteFolder, open_remote
+from app.storage.remote_folder import Entry, RemoteFolder, open_remote
 from tests.app.integration.test_files import files_under, grow_old, picture
 from tests.app.integration.test_ownership import ALBUM
 
@@ -81,6 +84,40 @@ def test_the_trash_is_emptied_several_files_at_a_time(
     assert sum(blobs.tidy(math.inf, lambda _: set())) == 0
     with pytest.raises(FileNotFoundError):
         blobs._read(names[0])
+
+
+def test_of_a_store_with_many_files_one_folder_is_listed_at_a_time_and_once(
+    folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20), KEPT)
+    stored = {blobs.put(number.to_bytes(2)) for number in range(300)}
+    listed: list[str] = []
+    sizes: list[int] = []
+
+    def watch(method: str) -> None:
+        act = getattr(RemoteFolder, method)
+
+        def note(folder: RemoteFolder, key: str = "") -> list[Entry]:
+            entries: list[Entry] = act(folder, key)
+            listed.append(key)
+            sizes.append(sum(not entry.is_folder for entry in entries))
+            return entries
+
+        monkeypatch.setattr(RemoteFolder, method, note)
+
+    for method in ("entries", "walk"):
+        watch(method)
+    seen: set[str] = set()
+
+    def find_used(names: Sequence[str]) -> set[str]:
+        seen.update(names)
+        return set(names)
+
+    assert sum(sweep_unused(ManagedFiles("pictures", blobs, find_used), math.inf, any_share=False)) == 0
+    assert seen == stored
+    assert len(listed) == len(set(listed))
+    assert sum(sizes) == len(stored)
+    assert max(sizes) < 20
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.storage.blobs import FileBlobStore
+from tests.app.stale_files import stale
 
 CONTENT = b"\x89PNG not really\x00\xff" * 4000
 # Everything is written; the process is gone before the file gets its name.
@@ -83,10 +84,10 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: FileBlobStore, tm
 
 
 def test_content_is_known_by_name_and_age(store: FileBlobStore) -> None:
-    assert list(store.names()) == list(store.stale(time.time() + 60.0)) == []
+    assert list(store.names()) == stale(store, time.time() + 60.0) == []
     names = {store.put(b"a"), store.put(b"b")}
-    assert set(store.names()) == set(store.stale(time.time() + 60.0)) == names
-    assert list(store.stale(time.time() - 60.0)) == []
+    assert set(store.names()) == set(stale(store, time.time() + 60.0)) == names
+    assert stale(store, time.time() - 60.0) == []
 
 
 def test_discarded_content_comes_back_when_it_is_asked_for(store: FileBlobStore) -> None:

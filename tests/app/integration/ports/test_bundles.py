@@ -12,6 +12,7 @@ import pytest
 
 from app.domain.errors import DamagedBundleError
 from app.storage.bundles import BundleStore
+from tests.app.stale_files import stale
 
 FACTS = {"rank": 2, "text": "Straße"}
 FILES = {"model.bin": b"\x00\x01" * 500, "ids.json": b"[]", "empty": b""}
@@ -112,10 +113,10 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: BundleStore, tmp_
 
 
 def test_bundles_are_known_by_name_and_age(store: BundleStore) -> None:
-    assert list(store.names()) == list(store.stale(time.time() + 60.0)) == []
+    assert list(store.names()) == stale(store, time.time() + 60.0) == []
     names = {store.write(name, fill, FACTS)[0] for name in ("a", "b")}
-    assert set(store.names()) == set(store.stale(time.time() + 60.0)) == names
-    assert list(store.stale(time.time() - 60.0)) == []
+    assert set(store.names()) == set(stale(store, time.time() + 60.0)) == names
+    assert stale(store, time.time() - 60.0) == []
 
 
 def test_a_discarded_bundle_comes_back_when_it_is_opened(store: BundleStore) -> None:

@@ -19,6 +19,7 @@ from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.remote_mark import RemoteFolderMark
+from tests.app.stale_files import stale
 from tests.app.waiting import wait_for
 from tests.object_store import ABSENT, STRANGER, ObjectStore
 
@@ -76,8 +77,8 @@ def test_discarded_content_comes_back_until_the_trash_is_emptied(
 ) -> None:
     first, second = blobs.put(b"first"), blobs.put(b"second")
     now = time.time()
-    assert set(blobs.stale(now + LATER)) == {first, second}
-    assert list(blobs.stale(now - 60.0)) == []
+    assert set(stale(blobs, now + LATER)) == {first, second}
+    assert stale(blobs, now - 60.0) == []
     assert blobs.discard([first, second, "0" * 64], now) == 2
     assert list(blobs.names()) == []
     sum(blobs.tidy(now + LATER, lambda names: {first} & set(names)))
@@ -165,7 +166,7 @@ def test_a_discarded_bundle_comes_back_when_it_is_opened(
 ) -> None:
     name, manifest_hash = bundles.write("1-v1", fill, FACTS)
     now = time.time()
-    assert list(bundles.stale(now + LATER)) == [name]
+    assert stale(bundles, now + LATER) == [name]
     assert bundles.discard([name, "none"], now) == 1
     assert list(bundles.names()) == []
     with elsewhere(folder, tmp_path / "other").open(name, manifest_hash) as path:
