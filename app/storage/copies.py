@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from app.domain.entities import CopiedFiles
 from app.storage.bundles import MANIFEST, is_inside, parse_sums
+from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import RemoteFolder
 from app.storage.sweeping import COPYING
 from app.storage.trash import TRASH
@@ -91,10 +92,13 @@ class RemotePlace(Place):
     ----------
     folder : RemoteFolder
         Of the store.
+    cache : LocalCache
+        Where files are on their way to the store: a file may be larger than the system's temporary folder.
     """
 
-    def __init__(self, folder: RemoteFolder) -> None:
+    def __init__(self, folder: RemoteFolder, cache: LocalCache) -> None:
         self._folder = folder
+        self._cache = cache
 
     @override
     def names(self, folder: str = "") -> list[str]:
@@ -107,7 +111,7 @@ class RemotePlace(Place):
 
     @override
     def aside(self) -> TemporaryDirectory[str]:
-        return TemporaryDirectory(prefix="lrbs-")
+        return self._cache.make_temporary_folder()
 
     @override
     def take(self, path: Path, name: str) -> None:

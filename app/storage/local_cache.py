@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from app.storage.sweeping import sweep_leftovers
 from app.storage.trash import delete
@@ -77,6 +78,11 @@ class LocalCache:
         """Return a new path for a copy that is being made."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder / f"{_NEW}{secrets.token_hex(8)}"
+
+    def make_temporary_folder(self) -> TemporaryDirectory[str]:
+        """Return a folder for files that are on their way elsewhere."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return TemporaryDirectory(dir=self._folder, prefix=_NEW)
 
     @contextmanager
     def hold(self, name: str, fetch: Callable[[Path], None]) -> Iterator[Path]:

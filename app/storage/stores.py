@@ -19,6 +19,8 @@ from app.storage.remote_mark import RemoteFolderMark
 
 _PICTURES, _BUNDLES, _GALLERIES = "pictures", "models", "galleries"
 _CACHE = "cache"
+_SHARES = {_PICTURES: 0.5, _BUNDLES: 0.25, _GALLERIES: 0.25}
+"""Of the bound on all copies."""
 _COPY = {_PICTURES: copy_pictures, _BUNDLES: copy_bundles}
 """How the files are copied that a backup holds, by their kind."""
 
@@ -94,19 +96,22 @@ def remote_stores(url: str, data_folder: Path, trash_seconds: float, cache_bytes
     """
     root = open_remote(url)
 
-    def cache_of(kind: str, share: float) -> LocalCache:
-        return LocalCache(data_folder / _CACHE / kind, int(share * cache_bytes))
+    caches = {
+        kind: LocalCache(data_folder / _CACHE / kind, int(share * cache_bytes))
+        for kind, share in _SHARES.items()
+    }
 
     def place_of(folder: Path, kind: str) -> Place:
-        return RemotePlace(root.child(kind)) if folder == data_folder else FolderPlace(folder / kind)
+        is_remote = folder == data_folder
+        return RemotePlace(root.child(kind), caches[kind]) if is_remote else FolderPlace(folder / kind)
 
     def copy_files(source: Path, target: Path) -> CopiedFiles:
         return _copy_all((kind, place_of(source, kind), place_of(target, kind)) for kind in _COPY)
 
     return Stores(
-        RemoteBlobStore(root.child(_PICTURES), cache_of(_PICTURES, 0.5), trash_seconds),
-        RemoteBundleStore(root.child(_BUNDLES), cache_of(_BUNDLES, 0.25), trash_seconds),
-        RemoteBundleStore(root.child(_GALLERIES), cache_of(_GALLERIES, 0.25)),
+        RemoteBlobStore(root.child(_PICTURES), caches[_PICTURES], trash_seconds),
+        RemoteBundleStore(root.child(_BUNDLES), caches[_BUNDLES], trash_seconds),
+        RemoteBundleStore(root.child(_GALLERIES), caches[_GALLERIES]),
         RemoteFolderMark(root),
         copy_files,
         root.find_fault,

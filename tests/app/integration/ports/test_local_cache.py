@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from app.storage.blobs import FileBlobStore
 from app.storage.local_cache import LocalCache
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import open_remote
+from app.storage.stores import remote_stores
 
 SECONDS = 10.0
 
@@ -87,3 +89,16 @@ def test_two_that_make_the_same_copy_read_a_whole_one(cache: LocalCache, tmp_pat
     ):
         assert (path / "file").read_bytes() == b"content"
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.name != ".lock"] == ["other"]
+
+
+def test_a_restore_into_a_store_needs_no_room_but_in_the_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content_hash = FileBlobStore(tmp_path / "copy" / "pictures").put(b"content")
+    data = tmp_path / "data"
+    stores = remote_stores(f"memory:/{tmp_path}/store", data, 0.0, 1 << 20)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no-room-here"))
+    assert stores.copy_files(tmp_path / "copy", data).count == 1
+    assert not [path for path in data.rglob("*") if path.is_file()]
+    assert {path.name for path in data.rglob("*")} == {"cache", "pictures", "models"}
+    assert stores.pictures.get(content_hash) == b"content"
