@@ -155,9 +155,13 @@ class RemoteFolder:
             listed = self._call(self._filesystem.ls, path, detail=True)
         except FileNotFoundError:
             return []
-        children = [_entry(facts["name"].rstrip("/").rpartition("/")[2], facts) for facts in listed]
-        # Some file systems list the folder itself, too.
-        return sorted((entry for entry in children if entry.name), key=lambda entry: entry.name)
+        prefix = f"{self._filesystem._strip_protocol(path)}/"
+        # Some file systems list the folder itself, too, as one that was emptied.
+        below = [(facts["name"].rstrip("/"), facts) for facts in listed]
+        children = [
+            _entry(name.rpartition("/")[2], facts) for name, facts in below if name.startswith(prefix)
+        ]
+        return sorted(children, key=lambda entry: entry.name)
 
     def walk(self, key: str = "") -> list[Entry]:
         """Return all files below a folder, named relative to it."""
