@@ -352,12 +352,11 @@ def _training_engine(settings: Settings) -> AbstractContextManager[object]:
     def announce(cost: FitCost) -> None:
         _logger.info("training on Dask: %s", cost)
 
-    folder = None
-    if settings.dask_scheduler:
-        folder = settings.data_dir.resolve() / _BLOCKS_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        # Of trainers that were killed: no training takes longer.
-        sweep_leftovers(folder, [DaskEngine.PREFIX], time.time() - settings.max_training_seconds)
+    # Also for workers of this machine: in a container, temporary files may be in a small part of its memory.
+    folder = settings.data_dir.resolve() / _BLOCKS_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of trainers that were killed: no training takes longer.
+    sweep_leftovers(folder, [DaskEngine.PREFIX], time.time() - settings.max_training_seconds)
     return DaskEngine(
         settings.dask_scheduler or None, folder, least_pairs=settings.dask_from_pairs, announce=announce
     )

@@ -29,14 +29,21 @@ def test_a_training_on_dask_workers_has_the_bytes_of_a_local_one(
     pairs.fill("a")
     changes = {"training_engine": "dask", "dask_from_pairs": 0}
     remote = build(pairs.services.settings.model_copy(update=changes))
+    blocks, written = pairs.services.settings.data_dir / "blocks", set[str]()
+
+    def look(_: object) -> None:
+        written.update(folder.name for folder in blocks.glob("*"))
+
     with caplog.at_level(logging.INFO, "app"):
         bundles = [
-            services.builder.build("a", PARAMETERS, lambda _: None) for services in (pairs.services, remote)
+            services.builder.build("a", PARAMETERS, look) for services in (pairs.services, remote)
         ]
     folders = [next(pairs.services.settings.data_dir.rglob(built.bundle)) for built in bundles]
     local, far = map(_files, folders)
     assert local != {}
     assert far == local
+    assert len(written) >= 2  # samples in both precisions, and not where temporary files are
+    assert list(blocks.iterdir()) == []
     announced = [message for message in caplog.messages if message.startswith("training on Dask: ")]
     assert len(announced) == 2  # without the held-out items, and on all
     assert all("MB of traffic" in message for message in announced)
