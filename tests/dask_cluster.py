@@ -20,9 +20,10 @@ class Cluster:
         self.address = f"tcp://127.0.0.1:{self._port}"
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> None:
+    def start(self, **environment: str) -> None:
+        """Start all processes, with variables of the environment."""
         quiet = ["--dashboard-address", "127.0.0.1:0", "--no-dashboard"]
-        self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet)
+        self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet, **environment)
         self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet)
 
     def kill(self) -> None:
@@ -37,15 +38,23 @@ class Cluster:
         """Send a signal to the scheduler, or to all workers."""
         os.killpg(self._processes[0 if scheduler else 1].pid, number)
 
-    def _run(self, *command: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def _run(self, *command: str, **environment: str) -> None:
         arguments = [sys.executable, "-m", "dask", *command]
         self._processes.append(
             subprocess.Popen(
                 arguments,
-                env=environment,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
         )
+
+
+def kill_once(folder: str, number: int, kills: bool) -> int:
+    """Return a number on a worker, which dies at the first attempt if the call `kills`."""
+    mark = Path(folder) / str(number)
+    if kills and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import functools
-import itertools
 import logging
 import os
+import pickle
 import shutil
 import tempfile
 import time
@@ -55,9 +55,11 @@ _LEAST_SECONDS = 0.5
 _RETRIES = 3
 """Attempts of a worker at a block that it cannot read, as while a shared file system is being mounted."""
 _KILLS = 3
-"""Failures of a block, each after several workers died of it, before the block is to blame and not they."""
+"""Failures of one block, each after several workers died of it, before it is to blame and not they."""
 _AHEAD, _LEAST_AHEAD = 2, 16
 """Blocks that are under way for each thread, one computed and one to follow, and at least for all."""
+_BYTES_AHEAD = 1 << 28
+"""Of arguments of calls under way, held by this process and the scheduler: none follows beyond 256 MiB."""
 _ALIVE = ("finished", "pending")
 """Futures that another one's failure leaves as they are."""
 _PROBE_BYTES = 4 << 20
@@ -79,8 +81,14 @@ _Part = TypeVar("_Part")
 class _Call:
     """A call on a worker; without a future until it is submitted, or again once that is lost."""
 
-    arguments: tuple[Any, ...]
+    arguments: bytes
+    """Pickled, so that their size is known, whatever they are."""
     future: Any = None
+    n_kills: int = 0
+
+    @classmethod
+    def of(cls, arguments: tuple[Any, ...]) -> Self:
+        return cls(pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL))
 
 
 class DaskEngine:
@@ -209,7 +217,7 @@ class DaskEngine:
         """Yield what workers return of a function, in order, whatever becomes of workers and scheduler.
 
         Only as many calls are under way as keep the workers busy, since their results wait in the workers'
-        memory; no more arguments are taken before.
+        memory, and only a few hundred megabytes of arguments; no more are taken before.
 
         Parameters
         ----------
@@ -224,12 +232,12 @@ class DaskEngine:
             If the scheduler or all workers are away for longer than `patience_seconds`, or one call kills
             worker after worker; also whatever `function` raises.
         """
-        distributed, failures = _import_distributed(), 0
+        distributed = _import_distributed()
         rest, calls, n_ahead = iter(arguments), deque[_Call](), _LEAST_AHEAD
         if self.client is None:
             self.connect()
         while True:
-            calls.extend(map(_Call, itertools.islice(rest, max(n_ahead - len(calls), 0))))
+            _take_ahead(calls, rest, n_ahead)
             if not calls:
                 return
             first = calls[0]
@@ -239,8 +247,8 @@ class DaskEngine:
                 self.wait(first.future)
                 part = self.fetch(first.future)
             except distributed.KilledWorker as error:
-                failures += 1
-                if failures >= _KILLS:
+                first.n_kills += 1
+                if first.n_kills >= _KILLS:
                     raise EngineError(f"workers died of one task again and again: {error}") from error
                 for call in calls:
                     if call.future is not None and call.future.status not in _ALIVE:
@@ -264,7 +272,9 @@ class DaskEngine:
             for call in calls:
                 if call.future is None:
                     key = f"lrbs-{function.__name__}-{uuid.uuid4().hex}"
-                    call.future = self.client.submit(function, *call.arguments, key=key, retries=_RETRIES)
+                    call.future = self.client.submit(
+                        _call, function, call.arguments, key=key, retries=_RETRIES
+                    )
 
     def wait(self, future: Any) -> None:
         """Wait until a block is finished or failed.
@@ -320,6 +330,21 @@ class DaskEngine:
             with suppress(OSError, TimeoutError):
                 self.client.close(timeout=_LOOK_SECONDS)
             self.client = None
+
+
+def _take_ahead(calls: deque[_Call], rest: Iterator[tuple[Any, ...]], n_ahead: int) -> None:
+    """Add calls while there are fewer than `n_ahead`, and few bytes; the first one whatever it takes."""
+    n_bytes = sum(len(call.arguments) for call in calls)
+    while len(calls) < n_ahead and n_bytes < _BYTES_AHEAD:
+        arguments = next(rest, None)
+        if arguments is None:
+            return
+        calls.append(_Call.of(arguments))
+        n_bytes += len(calls[-1].arguments)
+
+
+def _call(function: Callable[..., _Part], arguments: bytes) -> _Part:
+    return function(*pickle.loads(arguments))
 
 
 class _DaskBlockMap:

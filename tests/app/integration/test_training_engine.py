@@ -35,9 +35,7 @@ def test_a_training_on_dask_workers_has_the_bytes_of_a_local_one(
         written.update(folder.name for folder in blocks.glob("*"))
 
     with caplog.at_level(logging.INFO, "app"):
-        bundles = [
-            services.builder.build("a", PARAMETERS, look) for services in (pairs.services, remote)
-        ]
+        bundles = [services.builder.build("a", PARAMETERS, look) for services in (pairs.services, remote)]
     folders = [next(pairs.services.settings.data_dir.rglob(built.bundle)) for built in bundles]
     local, far = map(_files, folders)
     assert local != {}

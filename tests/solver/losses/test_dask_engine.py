@@ -24,11 +24,11 @@ from solver import (
     PairSizes,
     make_low_rank_pairs,
 )
-from solver.losses import row_blocks
+from solver.losses import dask_engine, row_blocks
 from solver.losses.base import FactoredPoint
 from solver.losses.logistic import PairLogisticLoss
 from solver.losses.row_blocks import RowBlocks
-from tests.dask_cluster import Cluster
+from tests.dask_cluster import Cluster, kill_once
 
 FACTORS = ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_", "singular_values_")
 
@@ -255,3 +255,37 @@ def test_calls_are_taken_as_workers_come_to_them_and_their_errors_are_told_from_
         list(engine.map(abs, break_off()))
     assert list(engine.map(abs, [])) == []
     engine.close()
+
+
+def test_calls_of_many_bytes_are_not_taken_far_ahead(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_engine, "_BYTES_AHEAD", 1 << 20, raising=False)
+    sizes, taken = [300_000] * 12 + [2 << 20, 0, 3 << 20], list[int]()
+
+    def arguments() -> Iterator[tuple[bytes]]:
+        for size in sizes:
+            taken.append(size)
+            yield (bytes(size),)
+
+    engine = DaskEngine(cluster.address)
+    results = engine.map(len, arguments())
+    assert next(results) == 300_000
+    assert len(taken) == 4  # that fill the megabyte
+    assert list(results) == sizes[1:]  # also one that is larger
+    engine.close()
+
+
+def test_workers_that_are_killed_by_one_call_each_do_not_end_a_long_map(
+    distributed: Any, tmp_path: Path
+) -> None:
+    cluster = Cluster()
+    cluster.start(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0")  # KilledWorker at the first death
+    try:
+        engine = DaskEngine(cluster.address)
+        calls = ((str(tmp_path), number, number % 30 == 0) for number in range(100))
+        assert list(engine.map(kill_once, calls)) == list(range(100))
+        assert len(list(tmp_path.iterdir())) == 4
+        engine.close()
+    finally:
+        cluster.kill()
