@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from solver.composite.estimator import CompositeBilinear
     from solver.losses.costs import FitCost, Machines
     from solver.losses.dask_engine import DaskEngine
-    from solver.losses.row_blocks import PairSizes
+    from solver.losses.pair_blocks import PairSizes
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
     from solver.optimisation.fit_checkpoints import FitCheckpoints
@@ -145,7 +145,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
         "solver.composite.estimator": ("CompositeBilinear",),
         "solver.losses.costs": ("FitCost", "Machines"),
         "solver.losses.dask_engine": ("DaskEngine",),
-        "solver.losses.row_blocks": ("PairSizes",),
+        "solver.losses.pair_blocks": ("PairSizes",),
         "solver.paired": ("PairedEstimator", "PairedSamples"),
         "solver.scaling.estimator": ("FeatureScaler",),
         "solver.optimisation.checkpoint": ("Checkpoint",),

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from solver.linalg.matrices import FloatArray
-from solver.losses.row_blocks import PairSizes, RowBlocks
+from solver.losses.pair_blocks import Block, PairBlocks, PairSizes
 
 RANK = 32
 """Rank that is assumed: it is not known before the fit."""
@@ -54,7 +54,7 @@ class FitCost:
     n_pairs : int
         Number of pairs.
     n_blocks, n_threads : int
-        Blocks of rows, and threads of all workers, of which more than blocks gain nothing.
+        Blocks, and threads of all workers, of which more than blocks gain nothing.
     evaluation_seconds : float
         Time of one evaluation of the loss and its gradients along factors.
     evaluation_processor_seconds : float
@@ -90,33 +90,44 @@ class FitCost:
         Examples
         --------
         >>> from solver import FitCost, Machines, PairSizes
-        >>> million = PairSizes(10**6, 10**6, n_features=64, itemsize=4)
-        >>> cost = FitCost.estimate(million, Machines(16 * 16, pair_seconds=1e-8, bytes_per_second=1e9))
-        >>> cost.n_blocks, round(cost.evaluation_seconds)
-        (233, 103)
+        >>> million = PairSizes(10**6, 10**6, n_features_x=64, n_features_z=64, itemsize=4)
+        >>> machines = [Machines(16 * n, pair_seconds=1e-8, bytes_per_second=1.25e9) for n in (16, 64)]
+        >>> costs = [FitCost.estimate(million, each) for each in machines]
+        >>> [(cost.n_blocks, round(cost.evaluation_seconds)) for cost in costs]
+        [(961, 45), (961, 13)]
         """
-        blocks, n_pairs = sizes.split(), sizes.n_rows * sizes.n_columns
+        blocks, itemsize = sizes.split(), sizes.itemsize
         n_blocks, n_busy = len(blocks), min(machines.n_threads, len(blocks))
-        factor_bytes = sizes.n_columns * RANK * sizes.itemsize
-        # To each thread the columns' factor at most once, to each block its rows; back come both sums.
-        traffic = (n_busy + n_blocks) * factor_bytes + 2 * sizes.n_rows * RANK * sizes.itemsize
-        largest = max(rows.stop - rows.start for rows in blocks)
+        n_rows, n_columns = (
+            max(side.stop - side.start for side in sides) for sides in zip(*blocks, strict=True)
+        )
+        n_rounds = -(-n_blocks // n_busy)
+        # To each thread what all need at most once, and from each block as much; its rows go each way once.
+        if sizes.is_grid:
+            shared, own = sizes.n_features_x + sizes.n_features_z, 0
+            mapped = (
+                min(n_rounds * n_rows, sizes.n_rows) * sizes.n_features_x
+                + min(n_rounds * n_columns, sizes.n_columns) * sizes.n_features_z
+            )
+        else:
+            shared, own = sizes.n_columns, sizes.n_rows
+            mapped = sizes.n_columns * sizes.n_features_z
+        traffic = ((n_busy + n_blocks) * shared + 2 * own) * RANK * itemsize
         seconds = (
-            largest * sizes.n_columns * machines.pair_seconds * -(-n_blocks // n_busy)
+            n_rows * n_columns * machines.pair_seconds * n_rounds
             + traffic / machines.bytes_per_second
             + n_blocks * _TASK_SECONDS
         )
-        worker = sizes.n_columns * sizes.n_features * sizes.itemsize + 2 * factor_bytes
         return cls(
-            n_pairs,
+            sizes.n_pairs,
             n_blocks,
             machines.n_threads,
             seconds,
-            n_pairs * (machines.pair_processor_seconds or machines.pair_seconds)
+            sizes.n_pairs * (machines.pair_processor_seconds or machines.pair_seconds)
             + n_blocks * _TASK_PROCESSOR_SECONDS,
             traffic,
-            worker + 2 * largest * RANK * sizes.itemsize,
-            factor_bytes + sizes.n_columns * RANK * np.dtype(np.float64).itemsize,
+            (mapped + 2 * (n_rows + n_columns) * RANK) * itemsize,
+            shared * RANK * (itemsize + np.dtype(np.float64).itemsize),
         )
 
     @property
@@ -135,16 +146,20 @@ class FitCost:
         )
 
 
-def sample_factors(pairs: RowBlocks) -> tuple[FloatArray, FloatArray]:
-    """Return factors of a row of tiles, and of all columns, for `time_rows`."""
-    left = np.full((pairs.sizes.tile_height, RANK), 1e-3, pairs.dtype)
-    return left, np.full((pairs.n_columns, RANK), 1e-3, pairs.dtype)
+def sample_tiles(pairs: PairBlocks) -> tuple[Block, FloatArray, FloatArray]:
+    """Return a row of tiles of the first block with factors of their samples, for `time_tiles`."""
+    block = Block(slice(0, pairs.sizes.tile_height), pairs.split()[0].columns)
+    left, right = (np.full((side.stop, RANK), 1e-3, pairs.dtype) for side in block)
+    return block, left, right
 
 
-def time_rows(pairs: RowBlocks, rows: slice, left: FloatArray, right: FloatArray) -> tuple[float, float]:
+def time_tiles(pairs: PairBlocks, block: Block, left: FloatArray, right: FloatArray) -> tuple[float, float]:
     """Return how long a pair takes, and how long of that a processor is at work on it."""
-    began, processor_began, n_pairs = time.perf_counter(), time.thread_time(), 0
-    while not n_pairs or time.perf_counter() - began < _TIMED_SECONDS:
-        pairs.weigh_factors(rows, left, right)
-        n_pairs += (rows.stop - rows.start) * pairs.n_columns
+    # A block of a grid projects its samples once for far more rows than these: that does not count.
+    of_rows = PairBlocks(pairs.sizes, pairs.Z, pairs.supervision)
+    began, processor_began, n_rounds = time.perf_counter(), time.thread_time(), 0
+    while not n_rounds or time.perf_counter() - began < _TIMED_SECONDS:
+        of_rows.weigh_factors(block, left, right)
+        n_rounds += 1
+    n_pairs = n_rounds * len(left) * len(right)
     return (time.perf_counter() - began) / n_pairs, (time.thread_time() - processor_began) / n_pairs

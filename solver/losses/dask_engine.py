@@ -1,26 +1,21 @@
-"""Blocks of rows computed by the workers of a Dask cluster (extra `dask`).
+"""Blocks computed by the workers of a Dask cluster (extra `dask`).
 
-A task names a folder and some rows; the worker maps the columns' samples and factor from files there and
-keeps the samples mapped. Workers need nothing from each other, so that one that dies costs its unfinished
-blocks, which others compute again at once. The same blocks give the same bits as in this process, where
-machines have the same kind of processor and the same versions of the libraries.
+Workers need nothing from each other, so that one that dies costs its unfinished blocks, which others compute
+again at once. The same blocks give the same bits as in this process, where machines have the same kind of
+processor and the same versions of the libraries.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import functools
 import logging
 import os
 import pickle
-import shutil
 import tempfile
 import time
 import uuid
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -29,14 +24,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-import joblib
 import numpy as np
 
 from solver.linalg.matrices import FloatArray
-from solver.losses.costs import FitCost, Machines, sample_factors, time_rows
-from solver.losses.engine import BlockMap, LocalBlockMap, Measure, use_engine
-from solver.losses.row_blocks import RowBlocks
-from solver.threads import single_threaded_blas
+from solver.losses.costs import FitCost, Machines
+from solver.losses.dask_blocks import DaskBlockMap
+from solver.losses.engine import BlockMap, LocalBlockMap, use_engine
+from solver.losses.pair_blocks import PairBlocks
 from solver.validation.errors import EngineError
 
 _logger = logging.getLogger(__name__)
@@ -66,13 +60,6 @@ _PROBE_BYTES = 4 << 20
 """Sent to a worker and back to measure the network: 4 MiB take much longer than the answer alone."""
 _PROBES = 3
 """Of which the fastest counts: with the first one, a worker imports what it needs."""
-_LOADED = 2
-"""Losses that a worker keeps mapped: a fit has one in either precision."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of two parameters in the C library's malloc.h."""
-_KEPT_BYTES = 32 << 20
-"""More than a tile's temporary arrays take; the C library accepts no larger threshold."""
-_SAMPLES, _REST = "samples.npy", "rest.joblib"
 
 _Part = TypeVar("_Part")
 
@@ -92,7 +79,7 @@ class _Call:
 
 
 class DaskEngine:
-    """Computes the blocks of rows of large problems on Dask workers, within a ``with`` statement.
+    """Computes the blocks of large problems on Dask workers, within a ``with`` statement.
 
     It connects, or starts workers, when the first large problem is evaluated.
 
@@ -170,17 +157,17 @@ class DaskEngine:
             self._cluster.close()
             self._cluster = None
 
-    def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
+    def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
         """Write the samples for the workers, unless the problem is small."""
-        if pairs.n_rows * pairs.n_columns < self._least_pairs:
+        if pairs.sizes.n_pairs < self._least_pairs:
             return LocalBlockMap(pairs, n_threads)
         if self.client is None:
             self.connect()
-        blocks = _DaskBlockMap(self, pairs, self._parent)
-        size = pairs.n_rows, pairs.n_columns
+        blocks = DaskBlockMap(self.map, pairs, self._make_folder())
+        size = pairs.sizes.n_rows, pairs.sizes.n_columns
         if size not in self._announced:  # a fit opens the same pairs in both precisions
             self._announced.add(size)
-            self._announce(FitCost.estimate(pairs.sizes, self._measure_machines(pairs, blocks)))
+            self._announce(FitCost.estimate(pairs.sizes, self._measure_machines(blocks)))
         return blocks
 
     def connect(self) -> None:
@@ -307,7 +294,7 @@ class DaskEngine:
             partial(self.client.gather, future, asynchronous=True), callback_timeout=_FETCH_SECONDS
         )
 
-    def _measure_machines(self, pairs: RowBlocks, blocks: _DaskBlockMap) -> Machines:
+    def _measure_machines(self, blocks: DaskBlockMap) -> Machines:
         """Measure how fast the workers compute, all at once, and how fast the network is."""
         payload, seconds = np.zeros(_PROBE_BYTES, np.uint8), np.inf
         try:
@@ -321,9 +308,12 @@ class DaskEngine:
         except (_import_distributed().CancelledError, OSError) as error:
             raise EngineError(f"the Dask scheduler is lost: {error}") from error
         # Twice, since the first time a worker loads the samples.
-        times = np.array([blocks.time_rows(pairs, n_threads) for _ in range(2)][-1])
+        times = np.array([blocks.time_tiles(n_threads) for _ in range(2)][-1])
         wall, processor = times.mean(axis=0)
         return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
+
+    def _make_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix=self.PREFIX, dir=self._parent))
 
     def _close_client(self) -> None:
         if self.client is not None:
@@ -347,99 +337,8 @@ def _call(function: Callable[..., _Part], arguments: bytes) -> _Part:
     return function(*pickle.loads(arguments))
 
 
-class _DaskBlockMap:
-    """The blocks of one loss; its files are removed with it."""
-
-    def __init__(self, engine: DaskEngine, pairs: RowBlocks, parent: Path | None) -> None:
-        self._engine = engine
-        self._folder = tempfile.mkdtemp(prefix=DaskEngine.PREFIX, dir=parent)
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        _store(pairs, Path(self._folder))
-
-    def map(
-        self,
-        measure: Measure[_Part],
-        blocks: Sequence[slice],
-        left: FloatArray,
-        right: FloatArray,
-        *numbers: float,
-    ) -> Iterator[_Part]:
-        """Yield the measure of each block, in the order of the blocks."""
-        factor = Path(self._folder) / f"right-{uuid.uuid4().hex}.npy"
-        np.save(factor, right)
-        try:
-            yield from self._engine.map(
-                compute_block,
-                ((self._folder, factor.name, measure, rows, left[rows], numbers) for rows in blocks),
-            )
-        except (FileNotFoundError, PermissionError) as error:
-            raise EngineError(f"a worker cannot read {self._folder}: {error}") from error
-        finally:
-            factor.unlink()
-
-    def time_rows(self, pairs: RowBlocks, n_tasks: int) -> list[tuple[float, float]]:
-        """Return the seconds, of the clock and of a processor, that workers take for a pair."""
-        left, right = sample_factors(pairs)
-        rows = slice(0, len(left))
-        return list(self.map(time_rows, [rows] * n_tasks, left, right))
-
-
-def compute_block(
-    folder: str,
-    factor: str,
-    measure: Measure[_Part],
-    rows: slice,
-    left: FloatArray,
-    numbers: tuple[float, ...],
-) -> _Part:
-    """Compute a block of rows: what a worker does.
-
-    Parameters
-    ----------
-    folder : str
-        Where the pairs were stored.
-    factor : str
-        Name of the file there with the factor of all columns.
-    measure : callable
-        A method of `RowBlocks`.
-    rows : slice
-        The block.
-    left, numbers
-        See `solver.losses.engine.BlockMap`.
-    """
-    right = np.asarray(np.load(Path(folder) / factor, mmap_mode="r"))
-    with single_threaded_blas():
-        return measure(_load(folder), rows, left, right, *numbers)
-
-
-def _store(pairs: RowBlocks, folder: Path) -> None:
-    """Write pairs to a folder: dense samples so that they can be mapped, the rest beside them."""
-    if isinstance(pairs.Z, np.ndarray):
-        np.save(folder / _SAMPLES, pairs.Z)
-        joblib.dump((None, pairs.supervision, pairs.n_rows, pairs.dtype), folder / _REST)
-    else:
-        joblib.dump((pairs.Z, pairs.supervision, pairs.n_rows, pairs.dtype), folder / _REST)
-
-
-@functools.lru_cache(_LOADED)
-def _load(folder: str) -> RowBlocks:
-    _keep_freed_memory()
-    Z, supervision, n_rows, dtype = joblib.load(Path(folder) / _REST)
-    if Z is None:
-        Z = np.asarray(np.load(Path(folder) / _SAMPLES, mmap_mode="r"))
-    return RowBlocks(Z, supervision, n_rows, dtype)
-
-
 def _keep(array: FloatArray) -> FloatArray:
     return array
-
-
-def _keep_freed_memory() -> None:
-    """Undo that Dask has its workers return freed memory at once: a tile would wait for it as long again."""
-    with suppress(OSError, AttributeError):  # another C library, which has no such function
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
 
 
 def _log_cost(cost: FitCost) -> None:

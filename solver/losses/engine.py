@@ -1,4 +1,4 @@
-"""Where the blocks of rows of a loss are computed: in this process, or wherever an engine takes them.
+"""Where the blocks of a loss are computed: in this process, or wherever an engine takes them.
 
 An engine yields what each block contributes, in the order of the blocks. Who adds that up in this order gets
 the same bits from every engine, whatever the number of its processes.
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from solver.linalg.matrices import FloatArray
-from solver.losses.row_blocks import RowBlocks
+from solver.losses.pair_blocks import Block, PairBlocks
 from solver.threads import map_chunks
 
 _Part = TypeVar("_Part")
@@ -21,7 +21,7 @@ _SUM_BYTES = 1 << 28
 """Memory of the sums of the blocks that are computed before the first of them is taken: 256 MiB."""
 
 Measure = Callable[..., _Part]
-"""A method of `RowBlocks`, whose arguments are rows, left, right and perhaps a number."""
+"""A method of `PairBlocks`, whose arguments are a block, left, right and perhaps a number."""
 
 
 class BlockMap(Protocol):
@@ -30,7 +30,7 @@ class BlockMap(Protocol):
     def map(
         self,
         measure: Measure[_Part],
-        blocks: Sequence[slice],
+        blocks: Sequence[Block],
         left: FloatArray,
         right: FloatArray,
         *numbers: float,
@@ -42,13 +42,11 @@ class BlockMap(Protocol):
         Parameters
         ----------
         measure : callable
-            A method of `RowBlocks`.
-        blocks : sequence of slice
-            Disjoint slices of rows.
-        left : ndarray of shape (n_rows, k)
-            Factor of all rows; a block is given its own ones.
-        right : ndarray of shape (n_columns, k)
-            Factor of all columns.
+            A method of `PairBlocks`.
+        blocks : sequence of Block
+            Some of the pairs.
+        left, right : ndarray of shape (n, k)
+            Whole factors, of all samples or, in a grid, of all features.
         *numbers : float
             Passed on to the measure.
         """
@@ -56,14 +54,14 @@ class BlockMap(Protocol):
 
 
 class Engine(Protocol):
-    """Computes blocks of rows."""
+    """Computes blocks."""
 
-    def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
+    def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
         """Make the pairs of a loss known.
 
         Parameters
         ----------
-        pairs : RowBlocks
+        pairs : PairBlocks
             The pairs.
         n_threads : int
             Threads of this process, for an engine that uses it.
@@ -74,24 +72,24 @@ class Engine(Protocol):
 class LocalBlockMap:
     """Computes blocks on threads of this process."""
 
-    def __init__(self, pairs: RowBlocks, n_threads: int) -> None:
+    def __init__(self, pairs: PairBlocks, n_threads: int) -> None:
         self._pairs = pairs
         self._n_threads = n_threads
 
     def map(
         self,
         measure: Measure[_Part],
-        blocks: Sequence[slice],
+        blocks: Sequence[Block],
         left: FloatArray,
         right: FloatArray,
         *numbers: float,
     ) -> Iterator[_Part]:
         """Yield the measure of each block, in the order of the blocks, of which few are kept at a time."""
 
-        def evaluate(rows: slice) -> _Part:
-            return measure(self._pairs, rows, left[rows], right, *numbers)
+        def evaluate(block: Block) -> _Part:
+            return measure(self._pairs, block, left, right, *numbers)
 
-        n_at_once = max(_SUM_BYTES // max(right.nbytes, 1), self._n_threads)
+        n_at_once = max(_SUM_BYTES // max(self._pairs.sum_bytes(left, right), 1), self._n_threads)
         for first in range(0, len(blocks), n_at_once):
             yield from map_chunks(evaluate, blocks[first : first + n_at_once], self._n_threads)
 
@@ -99,7 +97,7 @@ class LocalBlockMap:
 class LocalEngine:
     """Computes blocks in this process: the default."""
 
-    def open(self, pairs: RowBlocks, n_threads: int) -> BlockMap:
+    def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
         """Return the map of a loss."""
         return LocalBlockMap(pairs, n_threads)
 

@@ -3,7 +3,7 @@
 One exponential per pair gives the loss log(1 + exp(-y s)) and its derivative (`solver.losses.kernels`). The
 derivatives themselves are summed, not their differences from a constant: where most pairs are
 fitted well they are small, and so is the rounding of their sums. There is never an array of all pairs.
-Blocks of rows (`solver.losses.row_blocks`) are computed on threads or by another engine
+Blocks of pairs (`solver.losses.pair_blocks`) are computed on threads or by another engine
 (`solver.losses.engine`), and their results are added in a fixed order, so that the result does not depend on
 where that is done.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.losses.base import FactoredPoint
 from solver.losses.engine import Engine, LocalEngine
+from solver.losses.pair_blocks import Block, PairBlocks
 from solver.losses.products import SampleProducts
-from solver.losses.row_blocks import RowBlocks
 from solver.supervision.base import Indices, Supervision
 from solver.supervision.sizes import check_sizes
 
@@ -41,9 +41,9 @@ class PairLogisticLoss:
     dtype : {float32, float64}
         Precision of the pair computations; sums over tiles are always float64.
     n_threads : int
-        Threads over blocks of rows.
+        Threads over blocks.
     engine : Engine, optional
-        Computes the blocks of rows; this process by default.
+        Computes the blocks; this process by default.
 
     References
     ----------
@@ -65,7 +65,7 @@ class PairLogisticLoss:
         self.Z = _in_order(Z, supervision.z_order, dtype)
         self._dtype = np.dtype(dtype)
         self._x_side, self._z_side = SampleProducts(self.X, n_threads), SampleProducts(self.Z, n_threads)
-        self._pairs = RowBlocks(self.Z, supervision, int(self.X.shape[0]), dtype)
+        self._pairs = PairBlocks.of(self.X, self.Z, supervision)
         self._blocks = (engine or LocalEngine()).open(self._pairs, n_threads)
 
     @property
@@ -75,19 +75,18 @@ class PairLogisticLoss:
 
     def value(self, M: LowRankMatrix) -> float:
         """Return l(M)."""
-        left, right = self._score_factors(FactoredPoint.of(M))
-        return sum(self._blocks.map(RowBlocks.sum_values, self._pairs.split(), left, right))
+        left, right = self._take_factors(FactoredPoint.of(M))
+        return sum(self._blocks.map(PairBlocks.sum_values, self._pairs.split(), left, right))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient ``-X^T T Z``, an (n_features_x, n_features_z) array."""
-        left, right = self._score_factors(point)
-        weighted_Z = np.empty((self.X.shape[0], self.Z.shape[1]), self._dtype)
-        value, blocks = 0.0, self._pairs.split()
-        parts = self._blocks.map(RowBlocks.weigh_columns, blocks, left, right)
-        for rows, (block_value, block_weighted_Z) in zip(blocks, parts, strict=True):
+        left, right = self._take_factors(point)
+        value, blocks, sums = 0.0, self._pairs.split(), self._make_sums(self.Z.shape[1])
+        parts = self._blocks.map(PairBlocks.weigh_columns, blocks, left, right)
+        for block, (block_value, block_sums) in zip(blocks, parts, strict=True):
             value += block_value
-            weighted_Z[rows] = block_weighted_Z
-        gradient = self._pairs.w_dissimilar * self._x_side.gather(weighted_Z)
+            sums[self._place(block)] += block_sums
+        gradient = self._pairs.w_dissimilar * self._gather(self._x_side, sums)
         return value, gradient.astype(self._dtype)
 
     def value_and_factor_gradients(
@@ -102,16 +101,16 @@ class PairLogisticLoss:
         B : ndarray of shape (n_features_z, k)
 
         """
-        XA, ZB = self._x_side.project(A), self._z_side.project(B)
-        value, along_x, along_z = 0.0, np.empty_like(XA), np.zeros(ZB.shape)
+        left, right = self._take_factors(FactoredPoint(A, B))
+        value, along_x, along_z = 0.0, self._make_sums(left.shape[1]), np.zeros(right.shape)
         blocks = self._pairs.split()
-        parts = self._blocks.map(RowBlocks.weigh_factors, blocks, XA, ZB)
-        for rows, (block_value, along_rows, along_columns) in zip(blocks, parts, strict=True):
+        parts = self._blocks.map(PairBlocks.weigh_factors, blocks, left, right)
+        for block, (block_value, along_rows, along_columns) in zip(blocks, parts, strict=True):
             value += block_value
-            along_x[rows] = along_rows
+            along_x[self._place(block)] += along_rows
             along_z += along_columns
-        on_A = self._pairs.w_dissimilar * self._x_side.gather(along_x)
-        on_B = self._pairs.w_dissimilar * self._z_side.gather(along_z.astype(self._dtype))
+        on_A = self._pairs.w_dissimilar * self._gather(self._x_side, along_x)
+        on_B = self._pairs.w_dissimilar * self._gather(self._z_side, along_z)
         return value, on_A, on_B
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
@@ -119,22 +118,38 @@ class PairLogisticLoss:
 
         This is the dual objective of the pair variables ``scale * q`` (`solver.optimisation.certificate`).
         """
-        left, right = self._score_factors(point)
-        return sum(self._blocks.map(RowBlocks.sum_entropies, self._pairs.split(), left, right, scale))
+        left, right = self._take_factors(point)
+        return sum(self._blocks.map(PairBlocks.sum_entropies, self._pairs.split(), left, right, scale))
 
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of pairs, from some tiles."""
-        left, right = self._score_factors(point)
+        left, right = self._take_factors(point)
         curvature, n_pairs = 0.0, 0
         # In this process whatever the engine: a tile takes less time than to ask another one for it.
-        for rows in self._pairs.split():
-            block_curvature, n_of_block = self._pairs.sum_curvatures(rows, left[rows], right)
+        for block in self._pairs.sizes.sample():
+            block_curvature, n_of_block = self._pairs.sum_curvatures(block, left, right)
             curvature, n_pairs = curvature + block_curvature, n_pairs + n_of_block
         return curvature / n_pairs
 
-    def _score_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
-        """Return two factors with a row per sample, whose inner products are the scores."""
+    def _take_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
+        """Return what blocks take as factors: those of all samples; in a grid, those of the point."""
+        if self._pairs.is_grid:
+            return point.left.astype(self._dtype, copy=False), point.right.astype(self._dtype, copy=False)
         return self._x_side.project(point.left), self._z_side.project(point.right)
+
+    def _make_sums(self, width: int) -> FloatArray:
+        """Return zeros for what blocks return of their rows."""
+        if self._pairs.is_grid:
+            return np.zeros((self.X.shape[1], width))
+        return np.zeros((self.X.shape[0], width), self._dtype)
+
+    def _place(self, block: Block) -> slice:
+        """Return which of these a block adds to."""
+        return slice(None) if self._pairs.is_grid else block.rows
+
+    def _gather(self, side: SampleProducts, sums: FloatArray) -> FloatArray:
+        """Return a side's part of a gradient of the sums over blocks, which gathered it already in a grid."""
+        return sums if self._pairs.is_grid else side.gather(sums.astype(self._dtype, copy=False))
 
 
 def _in_order(samples: Samples, order: Indices, dtype: type) -> Samples:

@@ -71,17 +71,29 @@ class SampleProducts:
         """
 
         def evaluate(chunk: _Chunk) -> FloatArray:
-            rows = weighted[chunk.rows]
-            # This order of factors reads dense samples row by row, which is faster.
-            in_rows = not is_sparse(chunk.samples)
-            part: FloatArray = (rows.T @ chunk.samples).T if in_rows else chunk.samples.T @ rows
-            return part
+            return gather_rows(chunk.samples, weighted[chunk.rows])
 
         gathered = np.zeros((self._n_features, weighted.shape[1]))
         parts = map_chunks(evaluate, self._chunks, self._n_threads)
         for chunk, part in zip(self._chunks, parts, strict=True):
             gathered[: chunk.width] += part
         return gathered
+
+
+def gather_rows(samples: Samples, weighted: FloatArray) -> FloatArray:
+    """Return ``samples.T @ weighted`` in one piece, in the precision of both.
+
+    Parameters
+    ----------
+    samples : ndarray or CSR array of shape (n_samples, n_features)
+
+    weighted : ndarray of shape (n_samples, k)
+
+    """
+    # This order of factors reads dense samples row by row, which is faster.
+    in_rows = not is_sparse(samples)
+    gathered: FloatArray = (weighted.T @ samples).T if in_rows else samples.T @ weighted
+    return gathered
 
 
 def _chunk(samples: Samples, rows: slice) -> _Chunk:
