@@ -165,12 +165,15 @@ def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(distributed: Any) -> 
         cluster.kill()
 
 
-def test_a_fit_whose_workers_die_before_their_speed_is_measured_fails(distributed: Any) -> None:
+def test_a_fit_whose_workers_die_before_their_speed_is_measured_fails(
+    distributed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = Cluster()
     cluster.start()
     try:
-        with DaskEngine(cluster.address, least_pairs=0, patience_seconds=3.0) as engine:
+        with DaskEngine(cluster.address, least_pairs=0) as engine:
             engine.connect()
+            monkeypatch.setattr(engine, "_patience_seconds", 3.0)
             cluster.signal(signal.SIGKILL, scheduler=False)
             with pytest.raises(EngineError, match="no Dask worker for 3 s"):
                 _estimator().fit(*_arguments())
