@@ -8,6 +8,7 @@ processor and the same versions of the libraries.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import pickle
@@ -15,7 +16,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ _AHEAD, _LEAST_AHEAD = 2, 16
 """Blocks that are under way for each thread, one computed and one to follow, and at least for all."""
 _BYTES_AHEAD = 1 << 28
 """Of arguments of calls under way, held by this process and the scheduler: none follows beyond 256 MiB."""
+_BYTES_AT_ONCE = 16 << 20
+"""Of results that are fetched together, as an answer takes longer than a small one is on its way: 16 MiB."""
 _ALIVE = ("finished", "pending")
 """Futures that another one's failure leaves as they are."""
 _PROBE_BYTES = 4 << 20
@@ -220,7 +223,7 @@ class DaskEngine:
             worker after worker; also whatever `function` raises.
         """
         distributed = _import_distributed()
-        rest, calls, n_ahead = iter(arguments), deque[_Call](), _LEAST_AHEAD
+        rest, calls, n_ahead, n_at_once = iter(arguments), deque[_Call](), _LEAST_AHEAD, 1
         if self.client is None:
             self.connect()
         while True:
@@ -232,7 +235,7 @@ class DaskEngine:
                 n_ahead = max(_LEAST_AHEAD, _AHEAD * self.count_threads())
                 self._submit(function, calls)
                 self.wait(first.future)
-                part = self.fetch(first.future)
+                parts = self.fetch([call.future for call in _take_finished(calls, n_at_once)])
             except distributed.KilledWorker as error:
                 first.n_kills += 1
                 if first.n_kills >= _KILLS:
@@ -248,8 +251,10 @@ class DaskEngine:
                 for call in calls:
                     call.future = None
             else:
-                calls.popleft()
-                yield part
+                n_at_once = max(_BYTES_AT_ONCE // max(_measure_size(parts[-1]), 1), 1)
+                for part in parts:
+                    calls.popleft()
+                    yield part
 
     def _submit(self, function: Callable[..., Any], calls: Iterable[_Call]) -> None:
         import dask
@@ -264,7 +269,7 @@ class DaskEngine:
                     )
 
     def wait(self, future: Any) -> None:
-        """Wait until a block is finished or failed.
+        """Wait until a call is finished or failed.
 
         Raises
         ------
@@ -272,7 +277,7 @@ class DaskEngine:
             If no worker is there for longer than `patience_seconds`.
         """
         distributed, seen_at = _import_distributed(), time.monotonic()
-        while True:
+        while future.status != "finished":
             try:
                 with self.client.as_current():
                     distributed.wait([future], timeout=_LOOK_SECONDS)
@@ -288,11 +293,12 @@ class DaskEngine:
         threads = self.client.sync(self.client.scheduler.ncores, callback_timeout=self._patience_seconds)
         return sum(threads.values())
 
-    def fetch(self, future: Any) -> Any:
-        """Return a result that is finished, or raise what has failed; OSError as of `count_threads`."""
-        return self.client.sync(
-            partial(self.client.gather, future, asynchronous=True), callback_timeout=_FETCH_SECONDS
+    def fetch(self, futures: list[Any]) -> list[Any]:
+        """Return results that are finished, or raise what has failed; OSError as of `count_threads`."""
+        results: list[Any] = self.client.sync(
+            partial(self.client.gather, futures, asynchronous=True), callback_timeout=_FETCH_SECONDS
         )
+        return results
 
     def _measure_machines(self, blocks: DaskBlockMap) -> Machines:
         """Measure how fast the workers compute, all at once, and how fast the network is."""
@@ -302,7 +308,7 @@ class DaskEngine:
                 began = time.perf_counter()
                 probe = self.client.submit(_keep, payload, pure=False)
                 self.wait(probe)
-                self.fetch(probe)
+                self.fetch([probe])
                 seconds = min(seconds, time.perf_counter() - began)
             n_threads = self.count_threads()
         except (_import_distributed().CancelledError, OSError) as error:
@@ -331,6 +337,19 @@ def _take_ahead(calls: deque[_Call], rest: Iterator[tuple[Any, ...]], n_ahead: i
             return
         calls.append(_Call.of(arguments))
         n_bytes += len(calls[-1].arguments)
+
+
+def _take_finished(calls: Sequence[_Call], n_calls: int) -> list[_Call]:
+    """Return the first call, and those after it that are finished, too, at most `n_calls` together."""
+    rest = itertools.islice(calls, 1, n_calls)
+    return [calls[0], *itertools.takewhile(lambda call: call.future.status == "finished", rest)]
+
+
+def _measure_size(result: Any) -> int:
+    """Return about how many bytes a result takes."""
+    from dask.sizeof import sizeof
+
+    return int(sizeof(result))
 
 
 def _call(function: Callable[..., _Part], arguments: bytes) -> _Part:
