@@ -94,7 +94,7 @@ class FitCost:
         >>> machines = [Machines(16 * n, pair_seconds=1e-8, bytes_per_second=1.25e9) for n in (16, 64)]
         >>> costs = [FitCost.estimate(million, each) for each in machines]
         >>> [(cost.n_blocks, round(cost.evaluation_seconds)) for cost in costs]
-        [(961, 45), (961, 13)]
+        [(930, 46), (930, 13)]
         """
         blocks, itemsize = sizes.split(), sizes.itemsize
         n_blocks, n_busy = len(blocks), min(machines.n_threads, len(blocks))
@@ -102,17 +102,14 @@ class FitCost:
             max(side.stop - side.start for side in sides) for sides in zip(*blocks, strict=True)
         )
         n_rounds = -(-n_blocks // n_busy)
-        # To each thread what all need at most once, and from each block as much; its rows go each way once.
-        if sizes.is_grid:
+        if sizes.is_grid:  # all need both factors and return as much; samples are those of the blocks
             shared, own = sizes.n_features_x + sizes.n_features_z, 0
-            mapped = (
-                min(n_rounds * n_rows, sizes.n_rows) * sizes.n_features_x
-                + min(n_rounds * n_columns, sizes.n_columns) * sizes.n_features_z
-            )
-        else:
+            mapped = min(n_rounds * n_rows, sizes.n_rows) * sizes.n_features_x
+            mapped += min(n_rounds * n_columns, sizes.n_columns) * sizes.n_features_z
+        else:  # all need the columns' factor and return as much; rows go each way once
             shared, own = sizes.n_columns, sizes.n_rows
             mapped = sizes.n_columns * sizes.n_features_z
-        traffic = ((n_busy + n_blocks) * shared + 2 * own) * RANK * itemsize
+        traffic = ((n_busy + n_blocks) * shared + 2 * own) * RANK * itemsize  # to a thread at most once
         seconds = (
             n_rows * n_columns * machines.pair_seconds * n_rounds
             + traffic / machines.bytes_per_second

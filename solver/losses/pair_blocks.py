@@ -26,7 +26,7 @@ _TILE_BYTES = 3 << 19
 _TILE_COLUMNS = 1280
 """Columns of a tile, long enough for the matrix products to run at full speed."""
 _BLOCKS = 16
-"""Blocks of rows, independent of the number of threads; also blocks of which samples are taken."""
+"""Blocks of rows, independent of the number of threads; also blocks of which tiles are sampled."""
 _BLOCK_PAIRS = 1 << 30
 """Pairs of a block of a grid, about, ten seconds of a core: of more, another worker would repeat too much."""
 _SPREAD = 7
