@@ -51,15 +51,11 @@ class BundleRepair:
         self._owns_files = owns_files
         self._names: list[str] = []
 
-    def request_what_is_damaged(self) -> list[str]:
-        """Ask for a retrain, with the parameters of the damaged version; return of which collections."""
-        names = self._find_names() if self._owns_files() else []
-        return [name for name in names if self._request_repair(name)]
-
     def go_on(self, time_left: Round) -> bool:
-        """Do the same for one collection after the other; later rounds go on with the next one.
+        """Ask for retrains with the parameters of the damaged versions, one collection after the other.
 
-        What keeps one from being looked at is logged, and that one comes again in the next round.
+        Later rounds go on with the next one. What keeps one from being looked at is logged, and that
+        one comes again in the next round.
 
         Parameters
         ----------
@@ -94,23 +90,21 @@ class BundleRepair:
         with self._database.read() as work:
             return [one.name for one in work.collections.list() if one.active_version is not None]
 
-    def _request_repair(self, name: str) -> bool:
+    def _request_repair(self, name: str) -> None:
         try:
             with self._database.read() as work:
                 collection = work.collections.get(name)
                 if collection.active_version is None:
-                    return False
+                    return
                 version = work.models.get(collection, collection.active_version)
         except CollectionNotFoundError:  # deleted in the meantime
-            return False
+            return
         try:
             self._bundles.check(version)
-            return False
+            return
         except DamagedBundleError as error:
             _logger.error("%s, version %d: %s: training it again", collection.name, version.version, error)
         try:
             self._training.request(collection.name, version.report.parameters)
         except (TrainingAlreadyRunningError, TrainingDataError) as error:
             _logger.error("%s: %s", collection.name, error)
-            return False
-        return True

@@ -17,6 +17,7 @@ from tests.app.closing import close
 from tests.app.earlier_reports import FACTS
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
+from tests.app.repairs import request_repairs
 
 STORED = {1: "squared", 2: "semantic"}
 """Which of the recorded reports each version gets; the second serves."""
@@ -101,7 +102,7 @@ def test_a_damaged_one_is_repaired_with_its_own_parameters(earlier: Any) -> None
     folder = Path(pairs.services.settings.data_dir / "models" / pairs.services.versions.model("a", 2).bundle)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    assert pairs.services.repair.request_what_is_damaged() == ["a"]
+    assert request_repairs(pairs.services) == ["a"]
     job = run_here(pairs.services)
     assert job is not None
     assert (job.state, job.model_version) == (JobState.SUCCEEDED, 3), job.error

@@ -21,6 +21,7 @@ from tests.app.e2e.refusals import check_problem
 from tests.app.integration.conftest import MODALITIES
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
+from tests.app.repairs import request_repairs
 
 
 def limit(pairs: Any, pragma: str) -> Any:
@@ -159,7 +160,7 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> 
     assert found.is_ready
     assert "a: later versions cannot be compared" in str(found.reason)
     assert pairs.ids("a") == expected
-    assert pairs.services.repair.request_what_is_damaged() == ["a"]
+    assert request_repairs(pairs.services) == ["a"]
     job = run_here(pairs.services)
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error

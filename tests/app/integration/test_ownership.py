@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.storage.folder_mark import FileFolderMark
 from tests.app.closing import close
 from tests.app.integration.test_files import files_under, picture, png
+from tests.app.repairs import request_repairs
 
 FILE = "lrbs.sqlite3"
 SERVER = "postgresql://db:5432/lrbs"
@@ -309,7 +310,7 @@ def test_an_empty_folder_is_not_that_of_a_database_in_use(
     filled(opened(tmp_path / "data", url))
     services = opened(tmp_path / "mounted-too-late", url)
     assert "mount it" in str(services.readiness.check().reason)
-    assert services.repair.request_what_is_damaged() == []
+    assert request_repairs(services) == []
     with pytest.raises(WrongDatabaseError):
         store(services, 20)
     assert opened(tmp_path / "data", url).readiness.check().reason is None

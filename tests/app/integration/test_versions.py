@@ -28,6 +28,7 @@ from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
+from tests.app.repairs import request_repairs
 
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
 
@@ -408,11 +409,11 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
 
 
 def test_a_damaged_active_version_is_trained_again(three: Any) -> None:
-    repair = three.services.repair
-    assert repair.request_what_is_damaged() == []
+    services = three.services
+    assert request_repairs(services) == []
     damage(three, 3)
-    assert repair.request_what_is_damaged() == ["a"]
-    assert repair.request_what_is_damaged() == []  # requested already
+    assert request_repairs(services) == ["a"]
+    assert request_repairs(services) == []  # requested already
     with three.services.database.read() as work:
         (job,) = work.jobs.recent(work.collections.get("a"), 1)
     assert job.parameters["seed"] == 2
