@@ -51,7 +51,7 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.runtime-stamp: EXTRAS := plots,serve
 $(VENV)/.runtime-stamp: $(LOCK) | $(VENV)/pyvenv.cfg
-	@echo "Installing LRBS into $(VENV) (once; half a minute)"
+	@echo "Installing LRBS into $(VENV) (once; about a minute)"
 	@$(install)
 	@touch $@
 

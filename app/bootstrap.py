@@ -314,7 +314,11 @@ def _open_database(settings: Settings) -> Engine:
     url = settings.resolved_database_url
     if make_url(url).get_backend_name() == "sqlite":
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    engine = make_engine(url, settings.lock_wait_seconds, _connections(settings))
+    try:
+        engine = make_engine(url, settings.lock_wait_seconds, _connections(settings))
+    except ImportError as error:
+        need = f"LRBS_DATABASE_URL needs {error.name}"
+        raise ImportError(f"{need}: pip install 'lrbs[postgres]'", name=error.name) from error
     file = file_of(url)
     lock = None if file is None else hold_for_this_host(file)
     if lock is not None:

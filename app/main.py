@@ -57,6 +57,7 @@ _RECORD_USE_SECONDS = 30.0
 _KEEP_UP_SECONDS = 0.5
 """Writes of other processes are to be searchable within a second."""
 _SHARE_SECONDS = 1.0
+_ASK_SECONDS = 5.0
 """Between updates of what processes share: metrics, and counts of calls for rate limits."""
 
 
@@ -132,6 +133,8 @@ def _background(
         partial(services.snapshots.reload_stale, DATABASE_TIMEOUT_SECONDS),
     )
 
+    ask = Repeated("ask whether stores and engines answer", services.status.backends)
+
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # FastAPI runs plain functions in the threads of this limiter: as many as are admitted.
@@ -142,6 +145,7 @@ def _background(
             tasks.start_soon(record_use.repeat, _RECORD_USE_SECONDS)
             tasks.start_soon(keep_up.repeat, _KEEP_UP_SECONDS)
             tasks.start_soon(share_counts.repeat, _SHARE_SECONDS)
+            tasks.start_soon(ask.repeat, _ASK_SECONDS)
             if metrics.shares is not None:
                 share = Repeated("share metrics with the other processes", metrics.share)
                 tasks.start_soon(share.repeat, _SHARE_SECONDS)

@@ -16,6 +16,7 @@ from starlette.routing import Match
 
 from app.api.field_path import field_path
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
+from app.api.log_intervals import LogIntervals
 from app.domain import errors
 from app.domain.names import plain_message
 
@@ -70,6 +71,11 @@ _PLACES = {
     "vector": ", under vector",
 }
 """Where each form of content stands in a request that has another one."""
+
+
+_LOGGED = (errors.VectorEngineUnavailableError, errors.StorageUnavailableError)
+"""What the log says, too, once a minute: nothing else there tells an operator why requests are refused."""
+_log_intervals = LogIntervals()
 
 
 _RETRY = {
@@ -161,6 +167,8 @@ def service_problem(request: Request, error: errors.ServiceError) -> JSONRespons
     extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
     if isinstance(error, errors.ActiveVersionConflictError):
         extras["field"] = "expected_version"
+    if isinstance(root, _LOGGED) and _log_intervals.is_due(type(root)):
+        _logger.warning("%s", root)
     answer = problem(request, _status(type(root)), root.code, root.title, _detail(error), extras)
     wait = getattr(root, "retry_after_seconds", None)
     if wait is not None:

@@ -24,6 +24,7 @@ def train(
     parameters: TrainingParameters,
     on_progress: Callable[[str, int, int, str], None],
     encoders: Encoders | None = None,
+    on_elsewhere: Callable[[], None] = lambda: None,
 ) -> int:
     """Queue a retrain, run it here unless a worker claims it, and return the new version.
 
@@ -43,6 +44,8 @@ def train(
 
     encoders : mapping, optional
         Options of encoders to change to, by modality.
+    on_elsewhere : callable
+        Called once if another worker claims the job, which goes by the settings of that worker.
 
     Raises
     ------
@@ -54,7 +57,7 @@ def train(
         request = pool.submit(services.training.request_or_join, name, parameters, encoders)
         try:
             job = request.result()
-            worker = pool.submit(_work_until_closed, services, job)
+            worker = pool.submit(_work_until_closed, services, job, on_elsewhere)
             while not worker.done():
                 wait([worker], timeout=_POLL_SECONDS)
                 _show(services, job.id, on_progress)
@@ -68,13 +71,17 @@ def train(
     return closed.model_version
 
 
-def _work_until_closed(services: Services, job: Job) -> Job:
+def _work_until_closed(services: Services, job: Job, on_elsewhere: Callable[[], None]) -> Job:
     """Run the job, or wait for the worker that claimed it; take over if that worker dies."""
     name = job.collection
     worker = make_worker(services)
+    is_elsewhere = False
     try:
         while job.state.is_open:
             if worker.run_once(job.id) is None:
+                if job.state is JobState.RUNNING and not is_elsewhere:
+                    is_elsewhere = True
+                    on_elsewhere()
                 time.sleep(_POLL_SECONDS)
             job = services.training.job(job.id)
     except JobNotFoundError as error:

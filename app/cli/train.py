@@ -35,6 +35,11 @@ from app.domain.entities import Supervision, TrainingReport
 from app.services.training.parameters import METHODS
 from app.services.training.requests import TrainingParameters
 
+_ELSEWHERE = (
+    "A worker of a running service trains instead: --engine and --scheduler do not apply to it, but its own "
+    "settings LRBS_TRAINING_ENGINE and LRBS_DASK_SCHEDULER."
+)
+
 
 def train(
     collection: str,
@@ -78,8 +83,13 @@ def train(
     size = " and ".join(f"{count} {name}" for name, count in counts.items())
     estimate = "the time left is shown once it can be estimated"
     what = f"Training on {collection!r}, which has {size} items: {estimate}."
+
+    def tell_of_worker() -> None:
+        if engine is not None or scheduler is not None:
+            LOG.print(_ELSEWHERE)
+
     with progress(LOG, what) as show:
-        version = run_training(services, collection, parameters, show, encoders)
+        version = run_training(services, collection, parameters, show, encoders, tell_of_worker)
     model = services.versions.model(collection, version)
     if as_json:
         typer.echo(ModelOut.of(model).model_dump_json(indent=2))

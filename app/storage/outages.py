@@ -23,7 +23,7 @@ _REASONS = {
     "InvalidAccessKeyId": "it does not know the key of AWS_ACCESS_KEY_ID",
     "InvalidClientTokenId": "it does not know the key of AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY is not the secret of the key in AWS_ACCESS_KEY_ID",
-    "AccessDenied": "the key of AWS_ACCESS_KEY_ID has no access to the bucket",
+    "AccessDenied": "the key of AWS_ACCESS_KEY_ID has no access to the bucket, or there is no such bucket",
     "ExpiredToken": "the key of AWS_ACCESS_KEY_ID has expired",
     "RequestTimeTooSkewed": "its clock and that of this host differ too much",
     "403": _REFUSED,

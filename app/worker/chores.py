@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from app.domain.errors import ServiceError
 from app.services.storage.rounds import Round
 
 _RETRY_SECONDS = 60.0
@@ -41,6 +42,8 @@ class Chore:
         is_finished = False
         try:
             is_finished = self._act(time_left)
+        except ServiceError as error:
+            _logger.warning("worker: %s failed: %s", self._name, error)
         except Exception:
             _logger.exception("worker: %s failed", self._name)
         pause = self._every_seconds if is_finished else min(self._every_seconds, _RETRY_SECONDS)

@@ -184,7 +184,7 @@ class DaskEngine:
         distributed = _import_distributed()
         if self._scheduler is None and self._cluster is None:
             self._cluster = _start_cluster(distributed, self._n_workers or os.cpu_count() or 1)
-        deadline = time.monotonic() + self._patience_seconds
+        deadline, is_known = time.monotonic() + self._patience_seconds, False
         while True:
             seconds = min(max(deadline - time.monotonic(), _LEAST_SECONDS), _RECONNECT_SECONDS)
             try:
@@ -198,9 +198,15 @@ class DaskEngine:
                 self.client.wait_for_workers(1, timeout=max(deadline - time.monotonic(), _LEAST_SECONDS))
                 return
             except (OSError, TimeoutError, ValueError) as error:
+                place = self._scheduler or "this machine"
                 if time.monotonic() >= deadline:
-                    where = f"{self._scheduler or 'this machine'} for {self._patience_seconds:g} s"
+                    where = f"{place} for {self._patience_seconds:g} s"
                     raise EngineError(f"no Dask scheduler with a worker at {where}: {error}") from error
+                if not is_known:
+                    is_known = True
+                    _logger.warning(
+                        "no Dask scheduler at %s yet, waiting %g s: %s", place, self._patience_seconds, error
+                    )
                 time.sleep(_LEAST_SECONDS)
 
     def map(self, function: Callable[..., _Part], arguments: Iterable[tuple[Any, ...]]) -> Iterator[_Part]:

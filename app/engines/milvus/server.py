@@ -27,7 +27,7 @@ PIECE, MOST_PIECES = 16_000, 4096
 which the largest maps take two thirds."""
 SECONDS = 30.0
 """An answer that takes longer is a failure."""
-AWAY = "the Milvus server does not answer"
+AWAY = "the Milvus server does not answer (LRBS_MILVUS_URI)"
 """Why an engine that does not answer cannot be used."""
 _UNREACHABLE, _MISSING, _RELEASED = 2, 100, 101
 """Codes for a server that is away, for a collection that is not there, and for one that is not in the

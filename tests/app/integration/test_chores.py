@@ -11,6 +11,7 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.domain.entities import JobState
+from app.domain.errors import VectorEngineUnavailableError
 from app.services.storage.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
@@ -114,6 +115,18 @@ def test_a_chore_that_did_not_come_to_its_end_is_due_again_soon(monkeypatch: pyt
     for _ in range(5):
         chore.do_if_due(Round())
     assert answers == []
+
+
+def test_what_is_away_is_one_line_of_the_log_and_not_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def act(_: Round) -> bool:
+        raise VectorEngineUnavailableError("it is away")
+
+    Chore("sweeping the engine", act, 3600.0).do_if_due(Round())
+    (record,) = caplog.records
+    assert record.getMessage().endswith(
+        "sweeping the engine failed: the vector engine cannot be used: it is away"
+    )
+    assert record.exc_info is None
 
 
 def test_a_folder_that_cannot_be_swept_keeps_no_damaged_model_from_being_trained_anew(

@@ -85,6 +85,23 @@ def test_training_one_collection_does_not_wait_for_anothers_job(pairs: Any) -> N
     assert pairs.services.training.job(waiting.id).state is JobState.QUEUED
 
 
+def test_who_waits_for_the_worker_of_a_service_is_told(pairs: Any) -> None:
+    pairs.fill("a")
+    waiting = pairs.services.training.request("a", PARAMETERS)
+    told: list[JobState] = []
+
+    def on_elsewhere() -> None:
+        told.append(pairs.services.training.job(waiting.id).state)
+        pairs.services.training.cancel(waiting.id)
+
+    with pairs.services.database.write() as work:
+        claimed = work.jobs.claim("of a service", 2.0, 3)
+    assert claimed is not None
+    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore, on_elsewhere=on_elsewhere))
+    assert isinstance(outcome, TrainingDataError)
+    assert told == [JobState.RUNNING]
+
+
 def test_training_ends_with_what_the_worker_raises(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Job:
         raise OSError("the disk is gone")
