@@ -74,7 +74,7 @@ _PLACES = {
 
 
 _LOGGED = (errors.VectorEngineUnavailableError, errors.StorageUnavailableError)
-"""What the log says, too, once a minute: nothing else there tells an operator why requests are refused."""
+"""What the log says, too, once a minute: no other line of it says why requests are refused."""
 _log_intervals = LogIntervals()
 
 
