@@ -71,6 +71,7 @@ class MilvusEngine:
         self._token = token
         self._locks = locks
         self._announced: dict[str, tuple[int, float]] = {}
+        """As of `MilvusGallery`."""
         self._connected: MilvusClient | None = None
         self._connecting = threading.Lock()
 
