@@ -1,0 +1,189 @@
+"""Galleries in a PostgreSQL database: made, opened, put in each other's place and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy import Engine
+
+from app.domain.entities import Matrix
+from app.domain.errors import GalleriesGoneError
+from app.domain.ports.engine import EngineItem, GalleryKey
+from app.engines.packing import LARGEST_RANK_OF_A_GRAPH, balance_of, name_of, pack_balance
+from app.engines.postgresql.gallery import PostgresGallery
+from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
+from app.engines.postgresql.writing import copy_rows, insert_unranked
+from app.engines.write_locks import DatabaseLocks
+
+_NEIGHBOURS, _BUILD_WIDTH = 32, 128
+"""Of a node of the index, and nodes that its insertion visits."""
+
+
+class PostgresEngine:
+    """Galleries in a PostgreSQL database with the extension pgvector.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of the database; with connections of its own, since a search has a transaction open already.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_set_up = False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def set_up(self) -> None:
+        """Make the extension, the schema and the list of galleries, unless they are there; once a process."""
+        if self._is_set_up:
+            return
+        with translated_errors(), self._engine.begin() as connection:
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(5141230)"))
+            connection.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"))
+            connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            connection.execute(
+                sa.text(
+                    f"CREATE TABLE IF NOT EXISTS {LIST} (table_name text PRIMARY KEY, "
+                    "collection_id bigint NOT NULL, bundle text NOT NULL, modality text NOT NULL, "
+                    "revision bigint NOT NULL, earliest bigint NOT NULL, balance bytea NOT NULL)"
+                )
+            )
+        self._is_set_up = True
+
+    def open(self, key: GalleryKey) -> PostgresGallery | None:
+        """Return a gallery that is complete; None where there is none."""
+        self.set_up()
+        try:
+            with translated_errors(), self._engine.connect() as connection:
+                rows = connection.execute(
+                    sa.text(f"SELECT FROM {LIST} WHERE table_name = :name"),
+                    {"name": name_of(key)},
+                )
+                return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
+        except GalleriesGoneError:  # somebody dropped the schema
+            self._is_set_up = False
+            self.set_up()
+            return None
+
+    @contextmanager
+    def claim(self, key: GalleryKey) -> Iterator[None]:
+        """Be the only one who makes a gallery; see `VectorEngine.claim`."""
+        with DatabaseLocks(self._engine).hold(name_of(key)):
+            yield
+
+    def create(
+        self,
+        key: GalleryKey,
+        revision: int,
+        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        vectors: Matrix,
+        queries: Matrix,
+        unranked: Collection[str],
+    ) -> PostgresGallery:
+        """Make a gallery in one transaction; see `VectorEngine.create`."""
+        name, rank = name_of(key), vectors.shape[1]
+        balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
+        with translated_errors(), self._engine.begin() as connection:
+            connection.execute(
+                sa.text("SELECT pg_advisory_xact_lock(5141230, hashtext(:name))"), {"name": name}
+            )
+            if (existing := self.open(key)) is not None:
+                return existing
+            connection.execute(
+                sa.text(
+                    f'CREATE TABLE {SCHEMA}.{name} (item_id text COLLATE "C", since bigint, '
+                    f"until bigint NOT NULL, labels text[], metadata jsonb, "
+                    f"raw public.vector({rank}), mapped public.vector({rank}), PRIMARY KEY (item_id, since))"
+                )
+            )
+            copy_rows(connection, f"{SCHEMA}.{name}", revision, batches, balance)
+            insert_unranked(connection, f"{SCHEMA}.{name}", revision, unranked)
+            if balance is not None:
+                connection.execute(
+                    sa.text(
+                        f"CREATE INDEX ON {SCHEMA}.{name} USING hnsw (mapped public.vector_ip_ops) "
+                        f"WITH (m = {_NEIGHBOURS}, ef_construction = {_BUILD_WIDTH})"
+                    )
+                )
+            connection.execute(sa.text(f"CREATE INDEX ON {SCHEMA}.{name} (item_id) WHERE raw IS NULL"))
+            connection.execute(sa.text(f"CREATE INDEX ON {SCHEMA}.{name} USING gin (labels)"))
+            connection.execute(
+                sa.text(f"CREATE INDEX ON {SCHEMA}.{name} USING gin (metadata jsonb_path_ops)")
+            )
+            connection.execute(sa.text(f"ANALYZE {SCHEMA}.{name}"))
+            connection.execute(
+                sa.text(
+                    f"INSERT INTO {LIST} VALUES (:name, :collection, :bundle, :modality, "
+                    ":revision, :revision, :balance)"
+                ),
+                {
+                    "name": name,
+                    "collection": key.collection_id,
+                    "bundle": key.bundle,
+                    "modality": key.modality,
+                    "revision": revision,
+                    "balance": b"" if balance is None else pack_balance(balance),
+                },
+            )
+        return PostgresGallery(self._engine, name)
+
+    def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
+        """Put a gallery in the place of another; see `VectorEngine.replace`."""
+        names = {"old": name_of(key), "new": name_of(by)}
+        with translated_errors(), self._engine.begin() as connection:
+            rows = connection.execute(
+                sa.text(
+                    f"SELECT table_name, revision FROM {LIST} "
+                    "WHERE table_name IN (:old, :new) ORDER BY table_name FOR UPDATE"
+                ),
+                names,
+            )
+            revisions = {row.table_name: row.revision for row in rows}
+            if names["new"] not in revisions:
+                raise GalleriesGoneError
+            if revisions[names["new"]] < revisions.get(names["old"], 0):
+                return False
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {SCHEMA}.{names['old']}"))
+            connection.execute(sa.text(f"ALTER TABLE {SCHEMA}.{names['new']} RENAME TO {names['old']}"))
+            # The row stays that a writer may be waiting for.
+            connection.execute(
+                sa.text(
+                    f"INSERT INTO {LIST} SELECT :old, collection_id, bundle, :modality, "
+                    f"revision, earliest, balance FROM {LIST} WHERE table_name = :new "
+                    "ON CONFLICT (table_name) DO UPDATE SET revision = EXCLUDED.revision, "
+                    "earliest = EXCLUDED.earliest, balance = EXCLUDED.balance"
+                ),
+                {**names, "modality": key.modality},
+            )
+            connection.execute(sa.text(f"DELETE FROM {LIST} WHERE table_name = :new"), names)
+        return True
+
+    def belongs_to(self, installation: str) -> bool:
+        """Return True: the galleries are in the installation's own database."""
+        return True
+
+    def keys(self) -> list[GalleryKey]:
+        """Return the galleries there are."""
+        self.set_up()
+        with translated_errors(), self._engine.connect() as connection:
+            rows = connection.execute(
+                sa.text(f"SELECT collection_id, bundle, modality FROM {LIST} ORDER BY table_name")
+            )
+            return [GalleryKey(*row) for row in rows]
+
+    def drop(self, key: GalleryKey) -> None:
+        """Remove a gallery, if there is one."""
+        self.set_up()
+        with translated_errors(), self._engine.begin() as connection:
+            name = name_of(key)
+            connection.execute(sa.text(f"DELETE FROM {LIST} WHERE table_name = :name"), {"name": name})
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {SCHEMA}.{name}"))
+
+    def remove_unfinished(self) -> int:
+        """Remove nothing: a transaction that is not finished leaves nothing."""
+        return 0

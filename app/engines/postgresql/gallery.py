@@ -1,0 +1,260 @@
+"""A gallery in a table of its own: which transactions there are, and when the index is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine
+
+from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
+from app.domain.ports.engine import EngineHit, EngineItem
+from app.engines.packing import (
+    BEHIND,
+    LARGEST_RANK_OF_A_GRAPH,
+    REVISIONS_BETWEEN_COUNTS,
+    ROWS_COMPARED,
+    unpack_balance,
+)
+from app.engines.postgresql.conditions import Conditions, condition_at
+from app.engines.postgresql.searching import (
+    DEEPEST_SEARCH,
+    count_rows,
+    estimate_share,
+    rank_all,
+    rank_candidates,
+    rank_similar,
+)
+from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
+from app.engines.postgresql.writing import end_rows, insert_rows, insert_unranked
+from app.index.balance import Balance
+
+_LEAST_SHARE = 0.15
+"""Of the rows that have to match a filter, so that the index is asked: of a tenth it found .99, in a fifth of
+the time that comparing takes; of a hundredth .7, in twice the time."""
+
+
+class PostgresGallery:
+    """A gallery in a table.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of the database.
+    table : str
+        Its name, also that of the one which takes its place.
+    """
+
+    def __init__(self, engine: Engine, table: str) -> None:
+        self._engine = engine
+        self._name = table
+        self._table = f"{SCHEMA}.{table}"
+        self._condition = condition_at(table)
+        self._maps: tuple[int, Balance] | None = None
+        """Into the space of the index, with the number of the table that they are for."""
+        self.is_gone = False
+        self._known_large = -REVISIONS_BETWEEN_COUNTS
+        """The revision at which the gallery was last seen to have too many rows to compare."""
+
+    @contextmanager
+    def _connection(self, writes: bool = False) -> Iterator[Connection]:
+        """Give a connection, raise the service's errors, and remember that a gallery is gone."""
+        try:
+            with (
+                translated_errors(),
+                self._engine.begin() if writes else self._engine.connect() as connection,
+            ):
+                yield connection
+        except GalleriesGoneError:
+            self.is_gone = True
+            raise
+
+    def write(
+        self,
+        revision: int,
+        since: int,
+        item_ids: Collection[str],
+        items: Sequence[EngineItem],
+        vectors: Matrix,
+        unranked: Collection[str],
+    ) -> int:
+        """Write the changes of a revision in one transaction; see `EngineGallery.write`."""
+        with self._connection(writes=True) as connection:
+            # One writer at a time: an earlier write that came later would bring ended rows back.
+            latest = self._revision(connection, "FOR UPDATE")
+            if latest >= revision:
+                return latest
+            if latest < since:
+                raise VectorEngineUnavailableError(BEHIND)
+            end_rows(connection, self._table, revision, item_ids)
+            if items:
+                has_index = vectors.shape[1] <= LARGEST_RANK_OF_A_GRAPH
+                balance = self._read_maps(connection) if has_index else None
+                insert_rows(connection, self._table, revision, items, vectors, balance)
+            insert_unranked(connection, self._table, revision, unranked)
+            connection.execute(
+                sa.text(f"UPDATE {LIST} SET revision = :revision WHERE table_name = :name"),
+                {"revision": revision, "name": self._name},
+            )
+        return revision
+
+    def _revision(self, connection: Connection, lock: str = "") -> int:
+        latest = connection.execute(
+            sa.text(f"SELECT revision FROM {LIST} WHERE table_name = :name {lock}"), {"name": self._name}
+        ).scalar_one_or_none()
+        if latest is None:
+            raise GalleriesGoneError
+        return int(latest)
+
+    def _read_maps(self, connection: Connection) -> Balance:
+        """Return the maps of the table, in whose place no other is put before the transaction ends."""
+        connection.execute(sa.text(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE"))
+        number = connection.execute(
+            sa.text("SELECT CAST(CAST(:table AS regclass) AS oid)"), {"table": self._table}
+        ).scalar_one()
+        maps = self._maps
+        if maps is None or maps[0] != number:
+            packed = connection.execute(
+                sa.text(f"SELECT balance FROM {LIST} WHERE table_name = :name"), {"name": self._name}
+            ).scalar_one()
+            maps = self._maps = number, unpack_balance(packed)
+        return maps[1]
+
+    def latest_revision(self) -> int:
+        """Return the latest revision of which everything was written."""
+        with self._connection() as connection:
+            return self._revision(connection)
+
+    def count(self, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many items that match a filter can be ranked."""
+        conditions = Conditions.of(self._condition, revision, item_filter)
+        with self._connection() as connection:
+            return count_rows(connection, self._table, conditions, None)
+
+    def find_unranked(self, revision: int) -> frozenset[str]:
+        """Return the items that the model cannot place."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                sa.text(f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"),
+                {"revision": revision},
+            )
+            return frozenset(rows.scalars())
+
+    def search(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> tuple[list[EngineHit], bool]:
+        """Return a page of results; see `EngineGallery.search`."""
+        conditions = Conditions.of(self._condition, revision, item_filter)
+        page = (conditions, query, k, offset)
+        with self._connection() as connection:
+            if (
+                offset + k <= DEEPEST_SEARCH
+                and len(query) <= LARGEST_RANK_OF_A_GRAPH
+                and not self._is_small(connection, revision)
+                and (
+                    item_filter == ItemFilter()
+                    or estimate_share(connection, self._table, conditions) >= _LEAST_SHARE
+                )
+            ):
+                maps = self._read_maps(connection)
+                hits = rank_candidates(connection, self._table, *page, maps)
+                if len(hits) == k:
+                    return hits, False
+            return rank_all(connection, self._table, *page), True
+
+    def search_exactly(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[EngineHit]:
+        """Return the same page of results by comparing every row."""
+        conditions = Conditions.of(self._condition, revision, item_filter)
+        with self._connection() as connection:
+            return rank_all(connection, self._table, conditions, query, k, offset)
+
+    def _is_small(self, connection: Connection, revision: int) -> bool:
+        """Return whether the gallery has few rows, so that they are compared one by one."""
+        if 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
+            return False
+        conditions = Conditions.of(self._condition, revision, ItemFilter())
+        is_small = count_rows(connection, self._table, conditions, ROWS_COMPARED) < ROWS_COMPARED
+        if not is_small:
+            self._known_large = revision
+        return is_small
+
+    def search_similar(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
+    ) -> list[EngineHit]:
+        """Return a page of results by cosine; see `EngineGallery.search_similar`."""
+        conditions = Conditions.of(self._condition, revision, item_filter)
+        with self._connection() as connection:
+            return rank_similar(connection, self._table, conditions, query, k, offset, left_out)
+
+    def has_label(self, revision: int, label: str) -> bool:
+        """Return whether an item that can be ranked carries a label."""
+        conditions = Conditions.of(self._condition, revision, ItemFilter(labels=(label,)))
+        with self._connection() as connection:
+            return count_rows(connection, self._table, conditions, 1) > 0
+
+    def count_labels(self, revision: int) -> dict[str, int]:
+        """Return how many items carry each label."""
+        return {str(label): count for label, count in self._counts("SELECT unnest(labels)", revision, {})}
+
+    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
+        """Return how many items have each value under a metadata key."""
+        counts = self._counts("SELECT metadata -> :key", revision, {"key": key})
+        return {
+            comparable(value): count for value, count in counts if isinstance(value, str | int | float | bool)
+        }
+
+    def _counts(self, values: str, revision: int, parameters: dict[str, Any]) -> list[tuple[Any, int]]:
+        with self._connection() as connection:
+            rows = connection.execute(
+                sa.text(
+                    f"SELECT value, count(*) FROM ({values} AS value FROM {self._table} "
+                    f"WHERE raw IS NOT NULL AND {self._condition}) AS of_items GROUP BY value"
+                ),
+                {"revision": revision, **parameters},
+            )
+            return [(value, int(count)) for value, count in rows]
+
+    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+        """Yield some items with their projections."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                sa.text(
+                    f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {self._table} "
+                    f"WHERE raw IS NOT NULL AND {self._condition} ORDER BY md5(item_id) LIMIT :count"
+                ),
+                {"revision": revision, "count": count},
+            )
+            for item_id, labels, metadata, vector in rows:
+                yield EngineItem(item_id, tuple(labels), metadata), np.asarray(vector, np.float32)
+
+    def item_ids(self, revision: int) -> Iterator[str]:
+        """Yield the id of each item, including those that cannot be ranked."""
+        with self._connection() as connection:
+            rows = connection.execution_options(yield_per=1000).execute(
+                sa.text(f"SELECT item_id FROM {self._table} WHERE {self._condition}"), {"revision": revision}
+            )
+            yield from rows.scalars()
+
+    def purge(self, before: int) -> int:
+        """Remove rows that ended; see `EngineGallery.purge`."""
+        with self._connection(writes=True) as connection:
+            advanced = connection.execute(
+                sa.text(
+                    f"UPDATE {LIST} SET earliest = :before WHERE table_name = :name AND earliest < :before"
+                ),
+                {"before": before, "name": self._name},
+            )
+        if not advanced.rowcount:
+            return 0
+        # In a transaction of its own: writers wait for that of the list.
+        with self._connection(writes=True) as connection:
+            removed = connection.execute(
+                sa.text(f"DELETE FROM {self._table} WHERE until <= :before"), {"before": before}
+            )
+            return removed.rowcount

@@ -1,0 +1,51 @@
+"""The schema of the galleries, and what the server's errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from sqlalchemy.exc import DBAPIError
+
+from app.db.faults import translate_errors
+from app.domain.entities import Vector
+from app.domain.errors import GalleriesGoneError, ServiceError, VectorEngineUnavailableError
+from app.engines.packing import BUSY
+from app.engines.write_locks import LOCK_NOT_AVAILABLE
+
+SCHEMA = "lrbs_engine"
+LIST = f"{SCHEMA}.galleries"
+"""The table that lists the galleries that are complete."""
+
+_REASONS = {
+    "0A000": "the PostgreSQL server has no extension pgvector",
+    "58P01": "the PostgreSQL server has no extension pgvector",
+    "42501": "the role may not make the extension, or a schema",
+    LOCK_NOT_AVAILABLE: BUSY,
+}
+"""By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, lock_not_available."""
+_GONE = ("42P01", "3F000")
+"""SQLSTATE undefined_table and invalid_schema_name."""
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise the service's errors in place of the driver's."""
+    try:
+        with translate_errors():
+            yield
+    except (DBAPIError, ServiceError) as error:
+        driver = error if isinstance(error, DBAPIError) else error.__cause__
+        code = getattr(getattr(driver, "orig", None), "sqlstate", None) or ""
+        if code in _GONE:
+            raise GalleriesGoneError from error
+        reason = _REASONS.get(code)
+        if reason is None:
+            raise
+        raise VectorEngineUnavailableError(reason) from error
+
+
+def text_of(vector: Vector) -> str:
+    """Return a vector as pgvector reads it, with all the digits of single precision."""
+    return "[" + ",".join(np.format_float_scientific(value, unique=True, trim="-") for value in vector) + "]"
