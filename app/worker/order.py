@@ -1,14 +1,9 @@
-"""A training as it is ordered: one line of JSON in with its order, lines of JSON out with progress.
-
-Standard input stays open as long as the parent lives; when it closes, this process ends immediately.
-"""
+"""A training as it is ordered: one line of JSON with its order, lines of JSON out with progress."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,10 +15,9 @@ from app.settings import Settings
 from app.worker.outcome import Failure, attempt
 
 
-def train_as_ordered() -> None:
-    """Train once, as standard input says."""
-    order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def train_as_ordered(line: str) -> None:
+    """Train once, as a line of JSON says."""
+    order = json.loads(line)
     # Standard output belongs to the messages for the parent; everything else printed goes to standard error.
     messages = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
@@ -42,8 +36,3 @@ def train_as_ordered() -> None:
     )
     send("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
     messages.close()
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.faults.material import PAIRS
-from tests.faults.processes import command_line
+from tests.faults.processes import command_line, state_of
 from tests.faults.tally import Tally
 
 _EVERY_SECONDS = 0.05
@@ -113,4 +113,6 @@ class Observer:
             kind = "a worker" if " worker " in command_line(process) else "a trainer"
             self._tally.most(f"most looks, one a second, at an orphan of {kind}", looks)
             if looks == _STRAY_LOOKS:
-                self._tally.violation(f"{kind} ({process}) outlives its parent by {_STRAY_LOOKS} s")
+                self._tally.violation(
+                    f"{kind} ({process}) outlives its parent by {_STRAY_LOOKS} s: {state_of(process)}"
+                )

@@ -55,6 +55,16 @@ def command_line(process: int) -> str:
     return ""
 
 
+def state_of(process: int) -> str:
+    """Return the command of a process, what it does, and where in the kernel it waits."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process}/status").read_text()
+        waiting = Path(f"/proc/{process}/wchan").read_text()
+        states = re.findall(r"^(?:State|PPid|Threads):.*", status, re.MULTILINE)
+        return f"{command_line(process)!r}, {', '.join(states)}, {waiting or 'nowhere'}"
+    return "gone by now"
+
+
 def marked(mark: str) -> set[int]:
     """Return every living process that was started with a mark in its environment."""
     wanted, found = f"{MARK}={mark}".encode(), set()

@@ -31,3 +31,26 @@ def test_the_trainer_logs_as_the_service_does(pairs: Any) -> None:
         lines = [json.loads(line) for line in process.stderr.read().splitlines()]
     assert [(line["level"], line["logger"]) for line in lines] == [("ERROR", "app.worker.outcome")]
     assert "of no training" in lines[0]["exc_info"]
+
+
+_SLOW_IMPORTS = """
+import time
+from app.worker import trainer
+trainer.import_for_good = lambda name: time.sleep(600)
+print("importing", flush=True)
+trainer.main()
+"""
+
+
+def test_a_trainer_that_is_still_importing_ends_with_its_parent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW_IMPORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.stdin.close()
+        try:
+            assert process.wait(60.0) == 1
+        finally:
+            process.kill()
