@@ -47,7 +47,7 @@ class DaskBlockMap:
     pairs : PairBlocks
         The pairs.
     folder : Path
-        Where they are stored for the workers; removed with this object.
+        Where they are stored for the workers; removed with this object, or before by `remove`.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class DaskBlockMap:
         folder: Path,
     ) -> None:
         self._run, self._pairs, self._folder = run, pairs, folder
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.remove: Callable[[], object] = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        """Remove what is stored, once."""
         _store(pairs, folder)
 
     def map(

@@ -15,6 +15,7 @@ import pickle
 import tempfile
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +137,7 @@ class DaskEngine:
         self._patience_seconds = patience_seconds
         self._announce = announce or _log_cost
         self._announced: set[tuple[int, int]] = set()
+        self._opened = weakref.WeakSet[DaskBlockMap]()
         self._cluster: Any = None
         self._context: AbstractContextManager[None] | None = None
         self.client: Any = None
@@ -154,7 +156,9 @@ class DaskEngine:
         self.close()
 
     def close(self) -> None:
-        """End the connection, and the workers that were started."""
+        """Remove what was stored for workers, and end the connection and the workers that were started."""
+        for blocks in list(self._opened):  # which tracebacks may keep alive
+            blocks.remove()
         self._close_client()
         if self._cluster is not None:
             self._cluster.close()
@@ -167,6 +171,7 @@ class DaskEngine:
         if self.client is None:
             self.connect()
         blocks = DaskBlockMap(self.map, pairs, self._make_folder())
+        self._opened.add(blocks)
         size = pairs.sizes.n_rows, pairs.sizes.n_columns
         if size not in self._announced:  # a fit opens the same pairs in both precisions
             self._announced.add(size)

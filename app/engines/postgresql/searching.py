@@ -27,7 +27,7 @@ _ROWS_SAMPLED = 1000
 
 
 def count_rows(connection: Connection, table: str, conditions: Conditions, at_most: int | None) -> int:
-    """Return how many rows match and can be ranked, counted no further than told."""
+    """Return how many rows match and can be ranked, counted up to a bound if there is one."""
     limit = "" if at_most is None else f"LIMIT {at_most}"
     rows = connection.execute(
         sa.text(

@@ -232,6 +232,16 @@ def test_workers_that_do_not_see_the_folder_are_named(cluster: Cluster, tmp_path
             list(blocks.map(PairBlocks.sum_values, pairs.split(), X[:, :2], Z[:, :2]))
 
 
+def test_what_is_stored_for_workers_goes_with_the_engine_whoever_holds_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with DaskEngine(cluster.address, tmp_path, least_pairs=0) as engine:
+        blocks = engine.open(PairBlocks.of(*_arguments()), 1)
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+    del blocks
+
+
 def test_without_a_scheduler_a_fit_fails(distributed: Any) -> None:
     with (
         DaskEngine("tcp://127.0.0.1:9", least_pairs=0, patience_seconds=0.5),
