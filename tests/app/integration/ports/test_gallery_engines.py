@@ -366,10 +366,8 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
 def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_replaced(
     engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (
-        "milvus.gallery",
-        "postgresql.gallery",
-    ):  # galleries that are large otherwise take long to fill
+    # Galleries that are large otherwise take long to fill.
+    for module in ("milvus.gallery", "postgresql.gallery"):
         monkeypatch.setattr(f"app.engines.{module}.ROWS_COMPARED", 100)
     vectors, queries = random_rows(1000), random_rows(10, 3)
     rows = [EngineItem(f"{number:04d}", (), {}) for number in range(1000)]
