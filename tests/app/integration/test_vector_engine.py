@@ -88,6 +88,8 @@ def open_services(settings: Settings, kind: str) -> Iterator[Open]:
         return services
 
     yield open_one
+    if not opened:
+        return
     first = opened[0]
     assert first.engine_sweeper is not None
     with contextlib.suppress(CollectionNotFoundError):
