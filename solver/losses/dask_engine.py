@@ -257,8 +257,7 @@ class DaskEngine:
             except (distributed.CancelledError, OSError) as error:
                 if first.future is not None and first.future.status == "error":
                     raise  # what the function raised
-                _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
-                self.connect()
+                self._connect_again(error)
                 for call in calls:
                     call.future = None
             else:
@@ -313,21 +312,31 @@ class DaskEngine:
 
     def _measure_machines(self, blocks: DaskBlockMap) -> Machines:
         """Measure how fast the workers compute, all at once, and how fast the network is."""
-        payload, seconds = np.zeros(_PROBE_BYTES, np.uint8), np.inf
-        try:
-            for _ in range(_PROBES):
-                began = time.perf_counter()
-                probe = self.client.submit(_keep, payload, pure=False)
-                self.wait(probe)
-                self.fetch([probe])
-                seconds = min(seconds, time.perf_counter() - began)
-            n_threads = self.count_threads()
-        except (_import_distributed().CancelledError, OSError) as error:
-            raise EngineError(f"the Dask scheduler is lost: {error}") from error
+        while True:
+            try:
+                bytes_per_second, n_threads = self._measure_network(), self.count_threads()
+                break
+            except (_import_distributed().CancelledError, OSError) as error:
+                self._connect_again(error)
         # Twice, since the first time a worker loads the samples.
         times = np.array([blocks.time_tiles(n_threads) for _ in range(2)][-1])
         wall, processor = times.mean(axis=0)
-        return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
+        return Machines(n_threads, float(wall), bytes_per_second, float(processor))
+
+    def _measure_network(self) -> float:
+        """Return bytes per second on the way to a worker and back."""
+        payload, seconds = np.zeros(_PROBE_BYTES, np.uint8), np.inf
+        for _ in range(_PROBES):
+            began = time.perf_counter()
+            probe = self.client.submit(_keep, payload, pure=False)
+            self.wait(probe)
+            self.fetch([probe])
+            seconds = min(seconds, time.perf_counter() - began)
+        return float(2 * _PROBE_BYTES / seconds)
+
+    def _connect_again(self, error: BaseException) -> None:
+        _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
+        self.connect()
 
     def _make_folder(self) -> Path:
         return Path(tempfile.mkdtemp(prefix=self.PREFIX, dir=self._parent))

@@ -165,6 +165,29 @@ def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(distributed: Any) -> 
         cluster.kill()
 
 
+def test_a_fit_outlives_a_scheduler_that_is_lost_while_speeds_are_measured(distributed: Any) -> None:
+    cluster, arguments = Cluster(), _arguments()
+    expected = _estimator().fit(*arguments)
+    cluster.start()
+    try:
+        with DaskEngine(cluster.address, least_pairs=0) as engine:
+            engine.connect()
+
+            def replace_cluster() -> None:
+                while not engine.client.futures:  # until the first probe is under way
+                    time.sleep(0.001)
+                cluster.kill()
+                cluster.start()
+
+            replacement = threading.Thread(target=replace_cluster, daemon=True)
+            replacement.start()
+            found = _estimator().fit(*arguments)
+            replacement.join()
+        _assert_same_bits(found, expected)
+    finally:
+        cluster.kill()
+
+
 def test_a_fit_whose_workers_die_before_their_speed_is_measured_fails(
     distributed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
