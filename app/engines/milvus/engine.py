@@ -48,6 +48,8 @@ _OWNER = "owner"
 """Its entry that holds the identity of the installation whose galleries they are."""
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node, and nodes that its insertion visits."""
+_CHANNEL = {"grpc.keepalive_permit_without_calls": 0}
+"""A server that allows gRPC's default of two pings without a call closes the connection of who sends more."""
 _PATIENCE_SECONDS = 5.0
 """How long a caller waits for another one to connect."""
 
@@ -90,7 +92,10 @@ class MilvusEngine:
         return self._connected
 
     def _connect(self) -> MilvusClient:
-        client = MilvusClient(self._uri, token=self._token, timeout=SECONDS)
+        # A connection that others of the process share is not trusted after 30 s in which nobody used it.
+        client = MilvusClient(
+            self._uri, token=self._token, timeout=SECONDS, dedicated=True, grpc_options=_CHANNEL
+        )
         if not client.has_collection(GALLERIES, timeout=SECONDS):
             self._create_list(client)
         return client

@@ -6,11 +6,11 @@ import base64
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pymilvus import MilvusClient
@@ -20,6 +20,8 @@ from app.domain.entities import ItemFilter, Matrix, Vector, comparable
 from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
 from app.domain.ports.engine import EngineHit, EngineItem
 from app.engines.milvus.conditions import alive_at, condition_of, digest_of
+from app.engines.milvus.rows import ITEM_FIELDS, GalleryRows, item_of
+from app.engines.milvus.searching import can_search_graph, compare_rows, search_graph
 from app.engines.milvus.server import (
     MAPS,
     SECONDS,
@@ -31,7 +33,7 @@ from app.engines.milvus.server import (
     store_entry,
     translate_errors,
 )
-from app.engines.milvus.writing import ROWS_AT_ONCE, Writing, numbers
+from app.engines.milvus.writing import Writing
 from app.engines.packing import (
     BEHIND,
     REVISIONS_BETWEEN_COUNTS,
@@ -42,12 +44,6 @@ from app.engines.write_locks import WriteLocks
 from app.index.balance import Balance
 
 _Answer = TypeVar("_Answer")
-_MOST_HITS = 16_384
-"""The longest answer to one search."""
-_CANDIDATES, _TIED = 4, 32
-"""Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
-_LEAST_WIDTH = 200
-"""Nodes that a search visits at least."""
 _LEAST_SHARE = 0.15
 """Of the rows that have to match a filter, so that the graph is asked: of a tenth it found .91."""
 _MOST_COUNTS = 1000
@@ -55,32 +51,6 @@ _MOST_COUNTS = 1000
 _LOOK_SECONDS = 10.0
 """How long an entry that was read is good enough. Rows of earlier revisions are removed only once everybody
 has looked again since the entry said so."""
-_ITEM_FIELDS = ["item_id", "text"]
-
-
-class _Rows(NamedTuple):
-    """The rows that stand under the name of a gallery at a moment."""
-
-    collection: str
-    earliest: int
-    rank: int
-    revision: int
-    written_at: int
-
-    @classmethod
-    def of(cls, entry: dict[str, Any]) -> _Rows:
-        """Return the rows of an entry."""
-        return cls(*(entry[name] for name in cls._fields))
-
-    def at(self, revision: int) -> int:
-        """Return a revision, or the earliest that was not purged."""
-        return max(revision, self.earliest)
-
-    @property
-    def visibility(self) -> dict[str, Any]:
-        """Arguments of a read that sees them."""
-        # Milvus Lite returns no times and shows every write at once; zero would ask for all writes up to now.
-        return {"consistency_level": "Customized", "guarantee_timestamp": max(self.written_at, 1)}
 
 
 class MilvusGallery:
@@ -105,7 +75,7 @@ class MilvusGallery:
         self._name = name
         self._locks = locks
         self._announced = announced
-        self._seen: _Rows | None = None
+        self._seen: GalleryRows | None = None
         """As of the last look at the entry."""
         self._seen_at = 0.0
         """When that was, on the monotonic clock."""
@@ -141,7 +111,7 @@ class MilvusGallery:
                 return int(entry["revision"])
             if entry["revision"] < since:
                 raise VectorEngineUnavailableError(BEHIND)
-            rows, rank = _Rows.of(entry), vectors.shape[1]
+            rows, rank = GalleryRows.of(entry), vectors.shape[1]
             writing = Writing(self._client, rows.collection, revision, check_lock)
             writing.end(item_ids)
             if items:
@@ -164,21 +134,21 @@ class MilvusGallery:
             maps = self._maps = collection, unpack_balance(base64.b64decode(packed))
         return maps[1]
 
-    def _look(self) -> _Rows:
+    def _look(self) -> GalleryRows:
         """Return the rows that stand there now."""
         return self._see(get_entry(self._client, self._name))
 
-    def _see(self, entry: dict[str, Any]) -> _Rows:
-        self._seen, self._seen_at = _Rows.of(entry), time.monotonic()
+    def _see(self, entry: dict[str, Any]) -> GalleryRows:
+        self._seen, self._seen_at = GalleryRows.of(entry), time.monotonic()
         return self._seen
 
-    def _rows_at(self, revision: int) -> _Rows:
+    def _rows_at(self, revision: int) -> GalleryRows:
         """Return rows among which those of a revision are."""
         seen = self._seen
         is_old = time.monotonic() - self._seen_at > _LOOK_SECONDS
         return self._look() if seen is None or is_old or seen.revision < revision else seen
 
-    def _ask(self, revision: int, ask: Callable[[_Rows], _Answer]) -> _Answer:
+    def _ask(self, revision: int, ask: Callable[[GalleryRows], _Answer]) -> _Answer:
         """Return what is answered of the rows, or of those that take their place meanwhile."""
         with self._translate_errors():
             rows = self._rows_at(revision)
@@ -197,20 +167,17 @@ class MilvusGallery:
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
         return self._ask(
-            revision, lambda rows: self._count(rows, condition_of(rows.at(revision), item_filter))
+            revision,
+            lambda rows: rows.count_matching(self._client, condition_of(rows.at(revision), item_filter)),
         )
-
-    def _count(self, rows: _Rows, condition: str) -> int:
-        (row,) = read_rows(self._client, rows.collection, condition, ["count(*)"], visibility=rows.visibility)
-        return int(row["count(*)"])
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
 
-        def find(rows: _Rows) -> frozenset[str]:
+        def find(rows: GalleryRows) -> frozenset[str]:
             condition = f"{alive_at(rows.at(revision))} and is_ranked == false"
             return frozenset(
-                str(row["item_id"]) for row in self._scan(rows.collection, condition, ["item_id"])
+                str(row["item_id"]) for row in rows.scan_matching(self._client, condition, ["item_id"])
             )
 
         return self._ask(revision, find)
@@ -220,20 +187,20 @@ class MilvusGallery:
     ) -> tuple[list[EngineHit], bool]:
         """Return a page of results; see `EngineGallery.search`."""
 
-        def find(rows: _Rows) -> tuple[list[EngineHit], bool]:
+        def find(rows: GalleryRows) -> tuple[list[EngineHit], bool]:
             seen = rows.at(revision)
-            condition, n_candidates = condition_of(seen, item_filter), (offset + k) * _CANDIDATES
-            if n_candidates <= _MOST_HITS and not self._has_few(rows, seen, item_filter):
+            condition, depth = condition_of(seen, item_filter), offset + k
+            if can_search_graph(depth) and not self._has_few(rows, seen, item_filter):
                 maps = self._read_maps(rows.collection)
                 if maps is not None:
-                    hits = self._search_graph(rows, maps, condition, query, n_candidates)
-                    if len(hits) >= offset + k:
-                        return hits[offset : offset + k], False
-            return self._compare(rows, "raw", condition, query, k, offset), True
+                    hits = search_graph(self._client, rows, maps, condition, query, depth)
+                    if len(hits) >= depth:
+                        return hits[offset:depth], False
+            return compare_rows(self._client, rows, "raw", condition, query, k, offset), True
 
         return self._ask(revision, find)
 
-    def _has_few(self, rows: _Rows, revision: int, item_filter: ItemFilter) -> bool:
+    def _has_few(self, rows: GalleryRows, revision: int, item_filter: ItemFilter) -> bool:
         """Return whether few rows are there or match, so that they are compared one by one."""
         n_rows = self._estimate(rows, revision, ItemFilter())
         return n_rows < ROWS_COMPARED or (
@@ -241,13 +208,13 @@ class MilvusGallery:
             and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
         )
 
-    def _estimate(self, rows: _Rows, revision: int, item_filter: ItemFilter) -> int:
+    def _estimate(self, rows: GalleryRows, revision: int, item_filter: ItemFilter) -> int:
         """Return how many rows match a filter; where they are many, as of some revisions before."""
         condition = condition_of(0, item_filter)
         counted, count = self._counted.get(condition, (revision + 1, 0))
         window = REVISIONS_BETWEEN_COUNTS if count >= ROWS_COMPARED else 1
         if not 0 <= revision - counted < window:
-            count = self._count(rows, condition_of(revision, item_filter))
+            count = rows.count_matching(self._client, condition_of(revision, item_filter))
             if len(self._counted) >= _MOST_COUNTS:
                 self._counted.clear()
             self._counted[condition] = revision, count
@@ -258,9 +225,9 @@ class MilvusGallery:
     ) -> list[EngineHit]:
         """Return the same page of results by comparing every row."""
 
-        def find(rows: _Rows) -> list[EngineHit]:
+        def find(rows: GalleryRows) -> list[EngineHit]:
             condition = condition_of(rows.at(revision), item_filter)
-            return self._compare(rows, "raw", condition, query, k, offset)
+            return compare_rows(self._client, rows, "raw", condition, query, k, offset)
 
         return self._ask(revision, find)
 
@@ -269,94 +236,20 @@ class MilvusGallery:
     ) -> list[EngineHit]:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
 
-        def find(rows: _Rows) -> list[EngineHit]:
+        def find(rows: GalleryRows) -> list[EngineHit]:
             condition = condition_of(rows.at(revision), item_filter)
             if left_out is not None:
                 condition += f" and item != {json.dumps(digest_of(left_out))}"
             length = float(np.linalg.norm(query))
             unit = query / length if length else query
-            return self._compare(rows, "unit", condition, unit, k, offset)
+            return compare_rows(self._client, rows, "unit", condition, unit, k, offset)
 
         return self._ask(revision, find)
-
-    def _search_graph(
-        self, rows: _Rows, maps: Balance, condition: str, query: Vector, n_candidates: int
-    ) -> list[EngineHit]:
-        """Return what the graph finds, ranked by inner products."""
-        width = max(n_candidates, _LEAST_WIDTH)
-        answer = self._find(
-            rows,
-            "mapped",
-            condition,
-            maps.map_query(query)[0],
-            n_candidates,
-            [*_ITEM_FIELDS, "raw"],
-            {"ef": width},
-        )
-        if not answer:
-            return []
-        vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
-        return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
-
-    def _compare(
-        self, rows: _Rows, field: str, condition: str, query: Vector, k: int, offset: int
-    ) -> list[EngineHit]:
-        """Return a page of the exact ranking by the inner products with a field."""
-        depth = offset + k
-        limit = depth + _TIED
-        while limit <= _MOST_HITS:
-            answer = self._find(rows, field, condition, query, limit, _ITEM_FIELDS, {})
-            scores = np.array([row["distance"] for row in answer], np.float32)
-            is_cut = len(answer) == limit and scores[-1] == scores[depth - 1]
-            if not is_cut:
-                return _rank(answer, scores)[offset:depth]
-            limit *= 2  # more equal scores than were asked for
-        return self._compare_here(rows.collection, field, condition, query, depth)[offset:]
-
-    def _compare_here(
-        self, collection: str, field: str, condition: str, query: Vector, depth: int
-    ) -> list[EngineHit]:
-        """Return the start of the exact ranking where it is longer than an answer of Milvus may be."""
-        rows = self._scan(collection, condition, [*_ITEM_FIELDS, field])
-        best: list[EngineHit] = []
-        while batch := list(islice(rows, ROWS_AT_ONCE)):
-            vectors = np.array([row[field] for row in batch], np.float64)[:, : len(query)]
-            # A sum of each row for itself: equal rows score alike wherever they are.
-            scores = (vectors * query).sum(axis=1).astype(np.float32)
-            best += _hits(batch, scores)
-            if len(best) > 2 * depth + ROWS_AT_ONCE:  # seldom: sorting every batch would take far longer
-                best = sorted(best, key=_order)[:depth]
-        return sorted(best, key=_order)[:depth]
-
-    def _find(
-        self,
-        rows: _Rows,
-        field: str,
-        condition: str,
-        query: Vector,
-        limit: int,
-        fields: list[str],
-        parameters: dict[str, Any],
-    ) -> list[Any]:
-        search = partial(
-            self._client.search,
-            rows.collection,
-            data=[numbers(np.asarray(query, np.float32))],
-            anns_field=field,
-            filter=condition,
-            limit=limit,
-            output_fields=fields,
-            search_params={"metric_type": "IP", "params": parameters},
-            timeout=SECONDS,
-            **rows.visibility,
-        )
-        (answer,) = call_loaded(self._client, rows.collection, search)
-        return list(answer)
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
 
-        def find(rows: _Rows) -> bool:
+        def find(rows: GalleryRows) -> bool:
             condition = condition_of(rows.at(revision), ItemFilter(labels=(label,)))
             visibility = rows.visibility
             return bool(read_rows(self._client, rows.collection, condition, ["row"], 1, visibility))
@@ -376,42 +269,24 @@ class MilvusGallery:
         with self._translate_errors():
             rows = self._look()
             condition = condition_of(rows.at(revision), ItemFilter())
-            for row in self._scan(rows.collection, condition, _ITEM_FIELDS):
-                yield _item(row)
+            for row in rows.scan_matching(self._client, condition, ITEM_FIELDS):
+                yield item_of(row)
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections: those whose keys, which are digests, come first."""
         with self._translate_errors():
             rows = self._look()
             condition = condition_of(rows.at(revision), ItemFilter())
-            fields = [*_ITEM_FIELDS, "row", "raw"]
-            for row in islice(self._scan(rows.collection, condition, fields), count):
-                yield _item(row), np.asarray(row["raw"], np.float32)[: rows.rank]
+            fields = [*ITEM_FIELDS, "row", "raw"]
+            for row in islice(rows.scan_matching(self._client, condition, fields), count):
+                yield item_of(row), np.asarray(row["raw"], np.float32)[: rows.rank]
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
         with self._translate_errors():
             rows = self._look()
-            for row in self._scan(rows.collection, alive_at(rows.at(revision)), ["item_id"]):
+            for row in rows.scan_matching(self._client, alive_at(rows.at(revision)), ["item_id"]):
                 yield str(row["item_id"])
-
-    def _scan(self, collection: str, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
-        """Yield all rows that match, in the order of their keys."""
-        begin = partial(
-            self._client.query_iterator,
-            collection,
-            batch_size=ROWS_AT_ONCE,
-            timeout=SECONDS,
-            filter=condition,
-            output_fields=fields,
-            consistency_level="Strong",
-        )
-        rows = call_loaded(self._client, collection, begin)
-        try:
-            while batch := rows.next():
-                yield from map(dict, batch)
-        finally:
-            rows.close()
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`.
@@ -433,26 +308,8 @@ class MilvusGallery:
                     self._announced[self._name] = before, now
             # Without the lock: no writer touches these rows.
             condition = f"until <= {earliest}"
-            n_ended = self._count(_Rows.of(entry), condition)
+            n_ended = GalleryRows.of(entry).count_matching(self._client, condition)
             if n_ended:
                 delete = partial(self._client.delete, entry["collection"], filter=condition, timeout=SECONDS)
                 call_loaded(self._client, entry["collection"], delete)
             return n_ended
-
-
-def _item(row: dict[str, Any]) -> EngineItem:
-    labels, metadata = json.loads("".join(row["text"]))
-    return EngineItem(row["item_id"], tuple(labels), metadata)
-
-
-def _rank(answer: Sequence[Any], scores: Iterable[float]) -> list[EngineHit]:
-    """Return hits by falling scores, equal ones by id."""
-    return sorted(_hits([row["entity"] for row in answer], scores), key=_order)
-
-
-def _hits(rows: Iterable[Any], scores: Iterable[float]) -> list[EngineHit]:
-    return [EngineHit(_item(row), float(score)) for row, score in zip(rows, scores, strict=True)]
-
-
-def _order(hit: EngineHit) -> tuple[float, str]:
-    return -hit.score, hit.item.id

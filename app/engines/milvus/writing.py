@@ -12,11 +12,9 @@ from pymilvus import MilvusClient
 from app.domain.entities import Matrix, Vector
 from app.domain.ports.engine import EngineItem
 from app.engines.milvus.conditions import FOREVER, digest_of, facets_of
+from app.engines.milvus.rows import ROWS_AT_ONCE, numbers
 from app.engines.milvus.server import PIECE, SECONDS, read_rows, split
 from app.index.balance import Balance
-
-ROWS_AT_ONCE = 500
-"""Rows of a request, whose size is bounded by 64 MB."""
 
 
 class Writing:
@@ -104,9 +102,3 @@ class Writing:
         context = self._client._generate_call_context()
         answer = connection.upsert_rows(self._collection, rows, timeout=SECONDS, context=context)
         self.written_at = max(self.written_at, int(answer.timestamp))
-
-
-def numbers(vector: Vector) -> list[float]:
-    """Return a vector as Milvus takes it, which has two numbers at least."""
-    numbers: list[float] = vector.tolist()
-    return numbers if len(numbers) > 1 else [*numbers, 0.0]

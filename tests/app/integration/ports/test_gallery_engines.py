@@ -196,9 +196,8 @@ def test_values_are_counted_as_json_compares_them(make: Make) -> None:
 def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
     milvus: MilvusEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "app.engines.milvus.gallery._MOST_HITS", 64
-    )  # a gallery of more than 16,384 takes long to fill
+    # A gallery of more than 16,384 takes long to fill.
+    monkeypatch.setattr("app.engines.milvus.searching._MOST_HITS", 64)
     for key in milvus.keys():  # noqa: SIM118
         milvus.drop(key)
     items, vectors = make_items(100), random_rows(100)
