@@ -18,6 +18,7 @@ from app.domain.entities import KeyBounds, Modality, Scope
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from tests.app.closing import close
+from tests.app.waiting import wait_for
 from tests.conftest import ROOT, miss
 
 pytestmark = pytest.mark.postgres
@@ -93,6 +94,11 @@ def run_elsewhere(shift: str, *arguments: str) -> dict[str, Any]:
     return said
 
 
+def is_over(services: Services, moment: datetime) -> bool:
+    with services.database.read() as work:
+        return work.now() > moment
+
+
 @pytest.mark.parametrize("hours", [5, -5])
 def test_a_host_with_a_wrong_clock_takes_no_lease_and_ends_no_key(services: Services, hours: int) -> None:
     services.catalogue.create("album", MODALITIES)
@@ -103,7 +109,8 @@ def test_a_host_with_a_wrong_clock_takes_no_lease_and_ends_no_key(services: Serv
     assert held is not None
     in_an_hour = began + timedelta(hours=1)
     key, secret = services.access.create(Scope.SEARCH, bounds=KeyBounds(expires_at=in_an_hour))
-    soon = began + timedelta(milliseconds=200)  # over before the other host has started
+    with services.database.read() as work:
+        soon = work.now() + timedelta(seconds=2)
     _, expired = services.access.create(Scope.SEARCH, bounds=KeyBounds(expires_at=soon))
     # The rows of these pictures are about to be written.
     pictures = FileBlobStore(services.settings.data_dir / "pictures")
@@ -111,6 +118,7 @@ def test_a_host_with_a_wrong_clock_takes_no_lease_and_ends_no_key(services: Serv
     settings = services.settings
     arguments = settings.database_url, str(settings.data_dir), secret, expired
     past, future = began - timedelta(minutes=1), began + timedelta(minutes=1)
+    wait_for(lambda: is_over(services, soon))
     said = run_elsewhere(f"{hours:+}h", *arguments, past.isoformat(), future.isoformat())
     shifted = datetime.fromisoformat(said["clock"]) - datetime.now(UTC)
     assert abs(shifted - timedelta(hours=hours)) < timedelta(minutes=5)
