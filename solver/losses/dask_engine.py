@@ -214,6 +214,10 @@ class DaskEngine:
                     )
                 time.sleep(_LEAST_SECONDS)
 
+    def _connect_again(self, error: BaseException) -> None:
+        _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
+        self.connect()
+
     def map(self, function: Callable[..., _Part], arguments: Iterable[tuple[Any, ...]]) -> Iterator[_Part]:
         """Yield what workers return of a function, in order, whatever becomes of workers and scheduler.
 
@@ -254,7 +258,7 @@ class DaskEngine:
                 for call in calls:
                     if call.future is not None and call.future.status not in _ALIVE:
                         call.future = None
-            except (distributed.CancelledError, OSError) as error:
+            except (distributed.CancelledError, distributed.client.ClosedClientError, OSError) as error:
                 if first.future is not None and first.future.status == "error":
                     raise  # what the function raised
                 self._connect_again(error)
@@ -300,6 +304,8 @@ class DaskEngine:
 
     def count_threads(self) -> int:
         """Return how many threads the workers have; raises OSError where the scheduler is lost or silent."""
+        if self.client.status == "closed":  # by itself, once it could not connect again
+            raise OSError("the connection was given up")
         threads = self.client.sync(self.client.scheduler.ncores, callback_timeout=self._patience_seconds)
         return sum(threads.values())
 
@@ -312,31 +318,21 @@ class DaskEngine:
 
     def _measure_machines(self, blocks: DaskBlockMap) -> Machines:
         """Measure how fast the workers compute, all at once, and how fast the network is."""
+        payload, seconds = np.zeros(_PROBE_BYTES, np.uint8), np.inf
+        for _ in range(_PROBES):
+            began = time.perf_counter()
+            list(self.map(_keep, [(payload,)]))
+            seconds = min(seconds, time.perf_counter() - began)
         while True:
             try:
-                bytes_per_second, n_threads = self._measure_network(), self.count_threads()
+                n_threads = self.count_threads()
                 break
-            except (_import_distributed().CancelledError, OSError) as error:
+            except OSError as error:
                 self._connect_again(error)
         # Twice, since the first time a worker loads the samples.
         times = np.array([blocks.time_tiles(n_threads) for _ in range(2)][-1])
         wall, processor = times.mean(axis=0)
-        return Machines(n_threads, float(wall), bytes_per_second, float(processor))
-
-    def _measure_network(self) -> float:
-        """Return bytes per second on the way to a worker and back."""
-        payload, seconds = np.zeros(_PROBE_BYTES, np.uint8), np.inf
-        for _ in range(_PROBES):
-            began = time.perf_counter()
-            probe = self.client.submit(_keep, payload, pure=False)
-            self.wait(probe)
-            self.fetch([probe])
-            seconds = min(seconds, time.perf_counter() - began)
-        return float(2 * _PROBE_BYTES / seconds)
-
-    def _connect_again(self, error: BaseException) -> None:
-        _logger.warning("the Dask scheduler is lost, connecting again: %s", error)
-        self.connect()
+        return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
 
     def _make_folder(self) -> Path:
         return Path(tempfile.mkdtemp(prefix=self.PREFIX, dir=self._parent))

@@ -3,16 +3,15 @@
 import threading
 
 from app.bootstrap import Services
-from app.services.serving import engine_state, gallery_merger, recall_monitor, reload_scheduler
+from app.services.serving import engine_state, gallery_merger, reload_scheduler
 from tests.app.waiting import wait_for
 
 BACKGROUND = (
     reload_scheduler.THREAD_NAME,
     gallery_merger.THREAD_NAME,
     "save-galleries",
-    recall_monitor.THREAD_NAME,
-    engine_state.THREAD_NAME,
-    engine_state.WATCH_NAME,
+    engine_state.COUNT_THREAD_NAME,
+    engine_state.WATCH_THREAD_NAME,
 )
 
 

@@ -32,7 +32,7 @@ def can_search_graph(depth: int) -> bool:
 def search_graph(
     client: MilvusClient, rows: GalleryRows, maps: Balance, condition: str, query: Vector, depth: int
 ) -> list[EngineHit]:
-    """Return what the graph finds, several candidates for each result, ranked by inner products."""
+    """Return all that the graph finds, some candidates for each of `depth` results, by inner products."""
     n_candidates = depth * _CANDIDATES
     answer = _find(
         client,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from app.domain.errors import ServiceError
 
-THREAD_NAME = "count"
-WATCH_NAME = "watch"
+COUNT_THREAD_NAME = "count"
+WATCH_THREAD_NAME = "watch"
 _SECONDS_BETWEEN_COUNTS = 60.0
 """A count may read every row of a gallery."""
 _SECONDS_BETWEEN_LOOKS = 5.0
@@ -57,7 +57,7 @@ class _Updates:
             value.update()
 
 
-_counts, _watches = _Updates(THREAD_NAME), _Updates(WATCH_NAME)
+_counts, _watches = _Updates(COUNT_THREAD_NAME), _Updates(WATCH_THREAD_NAME)
 
 
 class ItemCount:

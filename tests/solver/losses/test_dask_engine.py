@@ -165,25 +165,35 @@ def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(distributed: Any) -> 
         cluster.kill()
 
 
-def test_a_fit_outlives_a_scheduler_that_is_lost_while_speeds_are_measured(distributed: Any) -> None:
-    cluster, arguments = Cluster(), _arguments()
+def test_a_fit_outlives_a_scheduler_that_is_lost_before_its_first_evaluation(
+    distributed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, arguments, losses = Cluster(), _arguments(), list[str]()
     expected = _estimator().fit(*arguments)
     cluster.start()
     try:
         with DaskEngine(cluster.address, least_pairs=0) as engine:
             engine.connect()
+            wait = engine.wait
 
-            def replace_cluster() -> None:
-                while not engine.client.futures:  # until the first probe is under way
-                    time.sleep(0.001)
-                cluster.kill()
-                cluster.start()
+            def lose_scheduler(future: Any) -> None:
+                if not losses:
+                    losses.append("while its speed is measured")
+                    cluster.kill()
+                    cluster.start()
+                wait(future)
 
-            replacement = threading.Thread(target=replace_cluster, daemon=True)
-            replacement.start()
-            found = _estimator().fit(*arguments)
-            replacement.join()
-        _assert_same_bits(found, expected)
+            monkeypatch.setattr(engine, "wait", lose_scheduler)
+            _assert_same_bits(_estimator().fit(*arguments), expected)
+            assert losses
+
+            cluster.kill()
+            deadline = time.monotonic() + 60.0
+            while engine.client.status != "closed":  # between two fits, for longer than the client tries
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            cluster.start()
+            _assert_same_bits(_estimator().fit(*arguments), expected)
     finally:
         cluster.kill()
 
