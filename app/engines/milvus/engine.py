@@ -49,8 +49,8 @@ _OWNER = "owner"
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node, and nodes that its insertion visits."""
 _CHANNEL = {"grpc.keepalive_permit_without_calls": 0}
-"""The client would ping every 10 s while nobody calls, for which a server with gRPC's own rules, as that of
-Milvus Lite, ends the connection. One that was lost meanwhile is noticed by the next call, within 15 s."""
+"""Without pings while no call is under way: a server with gRPC's own rules, like that of Milvus Lite, ends
+the connection of a client that pings every 10 s. The next call notices a lost connection, within 15 s."""
 _PATIENCE_SECONDS = 5.0
 """How long a caller waits for another one to connect."""
 

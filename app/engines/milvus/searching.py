@@ -25,7 +25,7 @@ _LEAST_WIDTH = 200
 
 
 def can_search_graph(depth: int) -> bool:
-    """Return whether the graph can be asked for so many results."""
+    """Return whether the graph can be asked for `depth` results."""
     return depth * _CANDIDATES <= _MOST_HITS
 
 
