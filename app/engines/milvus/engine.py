@@ -50,7 +50,7 @@ _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node, and nodes that its insertion visits."""
 _CHANNEL = {"grpc.keepalive_permit_without_calls": 0}
 """Without pings while no call is under way: a server with gRPC's own rules, like that of Milvus Lite, ends
-the connection of a client that pings every 10 s. The next call notices a lost connection, within 15 s."""
+the connection of a client that pings every 10 s. The next call notices a lost connection."""
 _PATIENCE_SECONDS = 5.0
 """How long a caller waits for another one to connect."""
 

@@ -77,5 +77,5 @@ def item_of(row: dict[str, Any]) -> EngineItem:
 
 def numbers(vector: Vector) -> list[float]:
     """Return a vector as Milvus takes it, which has two numbers at least."""
-    numbers: list[float] = vector.tolist()
-    return numbers if len(numbers) > 1 else [*numbers, 0.0]
+    values: list[float] = vector.tolist()
+    return values if len(values) > 1 else [*values, 0.0]
