@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -14,15 +16,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, event, make_url
 
-from app.db.copies import SqlCopies
-from app.db.schema import SqlSchema
-from app.db.session import SqlDatabase, make_engine
+from app.db.copies import DatabaseCopies
+from app.db.schema import DatabaseSchema
+from app.db.session import Database, make_engine
 from app.db.sqlite_file import file_of
 from app.domain.errors import InvalidFieldError
-from app.domain.ports import EncodeBatches, FolderMark
-from app.domain.ports.engine import VectorEngine
+from app.domain.ports import EncodeBatches, VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.engines.dask_encoding import DaskEncoding
+from app.engines.dask_encoding import encode_on_workers
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
@@ -30,30 +31,28 @@ from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
-from app.services.health.readiness import ReadinessService
+from app.services.health.readiness import ReadinessService, find_write_faults
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
-from app.services.health.write_faults import WriteFaults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
 from app.services.serving.column_reader import ColumnReader
 from app.services.serving.engine_snapshots import EngineGalleries
 from app.services.serving.engine_state import EngineWatch
-from app.services.serving.gallery_rebuild import GalleryRebuild
+from app.services.serving.gallery_rebuild import rebuild_galleries
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.maps import GalleryMaps
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reload_scheduler import MAX_RELOADS
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.search import SearchService
-from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
-from app.services.serving.snapshot_updater import SnapshotUpdater
+from app.services.serving.snapshot_updater import ServingState, SnapshotUpdater
 from app.services.serving.values import GalleryValues
 from app.services.serving.version_snapshots import VersionSnapshots
-from app.services.storage.backup import Backup, Restore
+from app.services.storage.backup import Backup
 from app.services.storage.engine_sweeper import EngineSweeper
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.ownership import ManagedFiles, Ownership
@@ -61,14 +60,14 @@ from app.services.storage.removal import Removal
 from app.services.storage.schema import SchemaService
 from app.services.storage.tombstones import Tombstones
 from app.services.training.builder import ModelBuilder
-from app.services.training.evaluation import PromotionGates
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.repair import BundleRepair
 from app.services.training.requests import TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.faults import fault_of_disk
 from app.storage.folder_mark import FileFolderMark
-from app.storage.one_host import hold_for_this_host
+from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
+from app.storage.remote_mark import FolderMark
 from app.storage.spool import ItemSpool
 from app.storage.stores import Stores, local_stores, remote_stores
 from app.storage.sweeping import sweep_leftovers
@@ -82,12 +81,10 @@ _INDEX_RECALL = 0.99
 """Recall@10 that an approximate index needs to serve: a plain graph fell to 0.36 on class-clustered data."""
 _MAX_HITS = 100_000
 """Maximum number of results ranked in one call, those before the offset included; bounds time and memory."""
-_MAX_FEEDBACK = 100_000
-"""Feedback of a collection that is kept, the newest: every retrain reads all of it."""
+_MAX_FEEDBACK = 100_000  # feedback of a collection that is kept, the newest: every retrain reads all of it
 _BLOCKS_FOLDER, _LOCKS_FOLDER, _CHECKPOINTS_FOLDER = "blocks", "locks", "checkpoints"
 """Beside the stores: samples of a training that runs on other hosts, locks of engines, states of fits."""
-_ENGINE = "vector-engine"
-"""Name of a backend."""
+_ENGINE = "vector-engine"  # name of a backend
 _CHECKPOINT_SECONDS = 7 * 86_400.0
 """How long a checkpoint waits for its training to be tried again: over a weekend, and longer than any job."""
 _logger = logging.getLogger(__name__)
@@ -95,53 +92,12 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything an entry point needs.
-
-    Parameters
-    ----------
-    settings : Settings
-        The settings the services were built from.
-    database : SqlDatabase
-        Opens transactions.
-    schema : SchemaService
-        Creates, upgrades and checks the schema.
-    backup : Backup
-        Copies the data folder and the database.
-    restore : Restore
-        Brings a copy back.
-    catalogue, imports, feedback, search, values, training, versions, access
-        The use cases.
-    originals : Originals
-        Encodes items that were stored with other encoders.
-    builder : ModelBuilder
-        Trains a model, in a process of its own.
-    snapshots : SnapshotReader
-        The models and galleries being served.
-    garbage_collector : GarbageCollector
-        Removes unused files.
-    gallery_rebuild : GalleryRebuild or None
-        Builds galleries of the vector engine again, where there is one.
-    engine_sweeper : EngineSweeper or None
-        Removes unused galleries of the vector engine, where there is one.
-    removal : Removal
-        Removes the rows and files of deleted collections.
-    tombstones : Tombstones
-        Purges the tombstones of deleted items.
-    ownership : Ownership
-        Checks that database and data folder belong together.
-    repair : BundleRepair
-        Queues a retrain for damaged bundles.
-    status : StatusService
-        Statistics for monitoring.
-    readiness : ReadinessService
-        Checks whether this process can serve.
-    """
+    """Everything an entry point needs."""
 
     settings: Settings
-    database: SqlDatabase
+    database: Database
     schema: SchemaService
     backup: Backup
-    restore: Restore
     catalogue: CatalogueService
     imports: ImportService
     feedback: FeedbackService
@@ -150,45 +106,43 @@ class Services:
     maps: GalleryMaps
     training: TrainingService
     versions: ModelRegistry
-    originals: Originals
-    builder: ModelBuilder
+    originals: Originals  # encodes items that were stored with other encoders
+    builder: ModelBuilder  # trains a model, in a process of its own
     access: AccessService
-    snapshots: SnapshotReader
+    snapshots: SnapshotReader  # the models and galleries being served
     garbage_collector: GarbageCollector
-    gallery_rebuild: GalleryRebuild | None
-    engine_sweeper: EngineSweeper | None
-    removal: Removal
-    tombstones: Tombstones
-    ownership: Ownership
-    repair: BundleRepair
-    status: StatusService
-    readiness: ReadinessService
+    rebuild_galleries: (
+        Callable[[str], dict[str, int]] | None
+    )  # of a collection, where there is a vector engine
+    engine_sweeper: EngineSweeper | None  # where there is a vector engine
+    removal: Removal  # of the rows and files of deleted collections
+    tombstones: Tombstones  # of deleted items
+    ownership: Ownership  # checks that database and data folder belong together
+    repair: BundleRepair  # queues a retrain for damaged bundles
+    status: StatusService  # statistics for monitoring
+    readiness: ReadinessService  # whether this process can serve
 
 
 def build_on_existing(settings: Settings) -> Services:
     """Build the services on an existing database; creates nothing, raises FileNotFoundError without one."""
-    url = make_url(settings.resolved_database_url)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
-        raise FileNotFoundError(errno.ENOENT, "there is no database", url.database)
+    file = file_of(settings.resolved_database_url)
+    if file is not None and not file.is_file():
+        setting = "LRBS_DATABASE_URL" if settings.database_url else "LRBS_DATA_DIR"
+        missing = "there is no database" if file.parent.is_dir() else "there is no database, nor its folder"
+        raise FileNotFoundError(errno.ENOENT, f"{missing} ({setting})", str(file))
     return build(settings)
 
 
 def build(settings: Settings) -> Services:
-    """Build the services.
-
-    Parameters
-    ----------
-    settings : Settings
-        Locations of the data, and limits.
-    """
+    """Build the services."""
     engine = _open_database(settings)
     limits = ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     encoders = EncoderRegistry(limits)
-    files = _build_files(settings, SqlDatabase(engine))
+    files = _build_files(settings, Database(engine))
     ownership, garbage_collector = files.ownership, files.garbage_collector
-    database = SqlDatabase(engine, ownership.require)
-    schema = SchemaService(SqlSchema(engine), ownership)
-    copies, copy_files = SqlCopies(engine, DATABASE_FILE), files.stores.copy_files
+    database = Database(engine, ownership.require, ownership.require_readable)
+    schema = SchemaService(DatabaseSchema(engine), ownership)
+    copies, copy_files = DatabaseCopies(engine, DATABASE_FILE), files.stores.copy_files
 
     def mark_of(folder: Path) -> FolderMark:
         return files.stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
@@ -200,29 +154,28 @@ def build(settings: Settings) -> Services:
     bundles = ModelBundles(
         files.stores.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals
     )
-    snapshots, version_snapshots, recall_monitor, columns, gallery_rebuild = _build_snapshots(
+    snapshots, version_snapshots, recall_monitor, columns, rebuild = _build_snapshots(
         settings, database, bundles, ownership, files.stores, vector_engine
     )
     backends = _backends(settings, files.stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
-    gates = PromotionGates(settings.gate_tolerance)
     tuner = IndexTuner(InvertedListIndexes(), ExactIndex, _INDEX_RECALL, settings.approximate_from_items)
     return Services(
         settings=settings,
         database=database,
         schema=schema,
-        backup=Backup(settings.data_dir, schema, ownership, copies, copy_files, mark_of),
-        restore=Restore(
+        backup=Backup(
             settings.data_dir,
-            SqlSchema(engine),
+            schema,
+            ownership,
             copies,
-            ownership.identity,
             copy_files,
             mark_of,
+            DatabaseSchema(engine).upgrade,
             partial(_clear, settings, vector_engine),
         ),
-        catalogue=_build_catalogue(settings, database, files, encoders, removal, snapshots),
+        catalogue=_build_catalogue(settings, database, files, encoders, removal),
         imports=_build_imports(settings, database, files, encoders, snapshots),
         feedback=FeedbackService(
             database,
@@ -246,16 +199,16 @@ def build(settings: Settings) -> Services:
             encoders,
             originals,
             tuner,
-            gates,
+            settings.gate_tolerance,
             settings.model_write_seconds,
             partial(_fit_checkpoints, settings),
             partial(_training_engine, settings),
             _encode_elsewhere(settings, limits),
         ),
-        access=AccessService(database, RateLimits(settings.rate_limit)),
+        access=AccessService(database, RateLimits(settings.rate_limit, _calls_file(settings))),
         snapshots=snapshots,
         garbage_collector=garbage_collector,
-        gallery_rebuild=gallery_rebuild,
+        rebuild_galleries=rebuild,
         engine_sweeper=None
         if vector_engine is None
         else EngineSweeper(database, vector_engine, ownership.identity),
@@ -294,10 +247,8 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
 
 
 def _clear(settings: Settings, vector_engine: VectorEngine | None, may_remove: bool) -> None:
-    """Remove all galleries of an engine: every process makes those that it needs again.
-
-    Of a server beside the database only where that was asked for: they may be those of a service that runs.
-    """
+    """Remove all galleries of an engine: every process makes those that it needs again. Of a server beside
+    the database only where that was asked for: they may be those of a service that runs."""
     keys = [] if vector_engine is None else vector_engine.keys()
     if keys and settings.vector_engine == "milvus" and not may_remove:
         raise InvalidFieldError(
@@ -376,18 +327,28 @@ def _encode_elsewhere(settings: Settings, limits: ContentLimits) -> EncodeBatche
 
         return DaskEngine(settings.dask_scheduler)
 
-    return DaskEncoding(open_engine, limits)
+    return partial(encode_on_workers, open_engine, limits)
+
+
+def _calls_file(settings: Settings) -> Path:
+    """Return where the processes of this host count calls; not across a network, which takes too long."""
+    folder = settings.data_dir.resolve()
+    if not is_within_reach_of_others(folder):
+        return folder / "calls"
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"lrbs-calls-{name}")
 
 
 def _build_readiness(
     settings: Settings,
-    database: SqlDatabase,
+    database: Database,
     schema: SchemaService,
     files: _Files,
     snapshots: SnapshotReader,
     backends: Mapping[str, Callable[[], str | None]],
 ) -> ReadinessService:
-    write_faults = WriteFaults(
+    write_faults = partial(
+        find_write_faults,
         _written_paths(settings),
         fault_of_disk,
         partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS),
@@ -397,7 +358,7 @@ def _build_readiness(
         snapshots,
         lambda: schema.find_fault(DATABASE_TIMEOUT_SECONDS),
         files.ownership.status,
-        lambda: [*write_faults.find(), *_faults_of(backends, _ENGINE)],
+        lambda: [*write_faults(), *_faults_of(backends, _ENGINE)],
     )
 
 
@@ -427,16 +388,8 @@ class _Files:
     garbage_collector: GarbageCollector
 
 
-def _build_files(settings: Settings, database: SqlDatabase) -> _Files:
-    """Build what works with files.
-
-    Parameters
-    ----------
-    settings : Settings
-        Locations of the data, and how long files are kept.
-    database : SqlDatabase
-        Permits writes even if the data folder does not belong to it.
-    """
+def _build_files(settings: Settings, database: Database) -> _Files:
+    """Build what works with files; the database permits writes even if the folder does not belong to it."""
     folder, seconds = settings.data_dir, settings.trash_seconds
     if settings.storage_url:
         stores = remote_stores(settings.storage_url, folder, seconds, settings.storage_cache_bytes)
@@ -451,18 +404,17 @@ def _build_files(settings: Settings, database: SqlDatabase) -> _Files:
     return _Files(stores, ownership, garbage_collector)
 
 
-def _now(database: SqlDatabase) -> float:
+def _now(database: Database) -> float:
     with database.read() as work:
         return work.now().timestamp()
 
 
 def _build_catalogue(
     settings: Settings,
-    database: SqlDatabase,
+    database: Database,
     files: _Files,
     encoders: EncoderRegistry,
     removal: Removal,
-    snapshots: SnapshotReader,
 ) -> CatalogueService:
     return CatalogueService(
         database,
@@ -470,7 +422,6 @@ def _build_catalogue(
         encoders,
         files.garbage_collector,
         removal,
-        snapshots.record_write,
         settings.max_answer_bytes,
         settings.lock_wait_seconds,
     )
@@ -478,7 +429,7 @@ def _build_catalogue(
 
 def _build_imports(
     settings: Settings,
-    database: SqlDatabase,
+    database: Database,
     files: _Files,
     encoders: EncoderRegistry,
     snapshots: SnapshotReader,
@@ -488,7 +439,6 @@ def _build_imports(
         files.stores.pictures,
         encoders,
         lambda: ItemSpool(settings.data_dir / "imports"),
-        snapshots.record_write,
         snapshots.is_searched,
         files.garbage_collector.sweep_after_delete,
         settings.lock_wait_seconds,
@@ -498,12 +448,14 @@ def _build_imports(
 
 def _build_snapshots(
     settings: Settings,
-    database: SqlDatabase,
+    database: Database,
     bundles: ModelBundles,
     ownership: Ownership,
     stores: Stores,
     vector_engine: VectorEngine | None,
-) -> tuple[SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader, GalleryRebuild | None]:
+) -> tuple[
+    SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader, Callable[[str], dict[str, int]] | None
+]:
     saved = SavedGalleries(
         database,
         stores.galleries,
@@ -519,7 +471,7 @@ def _build_snapshots(
     monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)
     reader = SnapshotReader(database, state, updater)
     columns = ColumnReader(state.waiting_room, reader.is_searched)
-    rebuild = None if vector_engine is None else GalleryRebuild(database, loader, vector_engine)
+    rebuild = None if vector_engine is None else partial(rebuild_galleries, database, loader, vector_engine)
     return reader, VersionSnapshots(database, loader, state.cache), monitor, columns, rebuild
 
 

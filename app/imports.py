@@ -9,11 +9,9 @@ from types import ModuleType
 
 
 def import_for_good(name: str) -> ModuleType:
-    """Import a module whose objects stay as long as the process: no collection of garbage looks at them.
-
-    Collections during the imports, and the last ones at the end of the process, otherwise take a third of the
-    time of a short process.
-    """
+    """Import a module whose objects stay as long as the process: no collection of garbage looks at them."""
+    # Collections during the imports, and the last ones at the end of the process, otherwise take a third of
+    # the time of a short process.
     if name in sys.modules or not gc.isenabled():
         return importlib.import_module(name)
     gc.disable()

@@ -12,27 +12,17 @@ from importlib.metadata import version
 import anyio
 from anyio import to_thread
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
-from typing_extensions import override
 
 from app.api import openapi, problems
-from app.api.header_names import REQUEST_ID
 from app.api.key_checks import KeyChecks
 from app.api.metrics import Metrics
-from app.api.middleware.admission import AdmissionMiddleware, ConcurrencyLimits
-from app.api.middleware.failures import FailureMiddleware
-from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware
-from app.api.middleware.request_log import RequestLog, RequestLogMiddleware
-from app.api.middleware.response_backpressure import ResponseBackpressureMiddleware
-from app.api.middleware.security_headers import SecurityHeadersMiddleware
+from app.api.middleware.admission import ConcurrencyLimits
+from app.api.middleware.forwarded import ForwardedMiddleware
+from app.api.middleware.gate import Gate
 from app.api.middleware.workload import Workloads
-from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe, ProbeThreads
 from app.api.repeated import Repeated
 from app.api.routes import ROUTERS
-from app.api.routes.light_searches import LightSearchMiddleware
-from app.api.routes.short_way import ShortSearchRoute
 from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
@@ -41,56 +31,29 @@ from app.services.serving.waiting_room import MAX_WAITING
 from app.settings import Settings
 from app.web.pages import mount_pages
 
-_DESCRIPTION = "Learns a similarity between two kinds of data, and searches one with the other."
-_BODIES_AT_ONCE = 4
-"""Memory for request bodies, in bodies of the largest size."""
-_EVENT_STREAMS = 64
-"""Each takes a thread for a moment four times a second."""
-_OTHER_THREADS = 8
-"""For what is not limited, such as pages and their files."""
-_PROBE_SECONDS = 10.0
-"""How long a request for `/readyz` or `/metrics` waits for the database."""
+_DESCRIPTION = (
+    "Learns a similarity between two kinds of data, and searches one with the other. Unknown fields and "
+    "parameters are refused (422). HEAD works wherever GET does."
+)
+_BODIES_AT_ONCE = 4  # memory for request bodies, in bodies of the largest size
+_EVENT_STREAMS = 64  # each takes a thread for a moment four times a second
+_OTHER_THREADS = 8  # for what is not limited, such as pages and their files
+_PROBE_SECONDS = 10.0  # how long a request for `/readyz` or `/metrics` waits for the database
 _READINESS_SECONDS = 0.2
 """How long an answer of `/readyz` is reused, so that frequent probes do not load the database."""
-_RECORD_USE_SECONDS = 30.0
-"""Between writes of when keys were last used."""
-_KEEP_UP_SECONDS = 0.5
-"""Writes of other processes are to be searchable within a second."""
+_RECORD_USE_SECONDS = 30.0  # between writes of when keys were last used
+_KEEP_UP_SECONDS = 0.5  # writes of other processes are to be searchable within a second
 _SHARE_SECONDS = 1.0
-_ASK_SECONDS = 5.0
-"""Between updates of what processes share: metrics, and counts of calls for rate limits."""
-
-
-class _Application(FastAPI):
-    """FastAPI's application behind an entrance: light searches do not pass its own middleware either."""
-
-    entrance: ASGIApp | None = None
-
-    @override
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        entrance = self.pass_on if self.entrance is None else self.entrance
-        await entrance(scope, receive, send)
-
-    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that has passed the entrance."""
-        await super().__call__(scope, receive, send)
+_ASK_SECONDS = 5.0  # between updates of what processes share: metrics, and counts of calls for rate limits
 
 
 def create_app(services: Services) -> FastAPI:
-    """Return the application over a set of services.
-
-    Parameters
-    ----------
-    services : Services
-        As built by `app.bootstrap.build`.
-    """
+    """Return the application over a set of services."""
     settings = services.settings
-    workloads = Workloads(ROUTERS)
-    concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS, workloads)
+    concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
     metrics = _metrics(services, concurrency)
-    log = RequestLog(metrics.on_answer, metrics.on_change)
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
-    application = _Application(
+    application = FastAPI(
         title="LRBS",
         version=version("lrbs"),
         description=_DESCRIPTION,
@@ -106,11 +69,7 @@ def create_app(services: Services) -> FastAPI:
         application.include_router(router)
     openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
     mount_pages(application)
-    application.router.routes.insert(0, ShortSearchRoute())
-    _add_middleware(application, settings, workloads, concurrency, log)
-    application.entrance = LightSearchMiddleware(
-        application.pass_on, application.state.api, concurrency, log, settings.body_pause_seconds
-    )
+    _add_middleware(application, settings, concurrency, metrics)
     return application
 
 
@@ -157,38 +116,24 @@ def _background(
 
 
 def _add_middleware(
-    application: FastAPI,
-    settings: Settings,
-    workloads: Workloads,
-    concurrency: ConcurrencyLimits,
-    log: RequestLog,
+    application: FastAPI, settings: Settings, concurrency: ConcurrencyLimits, metrics: Metrics
 ) -> None:
     """Add the middleware; the last one added is the first that a request meets."""
-    application.add_middleware(AdmissionMiddleware, concurrency=concurrency)
-    application.add_middleware(FailureMiddleware)
     application.add_middleware(
-        ResponseBackpressureMiddleware,
+        Gate,
         concurrency=concurrency,
-        max_bytes_at_once=settings.max_body_bytes,
+        workloads=Workloads(ROUTERS),
+        max_body_bytes=settings.max_body_bytes,
         pause_seconds=settings.body_pause_seconds,
+        body_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
+        on_answer=metrics.on_answer,
+        on_change=metrics.on_change,
+        origins=settings.allowed_origins,
     )
-    application.add_middleware(
-        RequestBodyLimitMiddleware,
-        workloads=workloads,
-        max_bytes=settings.max_body_bytes,
-        max_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
-        pause_seconds=settings.body_pause_seconds,
-    )
-    if settings.allowed_origins:
+    if settings.proxies or settings.root_path:
         application.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.allowed_origins,
-            allow_methods=["GET", "POST", "PUT", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", REQUEST_ID],
-            expose_headers=["Location", "Retry-After", REQUEST_ID],
+            ForwardedMiddleware, proxies=settings.proxies, root_path=settings.root_path
         )
-    application.add_middleware(SecurityHeadersMiddleware)
-    application.add_middleware(RequestLogMiddleware, log=log)
 
 
 def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> ApiState:
@@ -204,8 +149,7 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
         versions=services.versions,
         access=services.access,
         key_checks=key_checks,
-        own_writes=OwnWrites(),
-        batches=SearchBatches(settings.max_running),
+        batches=SearchBatches(services.search),
         # Threads of their own for each, so that requests for one cannot keep out those for the other.
         readiness=CachedProbe(ProbeThreads(_PROBE_SECONDS), services.readiness.check, _READINESS_SECONDS),
         # Prepared for each request; those that come while one is being prepared get the one before.

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import ipaddress
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
+from app.domain.addresses import path_prefix_of
 from app.domain.cores import usable_cores
 
 DATABASE_FILE = "lrbs.sqlite3"
@@ -21,16 +32,53 @@ _CONTAINER_LIMITS = tuple(
     Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes")
 )
 """Of the second version of control groups, and of the first."""
-_MOST_PROCESSES_BY_DEFAULT = 4
-"""Server processes: each holds the galleries in memory."""
-_BYTES_OF_PROCESS = 1 << 30
-"""Memory of the machine for each of them by default."""
+_MOST_PROCESSES_BY_DEFAULT = 4  # server processes: each holds the galleries in memory
+_BYTES_OF_PROCESS = 1 << 30  # memory of the machine for each of them by default
 _LONGEST_WRITE_SECONDS = 3600.0
 """A finished model waits no longer than this for room on the disk: an operator may not notice."""
 
 
-RETIRED = ("gate_index_recall", "max_batch_hits", "worker_poll_seconds")
-"""Settings of earlier releases; one that is still set is named in the log."""
+OWN_PATHS = (
+    *("v1", "static", "docs", "collection", "models", "model"),
+    *("openapi.json", "healthz", "readyz", "metrics"),
+)
+"""First parts of the service's addresses: a path that begins with one could be either."""
+_RETIRED = ("gate_index_recall", "max_batch_hits", "worker_poll_seconds")  # settings of earlier releases
+_OTHER_VARIABLES = re.compile(r"LRBS_(URL|API_KEY|REQUIRE|FAULTS_RUN|TEST_.*)", re.IGNORECASE)
+"""What is no setting and has a meaning elsewhere: to commands over HTTP, and to the tests."""
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}  # units of durations
+_BYTES = TypeAdapter(ByteSize)
+
+
+def _read_size(value: Any) -> Any:
+    """Return bytes for a number with a unit, also as Kubernetes writes them (64Mi)."""
+    if not isinstance(value, str):
+        return value
+    try:
+        if not re.fullmatch(
+            r"\s*[\d_]*\.?\d+\s*[A-Za-z]*\s*", value
+        ):  # of others Pydantic reads the beginning: 1,5GB as 1
+            raise ValueError
+        return int(_BYTES.validate_python(re.sub(r"(?i)(?<=[kmgt]i)\s*$", "B", value)))
+    except ValueError as error:
+        raise ValueError("expected bytes, or a number with a unit as in 64MiB, 64MB and 64Mi") from error
+
+
+def _read_duration(value: Any) -> Any:
+    """Return seconds for a number with a unit."""
+    parts = re.fullmatch(r"\s*(\d+\.?\d*)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    if parts is None:
+        return value
+    unit = _SECONDS.get(parts[2].lower())
+    if unit is None:
+        raise ValueError(f"unknown unit {parts[2]!r}, expected one of {', '.join(_SECONDS)}")
+    return float(parts[1]) * unit
+
+
+Size = Annotated[int, BeforeValidator(_read_size)]
+"""Bytes, also with a unit: 64MiB and 64Mi are of 2**20, 64MB and 64M of a million."""
+Seconds = Annotated[float, BeforeValidator(_read_duration)]
+"""Seconds, also with a unit: 90s, 15m, 12h, 7d."""
 
 
 class StorageSettings(BaseModel):
@@ -39,7 +87,8 @@ class StorageSettings(BaseModel):
     data_dir: Path = Field(Path("data"), description="SQLite file, pictures, bundles: everything written")
     database_url: str = Field(
         "",
-        description="SQLAlchemy URL; SQLite in the data folder when empty; extra `postgres` for PostgreSQL",
+        description="`postgresql://user@host/name` (extra `postgres`; parameters of libpq such as "
+        "`?sslmode=require`), or an SQLAlchemy URL; SQLite in the data folder when empty",
     )
     database_password_file: Path | None = Field(
         None, description="file with the password for `LRBS_DATABASE_URL`, such as a mounted secret"
@@ -50,23 +99,36 @@ class StorageSettings(BaseModel):
         "`s3://bucket/prefix` for several hosts (extra `s3`; keys and address as in `AWS_ACCESS_KEY_ID`, "
         "`AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`)",
     )
-    storage_cache_bytes: int = Field(
+    storage_cache_bytes: Size = Field(
         10 * 2**30,
         ge=2**20,
         description="bound on the copies of what `LRBS_STORAGE_URL` keeps, in the data folder",
     )
-    lock_wait_seconds: float = Field(
+    lock_wait_seconds: Seconds = Field(
         5.0, gt=0, description="how long a write waits for others, then it is answered 503"
     )
-    sweep_grace_seconds: float = Field(
+    sweep_grace_seconds: Seconds = Field(
         3600.0,
         ge=0,
         description="age at which unused files go to the trash, and traces of deleted items are purged",
     )
-    trash_seconds: float = Field(604_800.0, ge=0, description="how long files stay in the trash")
+    trash_seconds: Seconds = Field(604_800.0, ge=0, description="how long files stay in the trash")
     test_data: Path | None = Field(
         None, description="folder of real data for `lrbs bench` and `lrbs compare`"
     )
+
+    @field_validator("database_url")
+    @classmethod
+    def _names_a_driver(cls, url: str) -> str:
+        """Take the URL of PostgreSQL as libpq, hosters and users of other drivers write it."""
+        url = re.sub(r"(?i)^postgres(ql)?(\+\w+)?://", "postgresql+psycopg://", url.strip())
+        try:
+            backend = make_url(url).get_backend_name() if url else "sqlite"
+        except ArgumentError as error:  # its text may hold a password
+            raise ValueError("is not a URL such as postgresql://user@host/name") from error
+        if backend not in ("postgresql", "sqlite"):
+            raise ValueError(f"names {backend}, expected postgresql or sqlite")
+        return url
 
     @field_validator("storage_url")
     @classmethod
@@ -105,7 +167,7 @@ class HttpSettings(BaseModel):
         le=64,
         description="server processes behind one port; 0: one for each core and gibibyte, 4 at most",
     )
-    shutdown_seconds: float = Field(
+    shutdown_seconds: Seconds = Field(
         30.0,
         gt=0,
         description="how long a stop waits for accepted requests; the process ends 5 s later at most",
@@ -117,13 +179,19 @@ class HttpSettings(BaseModel):
     open_metrics: bool = Field(True, description="`/metrics` needs no key; otherwise one of scope `metrics`")
     cors_origins: str = Field("", description="sites (origins) whose pages may call the API, comma-separated")
     trusted_proxies: str = Field(
-        "", description="addresses and networks whose `X-Forwarded-For` is believed, comma-separated"
+        "",
+        description="addresses and networks whose `X-Forwarded-For`, `-Proto` and `-Prefix` are believed, "
+        "comma-separated",
+    )
+    root_path: str = Field(
+        "",
+        description="path under which a proxy has put the service, such as `/lrbs`, stripped or not",
     )
     rate_limit: int = Field(
         0,
         ge=0,
         le=100_000,
-        description="most requests a minute per key, counted over all processes; 0: no limit",
+        description="most requests a minute per key, counted over all processes and hosts; 0: no limit",
     )
     max_running: int = Field(
         4,
@@ -142,9 +210,17 @@ class HttpSettings(BaseModel):
         _networks(value)
         return value
 
+    @field_validator("root_path")
+    @classmethod
+    def _is_no_path_of_the_service(cls, path: str) -> str:
+        prefix = path_prefix_of(path)
+        if prefix.partition("/")[2].partition("/")[0] in OWN_PATHS:
+            raise ValueError(f"the service has addresses of its own under {prefix}: choose another path")
+        return prefix
+
     @property
     def proxies(self) -> list[str]:
-        """Networks whose `X-Forwarded-For` is believed."""
+        """Networks whose forwarded headers are believed."""
         return _networks(self.trusted_proxies)
 
     @property
@@ -156,12 +232,12 @@ class HttpSettings(BaseModel):
 class RequestSettings(BaseModel):
     """Limits on one request and its answer."""
 
-    max_body_bytes: int = Field(64 << 20, gt=0, description="largest request body")
-    max_search_body_bytes: int = Field(16 << 20, gt=0, description="largest request body of a search")
-    max_answer_bytes: int = Field(64 << 20, ge=1 << 20, description="largest search result or page of items")
-    max_import_bytes: int = Field(16 << 30, gt=0, description="largest body of an import")
-    max_import_line_bytes: int = Field(16 << 20, gt=0, description="longest line of an import")
-    max_picture_bytes: int = Field(10 << 20, gt=0, description="largest picture file")
+    max_body_bytes: Size = Field(64 << 20, gt=0, description="largest request body")
+    max_search_body_bytes: Size = Field(16 << 20, gt=0, description="largest request body of a search")
+    max_answer_bytes: Size = Field(64 << 20, ge=1 << 20, description="largest search result or page of items")
+    max_import_bytes: Size = Field(16 << 30, gt=0, description="largest body of an import")
+    max_import_line_bytes: Size = Field(16 << 20, gt=0, description="longest line of an import")
+    max_picture_bytes: Size = Field(10 << 20, gt=0, description="largest picture file")
     max_picture_pixels: int = Field(
         40_000_000, gt=0, description="most pixels of a picture (WebP: a third), or of all being decoded"
     )
@@ -169,7 +245,7 @@ class RequestSettings(BaseModel):
     max_batch: int = Field(
         1000, gt=0, description="most items or queries in one call; at most 100000 queries x (`offset` + `k`)"
     )
-    body_pause_seconds: float = Field(
+    body_pause_seconds: Seconds = Field(
         20.0, gt=0, description="longest pause of a client in sending a request or reading a response"
     )
 
@@ -177,7 +253,7 @@ class RequestSettings(BaseModel):
 class JobSettings(BaseModel):
     """Retrain jobs and the worker that runs them."""
 
-    lease_seconds: float = Field(
+    lease_seconds: Seconds = Field(
         30.0,
         gt=0,
         description="silence after which a worker loses its job, or (10 s at most) an import its place",
@@ -185,11 +261,11 @@ class JobSettings(BaseModel):
     job_attempts: int = Field(
         3, ge=1, description="most attempts at a job if its worker or trainer dies, or the disk is full"
     )
-    job_retry_seconds: float = Field(
+    job_retry_seconds: Seconds = Field(
         5.0, ge=0, description="pause before a second attempt; doubles each time"
     )
-    max_training_seconds: float = Field(14_400.0, gt=0, description="how long a training may take")
-    checkpoint_seconds: float = Field(
+    max_training_seconds: Seconds = Field(14_400.0, gt=0, description="how long a training may take")
+    checkpoint_seconds: Seconds = Field(
         30.0,
         ge=0,
         description="pause between two checkpoints of a fit, from which a training that died goes on when it "
@@ -224,10 +300,14 @@ class ModelSettings(BaseModel):
     """Model versions, and the galleries that are searched with them."""
 
     gate_tolerance: float = Field(
-        0.02, ge=0, le=1, description="held-out MAP that a new version may lose and still be activated"
+        0.02,
+        ge=0,
+        le=1,
+        description="held-out value of the objective that a new version may lose and still be activated; "
+        "a version is refused only if it is worse beyond chance, too",
     )
     keep_versions: int = Field(5, ge=1, description="newest inactive versions that are kept")
-    max_snapshot_bytes: int = Field(
+    max_snapshot_bytes: Size = Field(
         0,
         ge=0,
         description="memory of a process for galleries; the least recently searched are unloaded; "
@@ -268,10 +348,8 @@ class ModelSettings(BaseModel):
 
 # Pydantic lists the fields of the last base first.
 class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, StorageSettings, BaseSettings):
-    """All settings, by concern; each has a default that works and is read from ``LRBS_<NAME>``.
-
-    The groups are base classes rather than nested models, so that the names of the variables have one level.
-    """
+    """All settings, by concern; each has a default that works and is read from ``LRBS_<NAME>``. The groups
+    are base classes rather than nested models, so that the names of the variables have one level."""
 
     model_config = SettingsConfigDict(env_prefix="LRBS_", extra="ignore")
 
@@ -300,19 +378,40 @@ class Settings(ModelSettings, JobSettings, RequestSettings, HttpSettings, Storag
             )
         return self
 
-    def retired_in(self, environment: Mapping[str, str]) -> list[str]:
-        """Return the variables of an environment that were settings of earlier releases."""
-        prefix = self.model_config["env_prefix"]
-        names = {f"{prefix}{name}".upper() for name in RETIRED}
-        return sorted(name for name in environment if name.upper() in names)
+    @classmethod
+    def faults_in(cls, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return what is wrong with variables of an environment that look like settings, by name."""
+        own = [cls._variable(name) for name in cls.model_fields]
+        retired = {cls._variable(name) for name in _RETIRED}
+        faults = {}
+        for name in sorted(environment):
+            upper = name.upper()
+            if not upper.startswith("LRBS_") or upper in own or _OTHER_VARIABLES.fullmatch(name):
+                continue
+            if upper in retired:
+                faults[name] = f"{name} is not a setting any more and has no effect"
+            else:
+                nearest = difflib.get_close_matches(upper, own, 1, 0.75)
+                hint = f": do you mean {nearest[0]}?" if nearest else ""
+                faults[name] = f"{name} is not a setting and has no effect{hint}"
+        return faults
 
     def passed_on_in(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment from which another process reads these settings, wherever they came from."""
+        """Return an environment from which another process reads these settings, wherever they came from.
+        What is no setting was named by this process, and is left out."""
         values = {**self.model_dump(mode="json", exclude_none=True), "data_dir": str(self.data_dir.resolve())}
-        prefix = self.model_config["env_prefix"]
-        own = {f"{prefix}{name}".upper() for name in type(self).model_fields}
-        others = {name: value for name, value in environment.items() if name.upper() not in own}
-        return others | {f"{prefix}{name}".upper(): str(value) for name, value in values.items()}
+        own = {self._variable(name) for name in type(self).model_fields}
+        left_out = self.faults_in(environment)
+        others = {
+            name: value
+            for name, value in environment.items()
+            if name.upper() not in own and name not in left_out
+        }
+        return others | {self._variable(name): str(value) for name, value in values.items()}
+
+    @classmethod
+    def _variable(cls, name: str) -> str:
+        return f"{cls.model_config['env_prefix']}{name}".upper()
 
 
 def _networks(listed: str) -> list[str]:

@@ -10,7 +10,7 @@ to project samples and to rank them.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from solver.artifacts import load_projector, save_projector
+from solver.artifacts import load, load_projector, save_projector
 from solver.composite.projector import CompositeProjector
 from solver.datasets import make_low_rank_pairs
 from solver.evaluation.curves import (
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     )
     from solver.comparison import compare
     from solver.composite.estimator import CompositeBilinear
+    from solver.evaluation.significance import objective_interval
     from solver.losses.costs import FitCost, Machines
     from solver.losses.dask_engine import DaskEngine
     from solver.losses.pair_blocks import PairSizes
@@ -143,6 +144,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
         ),
         "solver.comparison": ("compare",),
         "solver.composite.estimator": ("CompositeBilinear",),
+        "solver.evaluation.significance": ("objective_interval",),
         "solver.losses.costs": ("FitCost", "Machines"),
         "solver.losses.dask_engine": ("DaskEngine",),
         "solver.losses.pair_blocks": ("PairSizes",),
@@ -228,6 +230,8 @@ __all__ = [
     "DaskEngine",
     "FitCost",
     "Machines",
+    # What `save` of an estimator wrote
+    "load",
     # Projection, and its file
     "AffineProjector",
     "Projector",
@@ -257,6 +261,7 @@ __all__ = [
     "Objective",
     "check_objective",
     "default_objective",
+    "objective_interval",
     "objective_value",
     "BoolArray",
     "can_be_ranked",

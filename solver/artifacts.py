@@ -1,28 +1,37 @@
-"""Saving and loading a fitted model: a safetensors file of arrays and a JSON file, no pickle."""
+"""Saving and loading what was fitted: a safetensors file of arrays and a JSON file, no pickle."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from solver.composite.projector import CompositeProjector
+from solver.composite.projector import CompositeProjector, CompositeSide, Head
 from solver.linalg.matrices import FloatArray
+from solver.logistic import LinearClassifier
+from solver.optimisation.convergence import StopReason
+from solver.progress import IterationProgress
 from solver.projector import AffineProjector, Projector
+from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
+from solver.scaling.scaler import Scaler
+from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
+from solver.semantic.neighbours import NeighbourClassifier
 from solver.semantic.projector import PosteriorProjector
+from solver.state import ARRAYS_FILE, ESTIMATOR_FORMAT, HEADER_FILE, restore
 from solver.validation.errors import ArtifactError, InvalidInputError, InvalidParameterError
 
-_ARRAYS = "model.safetensors"
-_FACTS = "model.json"
-_AFFINE, _POSTERIORS, _COMPOSITE = 1, 2, 3
-"""Format numbers of the kinds of projector."""
+if TYPE_CHECKING:
+    from solver.base import CrossModalEstimator
+
+_AFFINE, _POSTERIORS, _COMPOSITE = 1, 2, 3  # format numbers of the kinds of projector
 _FIELDS: dict[int, dict[str, type]] = {
     _AFFINE: {"x_scaling": str, "z_scaling": str, "facts": dict},
     _POSTERIORS: {"loss": str, "x": list, "z": list, "facts": dict},
     _COMPOSITE: {"x": dict, "z": dict, "facts": dict},
+    ESTIMATOR_FORMAT: {"estimator": dict},
 }
 """Required fields of each format, and their types."""
 
@@ -60,8 +69,8 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
         raise TypeError(f"a {type(projector).__name__} has no file format")
     text = json.dumps({**header, "facts": facts}, indent=2, allow_nan=False)
     arrays = {name: np.ascontiguousarray(value) for name, value in projector.arrays().items()}
-    (directory / _ARRAYS).write_bytes(save(arrays))
-    (directory / _FACTS).write_text(text + "\n", encoding="utf-8")
+    (directory / ARRAYS_FILE).write_bytes(save(arrays))
+    (directory / HEADER_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
@@ -85,7 +94,9 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
         If a file is missing or damaged, or has another format or inconsistent contents; the message names the
         file or the field.
     """
-    arrays, header = _read_arrays(directory / _ARRAYS), _read_header(directory / _FACTS)
+    arrays, header = _read_arrays(directory / ARRAYS_FILE), _read_header(directory / HEADER_FILE)
+    if header["format"] == ESTIMATOR_FORMAT:
+        raise ArtifactError(f"{directory} holds an estimator, which `load` reads")
     projector: Projector
     try:
         if header["format"] == _POSTERIORS:
@@ -99,6 +110,65 @@ def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
     except (InvalidInputError, InvalidParameterError) as error:
         raise ArtifactError(f"{directory}: {error}") from error
     return projector, header["facts"]
+
+
+def load(folder: str | Path) -> CrossModalEstimator:
+    """Load an estimator that its method `save` wrote.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of the two files, which may come from anybody: they hold numbers and words, and run nothing.
+
+    Returns
+    -------
+    CrossModalEstimator
+        With the parameters and the attributes of the one that was saved, to the bit.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is missing or damaged, or holds something else.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> from solver import CCA, load, make_low_rank_pairs
+    >>> data = make_low_rank_pairs(60, 60, random_state=0)
+    >>> model, folder = CCA().fit(data.X, data.Z), mkdtemp()
+    >>> model.save(folder)
+    >>> bool((load(folder).similarity(data.X, data.Z) == model.similarity(data.X, data.Z)).all())
+    True
+    """
+    directory = Path(folder)
+    arrays, header = _read_arrays(directory / ARRAYS_FILE), _read_header(directory / HEADER_FILE)
+    if header["format"] != ESTIMATOR_FORMAT:
+        raise ArtifactError(f"{directory} holds a projector, which `load_projector` reads")
+    try:
+        estimator: CrossModalEstimator = restore(header["estimator"], arrays, _saved_classes())
+        estimator._check_parameters()
+        estimator.n_features_in_  # noqa: B018 - raises if it is none, or was never fitted
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ArtifactError(f"{directory} holds no estimator of this version: {error!r:.200}") from error
+    return estimator
+
+
+def _saved_classes() -> dict[str, type[Any]]:
+    """Return the classes of estimators and of their parts; imported here, as some need scikit-learn."""
+    from solver.bilinear.cross_validation import LowRankBilinearCV
+    from solver.comparison.methods import METHODS
+    from solver.composite.estimator import CompositeBilinear
+    from solver.composite.options import Choice
+    from solver.composite.pairs import Pairing
+    from solver.semantic import learners, posteriors
+
+    classes: list[type[Any]] = [method.estimator for method in METHODS.values()]
+    classes += [LowRankBilinearCV, CompositeBilinear, StopReason, IterationProgress]
+    classes += [posteriors.Posteriors, posteriors.ClassifierConfig, Ensemble, Branch, WeightedClassifier]
+    classes += [learners.LogisticLearner, learners.RidgeLearner, learners.VoteLearner, NeighbourClassifier]
+    classes += [LinearClassifier, FeatureMap, FeatureMapConfig, Scaler]
+    classes += [Choice, Pairing, CompositeProjector, CompositeSide, Head]
+    return {part.__name__: part for part in classes}
 
 
 def _read_arrays(path: Path) -> dict[str, FloatArray]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
@@ -17,12 +19,13 @@ from solver.evaluation.quality import (
     measure_quality,
     objective_value,
 )
-from solver.linalg.matrices import FloatArray
-from solver.linalg.samples import project_affinely
-from solver.supervision.annotations import Annotations
-from solver.supervision.base import Supervision
-from solver.supervision.conversion import annotations_of
-from solver.validation.errors import NotFittedError
+from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg.samples import check_samples, feature_names, project_affinely
+from solver.state import write_state
+from solver.supervision.conversion import AnyLabels, annotations_of, n_axes, supervision_of
+from solver.supervision.paired_rows import PairedRows
+from solver.supervision.sizes import OF_SEARCHES
+from solver.validation.errors import InvalidInputError, NotFittedError, SupervisionError
 from solver.validation.parameters import Rule, check_parameters
 
 
@@ -42,10 +45,23 @@ class CrossModalEstimator(BaseEstimator, ABC):
     """Rule of each parameter; not in the format of scikit-learn's `_parameter_constraints`."""
     _fitted_attribute: ClassVar[str]
     """Set by `fit`: an estimator without it is not fitted."""
+    _learned_from_pairs: bool = False
+
+    x_feature_names_in_: npt.NDArray[np.object_]
+    z_feature_names_in_: npt.NDArray[np.object_]
 
     @abstractmethod
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: Supervision) -> Self:
-        """Learn the two projections from samples and the pairs that are similar."""
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
+        """Learn the two projections from samples and the pairs that are similar.
+
+        Parameters
+        ----------
+        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
+            Both modalities.
+        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
+            Which pairs are similar. An array holds a class of each row of both modalities, or 0/1 indicators
+            of several, a tuple those of X and of Z. None: row i of X and row i of Z are partners.
+        """
 
     @property
     @abstractmethod
@@ -87,7 +103,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: Annotations | Supervision,
+        supervision: AnyLabels = None,
         objective: Objective | None = None,
     ) -> float:
         """Return how good the rankings of both directions are, from 0 to 1.
@@ -96,8 +112,8 @@ class CrossModalEstimator(BaseEstimator, ABC):
         ----------
         X, Z : array-like or sparse array of shape (n_samples, n_features)
             Samples of both modalities.
-        supervision : Annotations, Labels, MultiLabels or PairedRows
-            Which of them belong together.
+        supervision : Annotations, Labels, MultiLabels, PairedRows, array-like, tuple or None
+            Which of them belong together, as in `fit`; only what learned from pairs takes None for pairs.
         objective : {"map", "ndcg", "recall"}, or a weight for each of some of them, optional
             What to measure: by default MAP where there is nothing but labels, and nDCG@10 otherwise.
 
@@ -108,9 +124,65 @@ class CrossModalEstimator(BaseEstimator, ABC):
         SupervisionError
             If it is another kind of supervision.
         """
-        annotations = annotations_of(supervision)
-        quality = measure_quality(self.project_x(X), self.project_z(Z), annotations)
+        x, z = self.project_x(X), self.project_z(Z)
+        if supervision is None and not self._learned_from_pairs:
+            raise SupervisionError(f"labels were learned from, and are needed to measure; {OF_SEARCHES}")
+        annotations = annotations_of(supervision_of(supervision, x, z))
+        quality = measure_quality(x, z, annotations)
         return objective_value(quality, default_objective(annotations) if objective is None else objective)
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """Names of the columns of X; only where a data frame was fitted, as `z_feature_names_in_` of Z."""
+        return self.x_feature_names_in_
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted estimator into a folder, for `solver.load`: arrays and JSON, no pickle.
+
+        Parameters
+        ----------
+        folder : path
+            Folder of ``model.safetensors`` and ``model.json``; made if it is not there.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator was not fitted.
+        OSError
+            If a file cannot be written.
+        """
+        self._check_fitted()
+        write_state(self, folder)
+
+    def _check_inputs(
+        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels
+    ) -> tuple[Samples, Samples, Any]:
+        """Return the checked samples and the supervision of a fit; the names of columns are remembered."""
+        self._check_parameters()
+        if n_axes(Z) == 1:
+            raise InvalidInputError(
+                f"Z is one column, such as labels: fit takes samples of both modalities, then labels; "
+                f"{OF_SEARCHES}"
+            )
+        x, z = check_samples(X, "X"), check_samples(Z, "Z")
+        for side, samples in (("x", X), ("z", Z)):
+            self.__dict__.pop(f"{side}_feature_names_in_", None)
+            names = feature_names(samples)
+            if names is not None:
+                setattr(self, f"{side}_feature_names_in_", names)
+        checked = supervision_of(supervision, x, z)
+        self._learned_from_pairs = isinstance(checked, PairedRows)
+        return x, z, checked
+
+    def _check_columns(self, samples: npt.ArrayLike, name: str) -> None:
+        """Raise unless the estimator is fitted, and on the same columns where both are data frames."""
+        self._check_fitted()
+        names, fitted = feature_names(samples), getattr(self, f"{name.lower()}_feature_names_in_", None)
+        if names is not None and fitted is not None and names.tolist() != fitted.tolist():
+            differing = sorted(set(names) ^ set(fitted)) or ["their order"]
+            raise InvalidInputError(
+                f"the columns of {name} differ from those that were fitted: {', '.join(differing)}"
+            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, self._fitted_attribute):
@@ -125,14 +197,13 @@ class LinearCrossModalEstimator(CrossModalEstimator):
 
     Attributes
     ----------
-    x_factors_ : ndarray of shape (n_features_x, rank)
-        Linear projection of the first modality.
-    z_factors_ : ndarray of shape (n_features_z, rank)
-        Linear projection of the second modality.
-    x_intercept_ : ndarray of shape (rank,)
-        Added to every projection of the first modality.
-    z_intercept_ : ndarray of shape (rank,)
-        Added to every projection of the second modality.
+    x_factors_, z_factors_ : ndarray of shapes (n_features_x, rank) and (n_features_z, rank)
+        Linear projections of both modalities.
+    x_intercept_, z_intercept_ : ndarray of shape (rank,)
+        Added to every projection of their modality.
+    M_ : ndarray of shape (n_features_x, n_features_z)
+        ``x_factors_ @ z_factors_.T``: the similarity is ``X @ M_ @ Z.T`` and what the intercepts add, unless
+        a method compares projections by another measure than their inner product.
     """
 
     _fitted_attribute: ClassVar[str] = "x_factors_"
@@ -143,6 +214,13 @@ class LinearCrossModalEstimator(CrossModalEstimator):
     z_intercept_: FloatArray
 
     @property
+    def M_(self) -> FloatArray:  # noqa: N802 - the letter of the paper
+        """``x_factors_ @ z_factors_.T``, of shape (n_features_x, n_features_z), between raw features."""
+        self._check_fitted()
+        matrix: FloatArray = self.x_factors_ @ self.z_factors_.T
+        return matrix
+
+    @property
     @override
     def n_features_in_(self) -> int:
         """Number of features of the first modality's samples; of the second it is ``len(z_factors_)``."""
@@ -151,10 +229,10 @@ class LinearCrossModalEstimator(CrossModalEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(X, "X")
         return project_affinely(X, self.x_factors_, self.x_intercept_, "X")
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(Z, "Z")
         return project_affinely(Z, self.z_factors_, self.z_intercept_, "Z")

@@ -54,21 +54,26 @@ NOISE = 4.0
 """Noise of the synthetic data: without any, the problem would be too easy to compare solvers on."""
 TARGET = 1e-3
 """Relative distance from the optimum at which the solvers are compared; the default tolerance."""
-_REFERENCE_TOL = 1e-5
-"""Tolerance of the run that determines the optimum, a hundredth of `TARGET`."""
-_LITERAL_ITERATIONS = 4
-"""Iterations of Algorithm 1 that are timed; each costs the same but for backtracking."""
-_LBFGS_EVALUATIONS = 2000
-"""Limit on the loss evaluations of L-BFGS, so that the benchmark ends."""
-_TIMINGS = 7
-"""Repetitions of a timing, of which the best counts."""
+_REFERENCE_TOL = 1e-5  # tolerance of the run that determines the optimum, a hundredth of `TARGET`
+_LITERAL_ITERATIONS = 4  # iterations of Algorithm 1 that are timed; each costs the same but for backtracking
+_LBFGS_EVALUATIONS = 2000  # limit on the loss evaluations of L-BFGS, so that the benchmark ends
+_TIMINGS = 7  # repetitions of a timing, of which the best counts
 _FLOOR_ROWS, _FLOOR_COLUMNS = 256, 1280
 """Tile of the minimal evaluation, close to that of the logistic loss in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A synthetic instance with the same number of samples in both modalities."""
+    """A synthetic instance with the same number of samples in both modalities.
+
+    Parameters
+    ----------
+    n_samples, n_features_x, n_features_z, n_classes : int
+    alpha_fraction : float
+        Penalty weight as a fraction of `alpha_max`.
+    tol : float
+        Relative duality gap.
+    """
 
     n_samples: int
     n_features_x: int
@@ -114,7 +119,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """Samples, labels, penalty and tolerance of one benchmark."""
+    """Samples, labels, penalty and tolerance of one benchmark.
+
+    Parameters
+    ----------
+    name : str
+    X, Z : ndarray of shapes (n_samples, n_features_x) and (n_samples, n_features_z)
+    supervision : Labels
+    alpha_fraction, tol : float
+        As in `Size`.
+    """
 
     name: str
     X: FloatArray
@@ -321,17 +335,15 @@ def _fit(
 
 
 def _optimum(instance: Instance, model: LowRankBilinear) -> float:
-    """Return the objective of a far more accurate run."""
     exact = _fit(instance, np.float64, _REFERENCE_TOL)
     return min(exact.objective_, model.objective_)
 
 
 def _run_paper(instance: Instance, alpha: float, optimum: float) -> Curve:
-    """Time the literal iteration on the raw features, and count iterations on an equivalent smaller problem.
-
-    Algorithm 1 takes the same steps in any orthonormal basis, so its iterations can be counted in the
-    reduced basis, and only a few are run on the raw features.
-    """
+    """Time the literal iteration on the raw features, and count iterations on an equivalent smaller
+    problem."""
+    # Algorithm 1 takes the same steps in any orthonormal basis, so its iterations can be counted in the
+    # reduced basis, and only a few are run on the raw features.
     X, Z = (np.hstack([side, np.ones((len(side), 1), side.dtype)]) for side in (instance.X, instance.Z))
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
     first_step = problem.first_step / problem.penalty_scale**2

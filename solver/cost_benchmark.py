@@ -22,23 +22,13 @@ _FEATURES, _CLASSES = 64, 12
 
 @dataclass(frozen=True, slots=True)
 class CostComparison:
-    """Expected and measured time of an evaluation, in seconds.
+    """Expected and measured time of an evaluation, in seconds."""
 
-    Parameters
-    ----------
-    n_samples : int
-        Of either modality.
-    expected_seconds, seconds : float
-        By the clock; the median of the measured ones.
-    expected_processor_seconds, processor_seconds : float
-        Of the processors of all workers together; the mean of the measured ones.
-    """
-
-    n_samples: int
+    n_samples: int  # of either modality
     expected_seconds: float
-    seconds: float
+    seconds: float  # by the clock, the median
     expected_processor_seconds: float
-    processor_seconds: float
+    processor_seconds: float  # of all workers together, the mean
 
 
 def compare_cost(
@@ -50,24 +40,8 @@ def compare_cost(
     n_workers: int | None = None,
     seed: int = 0,
 ) -> CostComparison:
-    """Measure evaluations along factors on workers, after their cost was estimated there.
-
-    Parameters
-    ----------
-    n_samples : int
-        Samples of either modality, of 64 features and 12 classes.
-    n_evaluations : int
-        Evaluations that are measured, after a first one.
-    scheduler, folder, n_workers
-        See `DaskEngine`.
-    seed : int
-        Of the samples.
-
-    Raises
-    ------
-    EngineError
-        As `DaskEngine` does.
-    """
+    """Measure evaluations along factors on workers (see `DaskEngine`), after their cost was estimated there.
+    Samples have 64 features and 12 classes; a first evaluation is not measured."""
     data = make_low_rank_pairs(
         n_samples,
         n_samples,

@@ -24,29 +24,19 @@ _MIN_PROBABILITY = 1e-9
 """Posteriors are clipped to it: a single impossible class must not make a log loss infinite."""
 IMPOSSIBLE_SCORE = -1e4
 """The score of a class that no sample has: its exponential is exactly 0, even in float64."""
-_TOL = 1e-4
-"""scikit-learn's default; classifiers of an average need no more."""
+_TOL = 1e-4  # scikit-learn's default; classifiers of an average need no more
 _MAX_ITER = 300
 """Three times scikit-learn's default, for weak penalties; a fit that stops short is still usable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Targets:
-    """Classes to predict: exactly one for each sample, or any number of labels.
+    """Classes to predict: exactly one for each sample, or any number of labels."""
 
-    Parameters
-    ----------
-    indicators : ndarray of shape (n_samples, n_classes)
-        1 where a sample belongs to a class, else 0.
-    is_exclusive : bool
-        Whether every sample has exactly one class.
-    """
-
-    indicators: FloatArray
+    indicators: FloatArray  # (n_samples, n_classes), 1 where a sample belongs to a class, else 0
     is_exclusive: bool
 
     def subset(self, rows: Indices) -> Targets:
-        """Return the targets of the given rows."""
         return Targets(self.indicators[rows], self.is_exclusive)
 
     def log_loss(self, posteriors: FloatArray) -> float:
@@ -60,19 +50,7 @@ class Targets:
 
 def class_targets(supervision: AnySupervision, needed_by: str) -> tuple[Targets, Targets]:
     """Return the classes of either modality's samples; those of both modalities together.
-
-    Parameters
-    ----------
-    supervision : Labels or MultiLabels
-        The classes.
-    needed_by : str
-        The method that asks; appears in the error.
-
-    Raises
-    ------
-    SupervisionError
-        If the supervision knows no classes.
-    """
+    SupervisionError, which says `needed_by`, if the supervision knows no classes."""
     if isinstance(supervision, MultiLabels):
         x_labels, z_labels = (
             side.astype(np.float64) for side in (supervision.x_targets, supervision.z_targets)
@@ -82,35 +60,20 @@ def class_targets(supervision: AnySupervision, needed_by: str) -> tuple[Targets,
         one_hot = np.eye(len(supervision.classes))
         return Targets(one_hot[supervision.x_targets], True), Targets(one_hot[supervision.z_targets], True)
     raise SupervisionError(
-        f"{needed_by} learns from classes: it needs Labels or MultiLabels, got {type(supervision).__name__}"
+        f"{needed_by} learns from classes: it needs labels (an array, Labels or MultiLabels), got "
+        f"{type(supervision).__name__}"
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearClassifier:
-    """Posteriors as the softmax of linear scores, or as the logistic sigmoid of each score.
+    """Posteriors as the softmax of linear scores, or as the logistic sigmoid of each score."""
 
-    Parameters
-    ----------
-    coefficients : ndarray of shape (n_mapped, n_classes)
-        Linear part of the scores.
-    intercepts : ndarray of shape (n_classes,)
-        Constant part; -1e4 for a class that no training sample had, 1e4 for a label that all had.
-    is_exclusive : bool
-        Whether classes exclude each other: softmax if true, sigmoids if false.
-
-    Raises
-    ------
-    InvalidInputError
-        If the shapes do not match.
-    """
-
-    coefficients: FloatArray
-    intercepts: FloatArray
-    is_exclusive: bool
+    coefficients: FloatArray  # (n_mapped, n_classes)
+    intercepts: FloatArray  # -1e4 for a class that no sample had, 1e4 for a label that all had
+    is_exclusive: bool  # softmax; else sigmoids
 
     def __post_init__(self) -> None:
-        """Check shapes."""
         if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
             raise InvalidInputError(
                 f"coefficients {self.coefficients.shape} do not match intercepts {self.intercepts.shape}"
@@ -118,7 +81,6 @@ class LinearClassifier:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes or labels."""
         return len(self.intercepts)
 
     def predict(self, mapped: Samples) -> FloatArray:
@@ -132,24 +94,12 @@ class LinearClassifier:
 
 
 class Regression:
-    """Logistic regression of classes or labels; each fit starts from the previous one.
+    """Logistic regression of classes (one multinomial) or labels; each fit starts from the previous one.
+    It stops once no entry of the gradient exceeds `tol`."""
 
-    Parameters
-    ----------
-    is_exclusive : bool
-        One multinomial regression if true, one regression for each label if false.
-    dtype : dtype
-        Precision of the fit; float32 is enough where features have similar magnitudes.
-    tol : float
-        The optimiser stops once no entry of the gradient exceeds it.
-    max_iter : int
-        Iteration limit of the optimiser.
-
-    Notes
-    -----
-    A class that no sample has gets posterior 0, a label that all samples have gets 1. scikit-learn's
-    `ConvergenceWarning` passes through: fits run on several threads, where warnings cannot be caught.
-    """
+    # A class that no sample has gets posterior 0, a label that all samples have gets 1. scikit-learn's
+    # `ConvergenceWarning` passes through: fits run on several threads, where warnings cannot be caught.
+    # Float32 is enough where features have similar magnitudes.
 
     def __init__(
         self,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import Tags
 
 from solver.base import CrossModalEstimator, EstimatorNotFittedError
-from solver.linalg.matrices import FloatArray, is_sparse
-from solver.supervision.base import Supervision
-from solver.supervision.labels import Labels
-from solver.supervision.multi_labels import MultiLabels
-from solver.supervision.paired_rows import PairedRows
+from solver.linalg.matrices import FloatArray, is_sparse, to_dense
+from solver.linalg.samples import check_samples, is_frame
+from solver.supervision.conversion import supervision_of
 from solver.validation.errors import InvalidInputError
+from solver.validation.parameters import COUNT, optional
 
 
 class PairedSamples:
@@ -22,9 +23,9 @@ class PairedSamples:
 
     Parameters
     ----------
-    X : array-like, sparse array or pandas.DataFrame of shape (n_pairs, n_features_x)
+    X : array-like, sparse array or data frame of shape (n_pairs, n_features_x)
         Samples of the first modality.
-    Z : array-like, sparse array or pandas.DataFrame of shape (n_pairs, n_features_z)
+    Z : array-like, sparse array or data frame of shape (n_pairs, n_features_z)
         Their partners, row by row.
 
     Raises
@@ -40,8 +41,8 @@ class PairedSamples:
     """
 
     def __init__(self, X: Any, Z: Any) -> None:
-        self.X, self.Z = (side if _has_rows(side) else np.asarray(side) for side in (X, Z))
-        for name, side in (("X", self.X), ("Z", self.Z)):
+        self.X, self.Z = (_with_rows(side) for side in (X, Z))
+        for name, side in self._sides():
             if len(side.shape) != 2:
                 raise InvalidInputError(f"{name} must be of shape (n_pairs, n_features), got {side.shape}")
         if self.X.shape[0] != self.Z.shape[0]:
@@ -55,14 +56,25 @@ class PairedSamples:
         return self.X.shape[0], self.X.shape[1] + self.Z.shape[1]
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
         return self.shape[0]
 
-    def __getitem__(self, rows: Any) -> PairedSamples:
-        """Return some of the pairs, by row numbers, a mask or a slice."""
-        if isinstance(rows, tuple):  # NumPy's way to say "these rows, and all columns"
-            rows = rows[0]
+    def __getitem__(self, rows: Any) -> Any:
+        """Return some of the pairs, by row numbers, a mask or a slice; with columns, an array of those."""
+        if isinstance(rows, tuple):
+            rows, columns = rows
+            if columns is not ... and not (isinstance(columns, slice) and columns == slice(None)):
+                return np.asarray(self)[rows][..., columns]
+        if not (isinstance(rows, slice) or np.ndim(rows)):
+            rows = slice(rows, rows + 1 or None)  # one pair
         return PairedSamples(_take(self.X, rows), _take(self.Z, rows))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
+        """Return X beside Z as one dense array, which scikit-learn's scalers of columns take."""
+        both: FloatArray = np.hstack([to_dense(check_samples(side, name)) for name, side in self._sides()])
+        return both.astype(dtype or both.dtype, copy=False)
+
+    def _sides(self) -> tuple[tuple[str, Any], tuple[str, Any]]:
+        return ("X", self.X), ("Z", self.Z)
 
 
 class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
@@ -74,6 +86,10 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         What learns; its parameters are ``estimator__alpha`` and so on.
     objective : str, mapping or None
         What `score` measures, as of `CrossModalEstimator.score`.
+    n_features_x : int, >= 1, or None
+        Where samples are one array, X beside Z: the number of columns that are X. A pipeline passes such
+        arrays on, whose scalers made one of `PairedSamples`, and nothing in them says where X ends. Steps
+        that mix columns, such as PCA, go into a `ColumnTransformer`, one for each modality.
 
     Attributes
     ----------
@@ -97,18 +113,41 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
     >>> search = GridSearchCV(PairedEstimator(LowRankBilinear()), grid, cv=2)
     >>> search.fit(pairs, data.x_labels[by_class[0]]).best_params_
     {'estimator__alpha_fraction': 0.1}
+
+    In a pipeline, scalers of columns take both modalities at once:
+
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> model = PairedEstimator(LowRankBilinear(alpha_fraction=0.1), n_features_x=data.X.shape[1])
+    >>> pipeline = make_pipeline(StandardScaler(), model).fit(pairs, data.x_labels[by_class[0]])
+    >>> round(pipeline.score(pairs, data.x_labels[by_class[0]]), 1)
+    1.0
+
+    Principal components of each modality by itself, 3 of X and 2 of Z:
+
+    >>> from sklearn.compose import make_column_transformer
+    >>> from sklearn.decomposition import PCA
+    >>> end = data.X.shape[1]
+    >>> components = make_column_transformer((PCA(3), slice(end)), (PCA(2), slice(end, pairs.shape[1])))
+    >>> model = PairedEstimator(LowRankBilinear(alpha_fraction=0.1), n_features_x=3)
+    >>> pipeline = make_pipeline(components, model).fit(pairs, data.x_labels[by_class[0]])
+    >>> pipeline[-1].project_z(components.transform(pairs)[:, 3:]).shape[0]
+    40
     """
 
-    def __init__(self, estimator: CrossModalEstimator, objective: Any = None) -> None:
+    def __init__(
+        self, estimator: CrossModalEstimator, objective: Any = None, *, n_features_x: int | None = None
+    ) -> None:
         self.estimator = estimator
         self.objective = objective
+        self.n_features_x = n_features_x
 
-    def fit(self, samples: PairedSamples, y: npt.ArrayLike | None = None) -> Self:
+    def fit(self, samples: PairedSamples | npt.ArrayLike, y: npt.ArrayLike | None = None) -> Self:
         """Fit a copy of the estimator.
 
         Parameters
         ----------
-        samples : PairedSamples
+        samples : PairedSamples, or array-like of shape (n_pairs, n_features) where `n_features_x` is given
             What to learn from.
         y : array-like of shape (n_pairs,) or (n_pairs, n_classes), optional
             A class of each pair, or 0/1 indicators of several; without it only partners are similar.
@@ -118,78 +157,87 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         InvalidInputError, SupervisionError
             As of the estimator, or if `samples` are not `PairedSamples`.
         """
-        _check_samples(samples)
-        self.estimator_ = clone(self.estimator).fit(samples.X, samples.Z, _supervision(samples, y))
-        self.n_features_in_ = samples.shape[1]
-        left, right = _feature_names(samples.X), _feature_names(samples.Z)
-        self._remember("x_feature_names_in_", left)
-        self._remember("z_feature_names_in_", right)
-        both = None if left is None or right is None else np.concatenate([left, right])
-        self._remember("feature_names_in_", both)
+        pairs = self._pairs_of(samples)
+        self.estimator_ = clone(self.estimator).fit(pairs.X, pairs.Z, y)
+        self.n_features_in_ = pairs.shape[1]
         return self
 
-    def score(self, samples: PairedSamples, y: npt.ArrayLike | None = None) -> float:
+    def score(self, samples: PairedSamples | npt.ArrayLike, y: npt.ArrayLike | None = None) -> float:
         """Return how good the rankings of both directions are; parameters and errors as of `fit`."""
         self._check_fitted()
-        _check_samples(samples)
-        self._check_names(samples.X, "X")
-        self._check_names(samples.Z, "Z")
-        score: float = self.estimator_.score(samples.X, samples.Z, _supervision(samples, y), self.objective)
+        pairs = self._pairs_of(samples)
+        supervision = supervision_of(y, pairs.X, pairs.Z)
+        score: float = self.estimator_.score(pairs.X, pairs.Z, supervision, self.objective)
         return score
+
+    @property
+    def x_feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """Names of the columns of X."""
+        self._check_fitted()
+        names: npt.NDArray[np.object_] = self.estimator_.x_feature_names_in_
+        return names
+
+    @property
+    def z_feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """Names of the columns of Z."""
+        self._check_fitted()
+        names: npt.NDArray[np.object_] = self.estimator_.z_feature_names_in_
+        return names
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """Names of the columns of X, then of those of Z."""
+        return np.concatenate([self.x_feature_names_in_, self.z_feature_names_in_])
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """As of `CrossModalEstimator.project_x`; the columns of a data frame are those that were fitted."""
         self._check_fitted()
-        self._check_names(X, "X")
         projections: FloatArray = self.estimator_.project_x(X)
         return projections
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """As of `CrossModalEstimator.project_z`; the columns of a data frame are those that were fitted."""
         self._check_fitted()
-        self._check_names(Z, "Z")
         projections: FloatArray = self.estimator_.project_z(Z)
         return projections
+
+    def save(self, folder: str | Path) -> None:
+        """Write `estimator_` into a folder for `solver.load`, as of `CrossModalEstimator.save`."""
+        self._check_fitted()
+        self.estimator_.save(folder)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of a classifier, so that folds are drawn within the classes of `y`."""
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier"
+        return tags
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "estimator_"):
             raise EstimatorNotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
-    def _check_names(self, side: Any, name: str) -> None:
-        names = _feature_names(side)
-        expected = getattr(self, f"{name.lower()}_feature_names_in_", None)
-        if names is not None and expected is not None and names.tolist() != expected.tolist():
-            differing = sorted(map(str, set(names) ^ set(expected))) or ["their order"]
+    def _pairs_of(self, samples: Any) -> PairedSamples:
+        if isinstance(samples, PairedSamples):
+            return samples
+        optional(COUNT).check("n_features_x", self.n_features_x)
+        if self.n_features_x is None:
             raise InvalidInputError(
-                f"the columns of {name} differ from those that were fitted: {', '.join(differing)}"
+                f"samples must be PairedSamples, got {type(samples).__name__}; one array of X beside Z, as a "
+                "scaler in a pipeline returns it, needs n_features_x, the number of columns that are X"
             )
-
-    def _remember(self, attribute: str, names: npt.NDArray[np.object_] | None) -> None:
-        if names is not None:
-            setattr(self, attribute, names)
-        elif hasattr(self, attribute):
-            delattr(self, attribute)
+        both = check_samples(samples, "samples")
+        if both.shape[1] <= self.n_features_x:
+            raise InvalidInputError(f"samples have {both.shape[1]} columns: none are left for Z")
+        return PairedSamples(both[:, : self.n_features_x], both[:, self.n_features_x :])
 
 
-def _check_samples(samples: Any) -> None:
-    if not isinstance(samples, PairedSamples):
-        raise InvalidInputError(f"samples must be PairedSamples, got {type(samples).__name__}")
-
-
-def _supervision(samples: PairedSamples, y: npt.ArrayLike | None) -> Supervision:
-    if y is None:
-        return PairedRows(len(samples))
-    return Labels(y) if np.ndim(y) == 1 else MultiLabels(y)
-
-
-def _has_rows(side: Any) -> bool:
-    return is_sparse(side) or hasattr(side, "iloc")
+def _with_rows(side: Any) -> Any:
+    if is_sparse(side):
+        return side.tocsr()
+    return side if is_frame(side) else np.asarray(side)
 
 
 def _take(side: Any, rows: Any) -> Any:
-    return side.iloc[rows] if hasattr(side, "iloc") else side[rows]
-
-
-def _feature_names(side: Any) -> npt.NDArray[np.object_] | None:
-    """Return the names of the columns of a data frame; None of anything else."""
-    return np.asarray(side.columns, object) if hasattr(side, "columns") else None
+    if is_frame(side) and not hasattr(side, "iloc"):
+        return side[np.arange(len(side))[rows]]
+    return side.iloc[rows] if is_frame(side) else side[rows]

@@ -1,8 +1,6 @@
 """Events that a long computation reports to its callback.
-
 Every `callback` of the library takes `Progress`; each function documents which kinds it reports. An exception
-that a callback raises ends the computation and reaches the caller.
-"""
+that a callback raises ends the computation and reaches the caller."""
 
 from __future__ import annotations
 
@@ -29,7 +27,6 @@ class IterationProgress(Progress):
         Upper bound on the relative duality gap, up to the rounding of the iteration; None where no bound was
         computed.
     rank : int
-        Rank of M.
     step_size : float
         The paper's eta.
     seconds : float
@@ -66,16 +63,11 @@ class StepProgress(Progress):
 
 
 class WorkPlan:
-    """Counts steps of planned stages; calling it begins a step.
+    """Counts steps of planned stages; calling it begins a step, and passes on the share (0 to 1) of the
+    work."""
 
-    A stage that ends early counts as done once the next one begins, and one that takes more steps than were
-    planned stays within its part, so that the share never falls and ends at 1.
-
-    Parameters
-    ----------
-    on_step : callable
-        Called with the share of the work that is done, from 0 to 1, at each step.
-    """
+    # A stage that ends early counts as done once the next one begins, and one that takes more steps than were
+    # planned stays within its part, so that the share never falls and ends at 1.
 
     def __init__(self, on_step: Callable[[float], None]) -> None:
         self._on_step = on_step
@@ -84,36 +76,20 @@ class WorkPlan:
         self._n_steps, self._n_begun = 1, 0
 
     def plan(self, costs: Mapping[str, float]) -> None:
-        """Set the stages.
-
-        Parameters
-        ----------
-        costs : mapping of str to float
-            Relative cost of each stage, in the order in which they are begun; one that is 0 may be left out.
-        """
+        """Set the stages' relative costs, in the order in which they are begun; one of 0 may be left out."""
         total = sum(costs.values())
         self._costs = {stage: cost / total for stage, cost in costs.items()}
 
     def begin(self, stage: str, n_steps: int) -> None:
-        """Begin a stage; those before it are done.
-
-        Parameters
-        ----------
-        stage : str
-            Name of the stage.
-        n_steps : int
-            Steps that it takes at most.
-        """
+        """Begin a stage of `n_steps` at most; those before it are done."""
         stages = list(self._costs)
         self._start = sum(self._costs[name] for name in stages[: stages.index(stage)])
         self._cost, self._n_steps, self._n_begun = self._costs[stage], max(n_steps, 1), 0
 
     def __call__(self) -> None:
-        """Begin a step."""
         done = min(self._n_begun / self._n_steps, 1.0)
         self._n_begun += 1
         self._on_step(self._start + done * self._cost)
 
     def finish(self) -> None:
-        """Report that everything is done."""
         self._on_step(1.0)

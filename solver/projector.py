@@ -14,9 +14,9 @@ from typing_extensions import override
 from solver.evaluation.ranking import can_be_ranked
 from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import dense_where_small
-from solver.linalg.matrices import FloatArray, is_sparse
+from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.row_space import RowSpaceBasis, lift_factors
-from solver.linalg.samples import check_array
+from solver.linalg.samples import check_array, check_samples
 from solver.losses.base import LOSSES
 from solver.scaling.scaler import SCALINGS, Scaler
 from solver.validation.errors import InvalidInputError, OutOfRangeError
@@ -109,7 +109,6 @@ class AffineProjector(Projector):
     loss: str = "logistic"
 
     def __post_init__(self) -> None:
-        """Check that the parts are consistent."""
         if self.loss not in LOSSES:
             raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r:.100}")
         check_array("x_factors", self.x_factors, (len(self.x_scaler.mean_), None))
@@ -125,7 +124,17 @@ class AffineProjector(Projector):
         estimator: AffineMaps,
         bases: tuple[RowSpaceBasis | None, RowSpaceBasis | None] = (None, None),
     ) -> AffineProjector:
-        """Combine fitted scalers with an estimator that was fitted on scaled samples in these bases."""
+        """Combine fitted scalers with an estimator that was fitted on scaled samples.
+
+        Parameters
+        ----------
+        x_scaler, z_scaler : Scaler
+            Fitted to raw features.
+        estimator : LinearCrossModalEstimator
+            Fitted on scaled samples.
+        bases : tuple of RowSpaceBasis or None
+            In which its samples were given.
+        """
         x_factors, z_factors = (
             lift_factors(basis, factors)
             for basis, factors in zip(bases, (estimator.x_factors_, estimator.z_factors_), strict=True)
@@ -225,29 +234,19 @@ class AffineProjector(Projector):
 
 
 def project_in_range(
-    project: Callable[[npt.ArrayLike], FloatArray], samples: npt.ArrayLike, rank: int
+    project: Callable[[Samples], FloatArray], samples: npt.ArrayLike, rank: int
 ) -> FloatArray:
     """Return projections; those of samples out of the range of floats are NaN or infinite.
-
-    Parameters
-    ----------
-    project : callable
-        From samples to their (n_samples, rank) projections; may raise OutOfRangeError.
-    samples : array-like or sparse array of shape (n_samples, n_features)
-        Raw features.
-    rank : int
-        Dimension of the projections.
-    """
-    samples = dense_where_small(samples)
+    `project` may raise OutOfRangeError."""
+    checked = dense_where_small(check_samples(samples, "the array of samples"))
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            return project(samples)
+            return project(checked)
     except OutOfRangeError as error:
         is_inside = ~error.is_outside
     projected = np.full((len(is_inside), rank), np.nan, np.float32)
     if is_inside.any():
-        inside = samples[is_inside] if is_sparse(samples) else np.asarray(samples)[is_inside]  # type: ignore[index]
-        projected[is_inside] = project_in_range(project, inside, rank)
+        projected[is_inside] = project_in_range(project, checked[is_inside], rank)
     return projected
 
 
@@ -269,17 +268,9 @@ def project_what_can_be_ranked(
 
 
 def match_probability(similarities: FloatArray, loss: str) -> FloatArray:
-    """Return a number in [0, 1] that increases with the similarity, a probability under some losses.
-
-    Parameters
-    ----------
-    similarities : ndarray
-        Inner products of projections.
-    loss : {"logistic", "squared", "softmax"}
-        Loss of the fit. Under "squared" the similarity itself estimates the probability of a match. Under
-        "logistic" ``sigma(s)`` does, as if matches were half of all pairs. Under "softmax" ``sigma(s)`` is
-        not a probability: that loss only compares a query's similarities with each other and does not
-        determine their level.
-    """
+    """Return a number in [0, 1] that increases with the similarity, a probability under some losses."""
+    # Under "squared" the similarity itself estimates the probability of a match. Under "logistic" sigma(s)
+    # does, as if matches were half of all pairs. Under "softmax" sigma(s) is not a probability: that loss
+    # only compares a query's similarities with each other and does not determine their level.
     probability: FloatArray = np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)
     return probability

@@ -87,17 +87,8 @@ def even_slices(n_rows: int, n_parts: int) -> list[slice]:
 def map_chunks(
     evaluate: Callable[[_Chunk], _Result], chunks: Sequence[_Chunk], n_threads: int
 ) -> list[_Result]:
-    """Return ``[evaluate(chunk) for chunk in chunks]``, computed on up to `n_threads` threads.
-
-    Parameters
-    ----------
-    evaluate : callable
-        Must not depend on the order of the chunks.
-    chunks : sequence
-        Independent parts of the work.
-    n_threads : int, >= 1
-        Limit on the threads, including the calling one.
-    """
+    """Return ``[evaluate(chunk) for chunk in chunks]``, computed on up to `n_threads` threads, this one
+    included. The evaluation must not depend on the order of the chunks."""
     n_helpers = min(n_threads, len(chunks)) - 1
     results: dict[int, _Result] = {}
     errors: dict[int, BaseException] = {}

@@ -32,6 +32,7 @@ PARTS = frozenset(
         "s3",
         "dask",
         "faketime",
+        "nginx",
     }
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -189,6 +190,15 @@ def curl() -> str:
     found = shutil.which("curl")
     if found is None:
         miss("curl", "curl is not installed")
+    return found
+
+
+@pytest.fixture(scope="session")
+def nginx() -> str:
+    # Debian has it where only root looks for programs.
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if found is None:
+        miss("nginx", "nginx is not installed")
     return found
 
 

@@ -31,13 +31,7 @@ _START_SECONDS = 60.0
 
 
 class ObjectStore:
-    """Starts a server with one bucket in a folder of its own.
-
-    Parameters
-    ----------
-    address : str
-        Where it listens: 0.0.0.0 for isolated hosts.
-    """
+    """Starts a server with one bucket in a folder of its own; it listens at 0.0.0.0 for isolated hosts."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lrbs-objects-"))

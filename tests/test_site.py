@@ -14,18 +14,9 @@ import pytest
 from app.bootstrap import build
 from app.main import create_app
 from app.settings import Settings
+from tests.test_language import PUBLIC
 
 ROOT = Path(__file__).parents[1]
-PUBLIC = (
-    "app.client",
-    "app.client.answers",
-    "app.client.operations",
-    "solver",
-    "solver.benchmark",
-    "solver.comparison",
-    "solver.datasets",
-    "solver.plots",
-)
 LOADING = {"src", "srcset", "data", "poster"}
 """Attributes whose address a browser loads by itself; a link does so in a `<link>` only."""
 OUTSIDE = re.compile(r"""(^|[\s,('"])(https?:)?//""")
@@ -76,6 +67,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(folder / "html")
 
 
+def test_every_notebook_is_a_page_with_its_text_and_its_code(site: Site) -> None:
+    for script in sorted(ROOT.glob("*/examples/*.py")):
+        page = (site.folder / script.relative_to(ROOT)).with_suffix(".html").read_text(encoding="utf-8")
+        text = script.read_text(encoding="utf-8")
+        title = re.search(r"^# # (.+)$", text, re.MULTILINE)
+        assert title is not None
+        assert title[1] in page
+        assert page.count('class="highlight-python') == len(re.findall(r"^# %%$", text, re.MULTILINE))
+
+
 def test_every_public_name_of_solver_and_client_is_described(site: Site) -> None:
     names = {f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__}
     assert len(names) > 100
@@ -107,3 +108,8 @@ def test_no_page_loads_anything_from_outside(site: Site) -> None:
 
 def test_every_link_inside_the_site_leads_to_a_file(site: Site) -> None:
     assert list(site.broken()) == []
+
+
+def test_the_picture_of_the_readme_is_there_and_small() -> None:
+    (address,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert 10_000 < (ROOT / address).stat().st_size <= 150_000

@@ -1,4 +1,4 @@
-"""Build the documentation: the documents of the repository, the docstrings, the HTTP interface.
+"""Build the documentation: documents and notebooks of the repository, the docstrings, the HTTP interface.
 
     python .ci/docs/build.py FOLDER
 
@@ -7,6 +7,7 @@ writes the site into FOLDER/html, from pages collected in FOLDER/source. A warni
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ DOCUMENTS = (
     "solver/README.md",
     "tests/README.md",
     ".github/CONTRIBUTING.md",
+    ".github/page.webp",
 )
 CONTENTS = {
     "Tutorials": (
@@ -34,6 +36,7 @@ CONTENTS = {
         "app/tutorials/operator",
         "app/tutorials/encoder-author",
     ),
+    "Notebooks": ("solver/examples/learn_a_similarity", "app/examples/search_a_shelf"),
     "Manuals": ("app/README", "solver/README"),
     "Reference": ("reference/python/*", "reference/http/*"),
     "The project": (
@@ -60,6 +63,25 @@ def collect_documents(source: Path) -> None:
     add_contents(source / "app" / "decisions" / "README.md", {"Decisions": tuple(decisions)})
 
 
+def write_notebooks(source: Path) -> None:
+    """Write the notebooks, which are scripts of cells, as documents at the same places under a folder."""
+    for page in CONTENTS["Notebooks"]:
+        script = f"{page}.py"
+        cells = re.split(r"^# %%", (ROOT / script).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        parts = []
+        for cell in cells:
+            mark, _, body = cell.partition("\n")
+            if mark.strip() == "[markdown]":
+                parts.append(
+                    "\n".join(line.removeprefix("#").removeprefix(" ") for line in body.splitlines())
+                )
+            else:
+                parts.append(f"```python\n{body.strip()}\n```")
+        copy = source / f"{page}.md"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+
+
 def add_contents(document: Path, contents: dict[str, tuple[str, ...]]) -> None:
     """Add pages, by their captions, to what the sidebar shows below a document."""
     with document.open("a", encoding="utf-8") as stream:
@@ -73,6 +95,7 @@ def build(folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     source, site = folder / "source", folder / "html"
     collect_documents(source)
+    write_notebooks(source)
     write_python_pages(source / "reference" / "python")
     write_http_pages(source / "reference" / "http")
     here = str(Path(__file__).parent)

@@ -20,7 +20,7 @@ MODULES = (
     "solver.benchmark",
     "app.client",
     "app.client.operations",
-    "app.client.answers",
+    "app.answers",
 )
 """What is public; the first of these that has a name describes it."""
 FOREIGN_BASES = "BaseEstimator, BaseException, object, tuple"

@@ -1,9 +1,7 @@
-"""Request bodies: JSON, or a multipart form with a file, read after the key was checked.
-
-FastAPI reads and parses a declared body before it resolves any dependency, and so works for callers without
-a key. Here the body is itself a dependency, resolved after those of its route.
-Large bodies are parsed outside the event loop.
-"""
+"""Request bodies: JSON, or a multipart form with a file, read after the key was checked."""
+# FastAPI reads and parses a declared body before it resolves any dependency, and so works for callers without
+# a key. Here the body is itself a dependency, resolved after those of its route. Large bodies are parsed
+# outside the event loop.
 
 from __future__ import annotations
 
@@ -36,11 +34,11 @@ SMALL_BODY_BYTES = 1 << 20
 """Limit for bodies that carry neither items nor queries."""
 INLINE_BYTES = 1 << 14
 """Larger bodies are parsed in a thread, so that other requests go on."""
-_KEYS_PER_ENTRY = 64
-"""JSON keys allowed per item or query; a full item with ample metadata has fewer."""
+_KEYS_PER_ENTRY = 64  # JSON keys allowed per item or query; a full item with ample metadata has fewer
 _CHARSETS = ("utf-8", "ascii")
-_FILE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"fLaC")
-"""How files of the formats that are read begin, which no JSON text does."""
+_FILE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"fLaC", b"II*\0", b"MM\0*", b"8BPS")
+_FILE_BOXES = (b"ftyp", b"jP  ")
+"""How files of the formats that are read begin, or go on after a length, which no JSON text does."""
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
@@ -49,24 +47,12 @@ Limit = Callable[[ApiLimits], int]
 
 @dataclass(frozen=True, slots=True)
 class FormFields:
-    """A multipart form with one file.
-
-    Parameters
-    ----------
-    part : str
-        "picture" or "sound".
-    file : bytes
-        The file's content.
-    texts : mapping of str to str
-        The other parts that occur once.
-    lists : mapping of str to list of str
-        Parts that may occur several times.
-    """
+    """A multipart form with one file, "picture" or "sound"."""
 
     part: FilePart
     file: bytes
-    texts: Mapping[str, str]
-    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    texts: Mapping[str, str]  # the other parts that occur once
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)  # parts that may occur several times
 
     @property
     def content(self) -> Content:
@@ -92,17 +78,8 @@ def small_body_bytes(_: ApiLimits) -> int:
 
 
 def read_json(model: type[_Model], limit: Limit = small_body_bytes, default: _Model | None = None) -> Any:
-    """Return the dependency that reads a JSON body as a model.
-
-    Parameters
-    ----------
-    model : type of BaseModel
-        What the body holds.
-    limit : callable
-        Chooses the largest size.
-    default : BaseModel, optional
-        Value of an empty body; an empty body is rejected when None.
-    """
+    """Return the dependency that reads a JSON body as a model; an empty body is the default, or rejected when
+    that is None."""
 
     def parse(_: ApiLimits, body: bytes) -> _Model:
         return parse_json(model, body) if default is None or body.strip() else default
@@ -118,17 +95,8 @@ def reads_body(request: Request) -> bool:
 def read_json_with(
     parse: Callable[[ApiLimits, bytes], _Result], body: RequestBody, limit: Limit = small_body_bytes
 ) -> Any:
-    """Return the dependency that reads a JSON body of at most `limit` bytes with `parse`.
-
-    Parameters
-    ----------
-    parse : callable
-        Parses the body.
-    body : RequestBody
-        Describes it in the OpenAPI document.
-    limit : callable
-        Chooses the largest size.
-    """
+    """Return the dependency that reads a JSON body, described as `body`, of at most `limit` bytes with
+    `parse`."""
 
     @reads(body)
     async def read(request: Request) -> _Result:
@@ -145,23 +113,9 @@ def read_json_or_form(
     limit: Limit,
     repeated: Sequence[str] = (),
 ) -> Any:
-    """Return the dependency that reads a body which is either JSON or a multipart form.
-
-    Parameters
-    ----------
-    parse_body : callable
-        Parses a JSON body; every body that is not a multipart form is taken as JSON.
-    parse_form : callable
-        Parses a form.
-    body : RequestBody
-        Describes both in the OpenAPI document.
-    fields : sequence of str
-        Names of the form's parts other than the file, each of which may occur once.
-    limit : callable
-        Chooses the largest size.
-    repeated : sequence of str
-        Names of the form's parts that may occur several times.
-    """
+    """Return the dependency that reads a body which is a multipart form, or else taken as JSON."""
+    # `fields` names the form's parts other than the file that may occur once, `repeated` those that may occur
+    # several times.
 
     @reads(body)
     async def read(request: Request) -> _Result:
@@ -183,7 +137,7 @@ def _refusing_files(
     parse: Callable[[ApiLimits, bytes], _Result],
 ) -> Callable[[ApiLimits, bytes], _Result]:
     def parse_text(limits: ApiLimits, body: bytes) -> _Result:
-        if body.startswith(_FILE_HEADS):
+        if body.startswith(_FILE_HEADS) or body[4:8] in _FILE_BOXES:
             raise InvalidFieldError(
                 "body",
                 "is a file; expected a multipart form with the file as its part 'picture' or 'sound' (curl "
@@ -227,9 +181,7 @@ def _max_keys(limits: ApiLimits) -> int:
 
 def parse_json(model: type[_Model], body: bytes | str, path: tuple[str | int, ...] = ()) -> _Model:
     """Return a model from JSON.
-
-    Raises RequestValidationError with paths below `path`, and ContentTooLargeError for too many values.
-    """
+    Raises RequestValidationError with paths below `path`, and ContentTooLargeError for too many values."""
     check_values(body, field_path(path))
     return _validate(lambda: model.model_validate_json(body), path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -13,10 +12,12 @@ from starlette.concurrency import run_in_threadpool
 from app.api.bodies import reads_body
 from app.api.middleware.admission import admit
 from app.api.middleware.request_body_limits import body_of
+from app.api.query import check_query
+from app.api.request_scope import CURRENT_KEY_ID
 from app.api.state import ApiState, state_of
 from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
-from app.domain.errors import CollectionNotFoundError, JobNotFoundError, KeyIsBoundError
+from app.domain.errors import AccessDeniedError, CollectionNotFoundError, job_not_found
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
@@ -27,8 +28,6 @@ from app.services.serving.search import SearchService
 from app.services.serving.values import GalleryValues
 from app.services.training.requests import TrainingService
 
-ADMITTED_KEY = "admitted_key"
-"""In the state of a request: the key of a search, if it needs one, that was checked and its call counted."""
 _Part = TypeVar("_Part")
 bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
@@ -55,31 +54,28 @@ Versions = Annotated[ModelRegistry, _part(lambda state: state.versions)]
 Access = Annotated[AccessService, _part(lambda state: state.access)]
 
 
-async def _note_write(request: Request) -> Callable[[str, int], None]:
-    own_writes = state_of(request).own_writes
-    return lambda collection, revision: own_writes.note(body_of(request).caller, collection, revision)
+async def _key_id(request: Request) -> str:
+    key_id: str = request.state.key_id
+    return key_id
 
 
-async def _own_revision(request: Request) -> Callable[[str], int | None]:
-    return partial(own_revision_of, request)
+async def readers_of(request: Request) -> frozenset[str]:
+    """Return the keys whose writes the answer to a request has to hold, as of `SnapshotReader.open`."""
+    key_id: str | None = request.scope["state"].get("key_id")
+    # A search without a key cannot be matched with the key of a write.
+    return frozenset() if key_id is None else frozenset((key_id,))
 
 
-def own_revision_of(request: Request, collection: str) -> int | None:
-    """Return the revision of the caller's last write to a collection; None where callers are unknown."""
-    return least_revision_of(state_of(request), body_of(request).caller, collection)
+async def _root_path(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
 
 
-def least_revision_of(state: ApiState, caller: str, collection: str) -> int | None:
-    """Return what `own_revision_of` does, of a caller as of `caller_of`."""
-    if state.open_search:
-        return None  # a search without a key cannot be matched with the key of a write
-    return state.own_writes.revision(caller, collection)
-
-
-NoteWrite = Annotated[Callable[[str, int], None], Depends(_note_write)]
-"""Takes a collection's name and the revision that the caller's write made."""
-OwnRevision = Annotated[Callable[[str], int | None], Depends(_own_revision)]
-"""Returns the revision of the caller's last write to a collection; None where callers are unknown."""
+RootPath = Annotated[str, Depends(_root_path)]
+"""The path under which a proxy has put the service; addresses in answers begin with it."""
+KeyId = Annotated[str, Depends(_key_id)]
+"""Id of the key of a write."""
+Readers = Annotated[frozenset[str], Depends(readers_of)]
+"""Keys whose writes the answer has to hold."""
 
 
 async def _require_key(
@@ -88,6 +84,8 @@ async def _require_key(
     secret = None if credentials is None else credentials.credentials
     key = await state_of(request).key_checks.require(secret, scope, address_of(request.client))
     request.state.key_id = key.id
+    CURRENT_KEY_ID.set(key.id)
+    await check_query(request)
     return key
 
 
@@ -95,12 +93,10 @@ async def _require_key_unless_open(
     request: Request, credentials: HTTPAuthorizationCredentials | None
 ) -> ApiKey | None:
     state = state_of(request)
-    if ADMITTED_KEY in request.scope["state"]:
-        admitted: ApiKey | None = request.scope["state"][ADMITTED_KEY]
-        return admitted
     if not state.open_search:
         return await _require_key(request, credentials, Scope.SEARCH)
     state.access.count_without_key(address_of(request.client))
+    await check_query(request)
     return None
 
 
@@ -123,9 +119,7 @@ async def _admit(request: Request, key: ApiKey | None) -> None:
 
 async def _check_bounds(request: Request, key: ApiKey | None) -> None:
     """Hide what lies outside the key's collections: raise the same 404 as for what does not exist.
-
-    A route whose path names neither a collection nor a job concerns more than a bound key may see.
-    """
+    A route whose path names neither a collection nor a job concerns more than a bound key may see."""
     if key is None or key.bounds.collections is None:
         return
     path = request.path_params
@@ -135,9 +129,9 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
     elif "job_id" in path:
         job = await run_in_threadpool(state_of(request).training.job, path["job_id"])
         if not key.bounds.allow(job.collection):
-            raise JobNotFoundError(path["job_id"])
+            raise job_not_found(path["job_id"])
     else:
-        raise KeyIsBoundError
+        raise AccessDeniedError("key-bound")
 
 
 async def may_search(request: Request, credentials: Credentials) -> None:

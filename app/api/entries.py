@@ -1,8 +1,6 @@
-"""JSON bodies that hold a list of entries, such as items or queries, read one entry at a time.
-
-Parsed as a whole, a body of 60 MiB may become gigabytes of small values before its first mistake is found.
-Hence a parser in C cuts the list into entries without decoding them, and each is validated by itself.
-"""
+"""JSON bodies that hold a list of entries, such as items or queries, read one entry at a time."""
+# Parsed as a whole, a body of 60 MiB may become gigabytes of small values before its first mistake is found.
+# Hence a parser in C cuts the list into entries without decoding them, and each is validated by itself.
 
 from __future__ import annotations
 
@@ -25,28 +23,9 @@ _Entry = TypeVar("_Entry", bound=BaseModel)
 def parse_entries(
     model: type[_Model], entry_model: type[_Entry], field: str, body: bytes, limit: int
 ) -> tuple[_Model, Iterator[_Entry]]:
-    """Return a body as a model that holds its first entry only, and all entries one by one.
-
-    Parameters
-    ----------
-    model : type of BaseModel
-        Model of the whole body.
-    entry_model : type of BaseModel
-        Model of an entry, as in the list of `model`.
-    field : str
-        Name of the list of entries.
-    body : bytes
-        JSON.
-    limit : int
-        How many entries are allowed.
-
-    Raises
-    ------
-    RequestValidationError
-        If the body or, while they are iterated, an entry is not valid.
-    ContentTooLargeError
-        If there are too many entries, or too many values in one.
-    """
+    """Return a body as a model with its first entry only, and all entries of the list `field` one by one."""
+    # Raises RequestValidationError (of an entry: as it comes), and ContentTooLargeError for too many entries
+    # or values.
     try:
         parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         entries = _entries(parts.get(field))

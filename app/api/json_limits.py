@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from app.domain.errors import ContentTooLargeError
 
-_COUNT_BYTES = 1 << 20
-"""Keys are counted in slices of this size, between which other threads can run."""
-_BRACKETS_PER_KEY = 16
-"""Brackets allowed per allowed key: texts contain brackets, too."""
+_COUNT_BYTES = 1 << 20  # keys are counted in slices of this size, between which other threads can run
+_BRACKETS_PER_KEY = 16  # brackets allowed per allowed key: texts contain brackets, too
 MIN_KEY_LIMIT = 16_000
 """A body or an import's line with no more JSON keys than this is always parsed."""
 _WHITESPACE = b" \t\r\n"
@@ -16,18 +14,10 @@ _MAX_VALUES = 1_500_000
 
 
 def limit_keys(body: bytes, max_keys: int) -> bytes:
-    """Return a JSON body with a bounded number of keys and brackets; raises ContentTooLargeError.
-
-    The parser blocks all other threads and reports every unknown key: for millions of them, a minute long.
-    Keys are counted in slices, between which other threads run, and only up to the limit.
-
-    Parameters
-    ----------
-    body : bytes
-        JSON.
-    max_keys : int
-        Most keys; 16 times as many brackets are allowed, since texts contain them, too.
-    """
+    """Return JSON of at most `max_keys` keys, and 16 times as many brackets; raises ContentTooLargeError."""
+    # The parser blocks all other threads and reports every unknown key: for millions of them, a minute long.
+    # Keys are counted in slices, between which other threads run, and only up to the limit. Texts contain
+    # brackets, too.
     n_keys = 0
     for start in range(0, len(body), _COUNT_BYTES):
         n_keys += _count_keys(body[start : start + _COUNT_BYTES])
@@ -47,9 +37,7 @@ def _count_keys(piece: bytes) -> int:
 
 def check_values(body: bytes | str, field: str) -> None:
     """Reject JSON of too many values before it is parsed; raises ContentTooLargeError.
-
-    Values are counted by commas, including those in texts.
-    """
+    Values are counted by commas, including those in texts."""
     commas = body.count(b",") if isinstance(body, bytes) else body.count(",")
     if commas > _MAX_VALUES:
         raise ContentTooLargeError(field, f"more than {_MAX_VALUES} values")

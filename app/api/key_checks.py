@@ -14,15 +14,7 @@ _THREADS = 6
 
 
 class KeyChecks:
-    """Checks keys in threads of its own.
-
-    Parameters
-    ----------
-    access : AccessService
-        Looks up keys.
-    strangers : ConcurrencyLimiter
-        Limits look-ups of keys that this process never found valid.
-    """
+    """Checks keys in threads of its own; look-ups of keys that this process never found valid are limited."""
 
     def __init__(self, access: AccessService, strangers: ConcurrencyLimiter) -> None:
         self._access = access
@@ -31,24 +23,8 @@ class KeyChecks:
         self._strangers_threads = anyio.CapacityLimiter(_THREADS)  # `strangers` admits fewer
 
     async def require(self, secret: str | None, scope: Scope, address: str) -> ApiKey:
-        """Return the key of a call, if it has at least this scope; counts the call.
-
-        Parameters
-        ----------
-        secret : str or None
-            The key that the caller sent.
-        scope : Scope
-            Scope that the call needs.
-        address : str
-            Address of the caller; no address may block all others whose key is unknown.
-
-        Raises
-        ------
-        UnauthenticatedError, RateLimitedError, ForbiddenError
-            As of `AccessService.require`.
-        OverloadedError
-            If too many unknown keys are being looked up.
-        """
+        """Return the key of a call as `AccessService.require` does; raises UnavailableError for too many
+        unknown keys. No address may block all others whose key is unknown."""
         if not secret:
             return self._access.require(None, scope)
         recalled = self._access.recall(secret, scope)

@@ -1,9 +1,7 @@
-"""Metrics for Prometheus; every label comes from a bounded set.
-
-Where several server processes share their metrics (``PROMETHEUS_MULTIPROC_DIR``) each of them reports all:
-counts are summed, and of the state of a collection the worst of all processes is reported. The state of jobs
-is read from the database for each answer.
-"""
+"""Metrics for Prometheus; every label comes from a bounded set."""
+# Where several server processes share their metrics (``PROMETHEUS_MULTIPROC_DIR``) each of them reports all:
+# counts are summed, and of the state of a collection the worst of all processes is reported. The state of
+# jobs is read from the database for each answer.
 
 from __future__ import annotations
 
@@ -24,23 +22,12 @@ from app.services.health.status import CollectionStatus, StatusService
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_MAX_COLLECTIONS = 200
-"""Collections with metrics of their own; bounds the number of time series."""
+_MAX_COLLECTIONS = 200  # collections with metrics of their own; bounds the number of time series
 _SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """The metrics of one application.
-
-    Parameters
-    ----------
-    status : StatusService
-        Reads the state of collections and jobs.
-    swept : callable
-        Returns how many unused files this process removed so far.
-    damaged : callable
-        Returns how often this process met a damaged bundle so far.
-    """
+    """The metrics of one application, with this process's counts of swept files and damaged bundles."""
 
     def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         own = self._own = CollectorRegistry()
@@ -48,11 +35,9 @@ class Metrics:
         self._read = CollectorRegistry()
         self._read.register(_Status(status, self.shares))
         self._status = status
-        self._mirrored = (
-            _MirroredCount(
-                swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)
-            ),
-            _MirroredCount(
+        self._mirrors = (
+            _mirror(swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)),
+            _mirror(
                 damaged,
                 Counter(
                     "lrbs_damaged_bundles",
@@ -121,15 +106,15 @@ class Metrics:
 
     def share(self) -> None:
         """Write this process's metrics for the other processes; raises what the database raises."""
-        for mirrored in self._mirrored:
-            mirrored.update()
+        for update in self._mirrors:
+            update()
         if self.shares is not None:
             self.shares.write(self._status.collections(_MAX_COLLECTIONS)[1])
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        for mirrored in self._mirrored:
-            mirrored.update()
+        for update in self._mirrors:
+            update()
         counted = self._own
         if self.shares is not None:
             counted = CollectorRegistry()
@@ -137,28 +122,19 @@ class Metrics:
         return generate_latest(counted) + generate_latest(self._read)
 
 
-class _MirroredCount:
-    """A counter that mirrors a total kept by a service.
+def _mirror(total: Callable[[], int], counter: Counter) -> Callable[[], None]:
+    """Return what brings a counter up to a total of this process that a service keeps."""
+    counted = 0
+    lock = threading.Lock()
 
-    Parameters
-    ----------
-    total : callable
-        Returns the total of this process so far.
-    counter : Counter
-        Mirrors it.
-    """
+    def update() -> None:
+        nonlocal counted
+        with lock:
+            now = total()
+            counter.inc(now - counted)
+            counted = now
 
-    def __init__(self, total: Callable[[], int], counter: Counter) -> None:
-        self._total = total
-        self._counter = counter
-        self._counted = 0
-        self._lock = threading.Lock()
-
-    def update(self) -> None:
-        with self._lock:
-            total = self._total()
-            self._counter.inc(total - self._counted)
-            self._counted = total
+    return update
 
 
 class _Status(Collector):

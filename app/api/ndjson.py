@@ -9,20 +9,14 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.field_path import field_path
 from app.api.json_limits import check_values
-from app.domain.errors import ContentTooLargeError, InvalidFieldError, LineError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import plain_message
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class LineCutter:
-    """Cuts a stream into lines; holds no more than one unfinished line.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Length of the longest line allowed.
-    """
+    """Cuts a stream into lines; holds no more than one unfinished line."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -32,9 +26,7 @@ class LineCutter:
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield each line that is now complete with its number from 1, except blank ones.
-
-        Raises LineError if a line is too long, finished or not.
-        """
+        Raises ServiceError if a line is too long, finished or not."""
         *complete, rest = chunk.split(b"\n")
         for line in complete:
             yield from self._finish(line)
@@ -57,7 +49,7 @@ class LineCutter:
     def _check_length(self, length: int) -> None:
         if length > self._max_bytes:
             error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
-            raise LineError(self._number + 1, error)
+            raise error.at_line(self._number + 1)
 
 
 def parse_line(model: type[_Model], line: bytes) -> _Model:

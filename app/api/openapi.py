@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from fastapi import APIRouter, FastAPI
 from fastapi.encoders import jsonable_encoder
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from app.api.schemas.base import Problem
+from app.domain.entities import TrainingReport
 
 FilePart = Literal["picture", "sound"]
 FILE_PARTS: tuple[FilePart, ...] = get_args(FilePart)
 """Parts of a form that are files, of which it has one."""
+_EXAMPLES = Path(__file__).with_name("examples.json")  # of answers, by the names of their schemas
 _COMPONENT = "#/components/schemas/{model}"
 _MARK = "request_body"
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
@@ -59,22 +63,14 @@ JOB_QUEUED = {
 
 @dataclass(frozen=True, slots=True)
 class RequestBody:
-    """What a route reads, for the OpenAPI document.
+    """What a route reads, for the OpenAPI document."""
 
-    Parameters
-    ----------
-    models : tuple of types of BaseModel
-        Models that become components of the document, since FastAPI does not know them.
-    entry : mapping
-        OpenAPI's request body object.
-    """
-
-    models: tuple[type[BaseModel], ...]
-    entry: Mapping[str, Any]
+    models: tuple[type[BaseModel], ...]  # become components of the document, since FastAPI does not know them
+    entry: Mapping[str, Any]  # OpenAPI's request body object
 
 
 def reads(body: RequestBody) -> Callable[[_Reader], _Reader]:
-    """Mark a dependency by the body that it reads."""
+    """Mark an endpoint or a dependency by the body that it reads."""
 
     def mark(read: _Reader) -> _Reader:
         setattr(read, _MARK, body)
@@ -84,23 +80,14 @@ def reads(body: RequestBody) -> Callable[[_Reader], _Reader]:
 
 
 def request_body_of(route: APIRoute) -> RequestBody | None:
-    """Return the body that the dependencies of a route read; None if they read none."""
-    bodies = (getattr(dependency.call, _MARK, None) for dependency in route.dependant.dependencies)
+    """Return the body that a route or its dependencies read; None if they read none."""
+    readers = (route.endpoint, *(dependency.call for dependency in route.dependant.dependencies))
+    bodies = (getattr(reader, _MARK, None) for reader in readers)
     return next((body for body in bodies if body is not None), None)
 
 
 def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Collection[str] = ()) -> None:
-    """Complete the OpenAPI document of an application.
-
-    Parameters
-    ----------
-    application : FastAPI
-        The application, after all its routes were added.
-    routers : iterable of APIRouter
-        The routes whose bodies are read by marked dependencies.
-    open_paths : collection of str
-        Paths that need no key.
-    """
+    """Complete the OpenAPI document of an application that has all its routes; `open_paths` need no key."""
     generate = application.openapi
     bodies = [(route, body) for route in _routes(routers) if (body := request_body_of(route)) is not None]
 
@@ -113,7 +100,9 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
                 for method in route.methods or ():
                     document["paths"][route.path_format][method.lower()]["requestBody"] = entry
             _add_components(document, {Problem, *(model for _, body in bodies for model in body.models)})
-            _restore_nulls(document, {route.response_model for route in _routes(routers)} - {None})
+            _describe_reports(document["components"]["schemas"])
+            for name, examples in json.loads(_EXAMPLES.read_text(encoding="utf-8")).items():
+                document["components"]["schemas"][name]["examples"] = examples
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
             for operation in _operations(document):
                 _remove_item_schemas(operation)
@@ -146,11 +135,15 @@ def _add_components(document: dict[str, Any], models: Collection[type[BaseModel]
     schemas.update(definitions["$defs"])
 
 
-def _restore_nulls(document: dict[str, Any], models: Collection[type[BaseModel]]) -> None:
-    """Show the examples of answers as they are: FastAPI leaves out every null of the document."""
-    for model in models:
-        if examples := schema_of(model).get("examples"):
-            document["components"]["schemas"][model.__name__]["examples"] = examples
+def _describe_reports(schemas: dict[str, Any]) -> None:
+    """Say what the report of a version holds, which clients take as it is."""
+    adapter = TypeAdapter(TrainingReport)
+    _, definitions = TypeAdapter.json_schemas(
+        [(TrainingReport, "serialization", adapter)], ref_template=_COMPONENT
+    )
+    for name, schema in definitions["$defs"].items():
+        schemas[name] = {**schema, "required": list(schema["properties"])}
+    schemas["Model"]["properties"]["report"] = {"$ref": _COMPONENT.format(model="TrainingReport")}
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -194,21 +187,9 @@ def two_forms(
     example: Mapping[str, Any],
     encoding: Mapping[str, Any],
 ) -> RequestBody:
-    """Return a body that is JSON of a model, or a form with a picture or a sound.
-
-    Parameters
-    ----------
-    model : type of BaseModel
-        Of the JSON body; shown with its first example.
-    form_model : type of BaseModel
-        To which the form's parts belong.
-    parts : mapping
-        Schemas of the form's parts other than the file.
-    example : mapping
-        Values of these parts.
-    encoding : mapping
-        OpenAPI's encoding object of the form.
-    """
+    """Return a body: JSON of a model (shown with its first example), or a form with a picture or sound."""
+    # `parts` are schemas, `example` values, and `encoding` OpenAPI's object of the form's parts other than
+    # the file.
     # Beside the example of the whole form each part has its own, which Swagger UI fills in.
     properties = {
         name: {**part, "examples": [example[name]]} if name in example else part

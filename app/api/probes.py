@@ -1,9 +1,7 @@
-"""Probes (`/readyz`, `/metrics`) run on reserved threads, so that they answer under overload.
-
-The threads are few: a database that hangs occupies all of them, and further probes are then refused
-immediately. A thread cannot be ended, so a probe that gives up leaves its thread running; AnyIO's
-`CapacityLimiter` would return that thread's place too early and never refuses, hence the semaphore.
-"""
+"""Probes (`/readyz`, `/metrics`) run on reserved threads, so that they answer under overload."""
+# The threads are few: a database that hangs occupies all of them, and further probes are then refused
+# immediately. A thread cannot be ended, so a probe that gives up leaves its thread running; AnyIO's
+# `CapacityLimiter` would return that thread's place too early and never refuses, hence the semaphore.
 
 from __future__ import annotations
 
@@ -17,23 +15,16 @@ from typing import Generic, TypeVar
 import anyio
 from anyio import to_thread
 
-from app.domain.errors import OverloadedError
+from app.domain.errors import overload
 
-_THREADS = 2
-"""For each probe: while one thread waits for a database that hangs, another can still answer."""
-_STALE_SECONDS = 2.0
-"""An older answer is not served, even while the next one is being prepared."""
+_THREADS = 2  # for each probe: while one thread waits for a database that hangs, another can still answer
+_STALE_SECONDS = 2.0  # an older answer is not served, even while the next one is being prepared
 _Result = TypeVar("_Result")
 
 
 class ProbeThreads:
-    """Runs probes in a few reserved threads.
-
-    Parameters
-    ----------
-    timeout_seconds : float
-        How long a caller waits; the thread goes on without it, and keeps its place until it ends.
-    """
+    """Runs probes in a few reserved threads; after the timeout the thread goes on without its caller, and
+    keeps its place."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -41,9 +32,9 @@ class ProbeThreads:
         self._limiter = anyio.CapacityLimiter(math.inf)  # it would not count abandoned threads
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns; raises OverloadedError on timeout, or when all threads are busy."""
+        """Return what `work` returns; raises UnavailableError on timeout, or when all threads are busy."""
         if not self._places.acquire(blocking=False):
-            raise OverloadedError("this is being asked already, and takes long")
+            raise overload("this is being asked already, and takes long")
         place = [self._places]
         has_started = threading.Event()
 
@@ -64,21 +55,11 @@ class ProbeThreads:
         finally:
             if not has_started.is_set():
                 leave()
-        raise OverloadedError("the answer takes long")
+        raise overload("the answer takes long")
 
 
 class CachedProbe(Generic[_Result]):
-    """A probe whose answer is reused for a moment, and while the next one is being prepared.
-
-    Parameters
-    ----------
-    threads : ProbeThreads
-        Where it runs.
-    work : callable
-        Prepares an answer.
-    seconds : float
-        How long an answer is reused.
-    """
+    """A probe whose answer is reused for a moment, and while the next one is being prepared."""
 
     def __init__(self, threads: ProbeThreads, work: Callable[[], _Result], seconds: float) -> None:
         self._threads = threads

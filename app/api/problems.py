@@ -1,9 +1,9 @@
-"""Errors on the wire: one table from the service's errors to RFC 9457 problems."""
+"""Errors on the wire: RFC 9457 problems of the service's errors, and of those of HTTP."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +16,6 @@ from starlette.routing import Match
 
 from app.api.field_path import field_path
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
-from app.api.log_intervals import LogIntervals
 from app.domain import errors
 from app.domain.names import plain_message
 
@@ -26,44 +25,11 @@ INVALID_REQUEST = (422, "invalid-request", "Invalid request")
 INTERNAL = (500, "internal", "Internal error")
 """Status, type and title of problems without an error of a service behind them."""
 _MEDIA_TYPE = "application/problem+json"
-_MAX_ERRORS = 20
-"""Faults of an invalid request that are listed; of a large body there may be very many."""
-_ERRORS_IN_DETAIL = 5
-"""Faults named in the sentence that people read."""
-_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+_MAX_ERRORS = 20  # faults of an invalid request that are listed; of a large body there may be very many
+_ERRORS_IN_DETAIL = 5  # faults named in the sentence that people read
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _logger = logging.getLogger(__name__)
 
-_STATUSES: dict[type[errors.ServiceError], int] = {
-    errors.UnauthenticatedError: 401,
-    errors.AccessDeniedError: 403,
-    errors.NotFoundError: 404,
-    errors.BodyTimeoutError: 408,
-    errors.ConflictError: 409,
-    errors.ContentMissingError: 410,
-    errors.ContentTooLargeError: 413,
-    errors.InvalidRequestError: 422,
-    errors.RateLimitedError: 429,
-    errors.UnavailableError: 503,
-    errors.StorageFullError: 507,
-    errors.StorageReadOnlyError: 507,
-}
-"""Status of each family of errors; that of the nearest ancestor counts."""
-
-
-def _kinds(parent: type[errors.ServiceError]) -> Iterator[type[errors.ServiceError]]:
-    """Yield every error with a title; those without one are only families, or wrap another error."""
-    for kind in parent.__subclasses__():
-        if hasattr(kind, "title"):
-            yield kind
-        yield from _kinds(kind)
-
-
-def _status(kind: type[errors.ServiceError]) -> int:
-    return next(_STATUSES[ancestor] for ancestor in kind.__mro__ if ancestor in _STATUSES)
-
-
-PROBLEMS = {kind: (_status(kind), kind.code, kind.title) for kind in _kinds(errors.ServiceError)}
-"""Status, type and title of every error; a LineError is answered with those of its cause."""
 _PLACES = {
     "picture": " (image_base64 or a multipart file)",
     "sound": " (sound_base64 or a multipart file)",
@@ -71,12 +37,8 @@ _PLACES = {
     "vector": ", under vector",
 }
 """Where each form of content stands in a request that has another one."""
-
-
-_LOGGED = (errors.VectorEngineUnavailableError, errors.StorageUnavailableError)
-"""What the log says, too, once a minute: no other line of it says why requests are refused."""
-_log_intervals = LogIntervals()
-
+_LOGGED = ("vector-engine-unavailable", "galleries-gone", "storage-unavailable")
+"""What the log says, too: no other line of it says why requests are refused."""
 
 _RETRY = {
     "Retry-After": {
@@ -92,15 +54,14 @@ _CHALLENGE = {
         "schema": {"type": "string", "examples": ["Bearer"]},
     }
 }
-_HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}
-"""Headers of a problem, by its status."""
+_HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}  # headers of a problem, by its status
 
-OF_BODIES = (400, 408, 413, 422, 507)
+OF_BODIES = (400, 408, 413, 507)
 """Statuses that a route with a body can also answer with."""
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries of the problems a route can answer with, including 429, 500 and 503."""
+    """Return the OpenAPI entries of the problems a route can answer with, including those of any route."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {
@@ -108,7 +69,7 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
             "content": content,
             **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
         }
-        for status in sorted({*statuses, 429, 500, 503})
+        for status in sorted({*statuses, 422, 429, 500, 503})
     }
 
 
@@ -163,14 +124,12 @@ def unexpected_problem(request: Request, error: Exception) -> JSONResponse:
 
 def service_problem(request: Request, error: errors.ServiceError) -> JSONResponse:
     """Return the problem of an error of the service."""
-    root = error.cause if isinstance(error, errors.LineError) else error
-    extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name, None)}
-    if isinstance(error, errors.ActiveVersionConflictError):
-        extras["field"] = "expected_version"
-    if isinstance(root, _LOGGED) and _log_intervals.is_due(type(root)):
-        _logger.warning("%s", root)
-    answer = problem(request, _status(type(root)), root.code, root.title, _detail(error), extras)
-    wait = getattr(root, "retry_after_seconds", None)
+    kind = errors.PROBLEMS[error.code]
+    extras = {name: getattr(error, name) for name in ("field", "line") if getattr(error, name)}
+    if error.code in _LOGGED:
+        _logger.warning("%s", error, extra={"cause": error.code})
+    answer = problem(request, kind.status, kind.type or error.code, kind.title, _detail(error), extras)
+    wait = error.facts.get("wait", kind.wait)
     if wait is not None:
         answer.headers["Retry-After"] = str(wait)
     return answer
@@ -178,20 +137,19 @@ def service_problem(request: Request, error: errors.ServiceError) -> JSONRespons
 
 def _detail(error: errors.ServiceError) -> str:
     """Return what is wrong and, where HTTP has its own way to put it right, what to send."""
-    match error:
-        case errors.LineError():
-            return f"line {error.line}: {_detail(error.cause)}"
-        case errors.WrongContentError() if not error.field.endswith(error.form):
-            return f"{error}{_PLACES[error.form]}"
-        case errors.ItemExistsError():
+    match error.code:
+        case "invalid-field" if "form" in error.facts and not str(error.field).endswith(error.facts["form"]):
+            return f"{error}{_PLACES[error.facts['form']]}"
+        case "item-exists":
             return f"{error}; PUT replaces one"
-        case errors.ContentMissingError():
+        case "content-missing":
             return f"{error}: PUT the item with it again"
-        case errors.ModelNotTrainedError():
-            return error.message(f"POST /v1/admin/collections/{error.collection}/retrain")
-        case errors.ActiveVersionConflictError():
-            return f"expected_version: {error}"
-        case errors.KeyMissingError():
+        case "model-not-trained":
+            route = f"POST /v1/admin/collections/{error.facts['collection']}/retrain"
+            return route.join(error.facts["parts"])
+        case "active-version-conflict":
+            return f"{error.field}: {error}"
+        case "key-missing":
             return f"{error}: Authorization: Bearer <key>"
         case _:
             return str(error)
@@ -199,7 +157,9 @@ def _detail(error: errors.ServiceError) -> str:
 
 def _methods(application: FastAPI, request: Request) -> list[str]:
     """Return all methods of a request's path; each route knows only its own."""
-    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    scopes = {
+        method: {**request.scope, "method": "GET" if method == "HEAD" else method} for method in _METHODS
+    }
     return [
         method
         for method, scope in scopes.items()

@@ -9,7 +9,6 @@ import anyio
 from anyio import to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.api.log_intervals import LogIntervals
 from app.domain.errors import ServiceError
 
 _REST_FACTOR = 10.0
@@ -18,21 +17,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Repeated:
-    """Periodic work in a thread; logs failures of one type at most once a minute, and so recoveries.
-
-    Parameters
-    ----------
-    name : str
-        Name of the work in the log, such as "share metrics".
-    work : callable
-        Called without arguments.
-    """
+    """Periodic work in a thread, whose failures and recoveries are logged under its name."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self._name = name
         self._work = work
         self._is_failing = False
-        self._log_intervals = LogIntervals()
 
     async def repeat(self, pause_seconds: float) -> None:
         """Repeat the work with pauses until cancelled; slow work runs less often."""
@@ -42,26 +32,18 @@ class Repeated:
             await anyio.sleep(max(pause_seconds, _REST_FACTOR * (anyio.current_time() - started_at)))
 
     async def run(self, *, is_last: bool = False) -> None:
-        """Run the work once.
-
-        Parameters
-        ----------
-        is_last : bool
-            Whether there will be no retry: then a failure is always logged.
-        """
+        """Run the work once; after the last time there will be no retry."""
         try:
             await to_thread.run_sync(self._work)
         except (ServiceError, SQLAlchemyError, OSError) as error:
             self._is_failing = True
-            if is_last:
-                _logger.warning("could not %s: %s", self._name, error)
-            elif self._log_intervals.is_due(type(error)):
-                _logger.warning("could not %s, will retry: %s", self._name, error)
-        except Exception as error:
+            hope = "" if is_last else ", will retry"
+            _logger.warning("could not %s%s: %s", self._name, hope, error)
+        except Exception:
             self._is_failing = True
-            if is_last or self._log_intervals.is_due(type(error)):
-                _logger.exception("could not %s", self._name)
+            _logger.exception("could not %s", self._name)
         else:
-            if self._is_failing and self._log_intervals.is_due("success"):
-                _logger.info("can %s again", self._name)
+            if self._is_failing:
+                # A failure may come and go many times a minute.
+                _logger.info("can %s again", self._name, extra={"cause": f"can {self._name}"})
             self._is_failing = False

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 ABORT = "lrbs.abort"
 """Extension of the ASGI scope: closes the connection immediately, whatever is still to be sent."""
-WHOLE_BODY = "lrbs.whole_body"
-"""Extension of the ASGI scope: returns the body of a request once all of it is there, and None before."""
 CURRENT_REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Id of the current request, in its thread too; None outside of any request."""
+CURRENT_KEY_ID: ContextVar[str | None] = ContextVar("key_id", default=None)
+"""Id of the key of the current request, in its thread too; None where there is none."""

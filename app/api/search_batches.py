@@ -1,227 +1,232 @@
-"""Searches answered together: those of one direction are one call of the service, from one snapshot.
-
-Light searches take no place. The event loop prepares and answers them, and a thread ranks the gallery for
-those that have arrived together, in few calls, since the two take turns with Python's lock. One that comes
-alone is ranked by the event loop itself.
-
-Of others, a search that finds a free place goes alone, and waits for nothing. While it runs, others queue
-(see `Ride`), and the next call answers all of them.
-"""
+"""Searches of one direction that wait for the same thing are one call of the service, from one snapshot."""
+# What takes a moment is answered by the event loop, for all requests that have arrived together: a thread
+# would take longer to start than most searches take, and the two would wait for Python's lock. Where only all
+# of them together take longer, a thread ranks them, and the next ones gather meanwhile.
+#
+# The others take a place of the fair queue, and a thread. While a direction has its threads, its short
+# searches gather; the next thread answers them together, also those that still wait for a place, callers in
+# turn.
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
-from app.api.middleware.queues import Ride
-from app.services.serving.search import SingleSearch
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
-Answer = bytes | Exception | None
-"""JSON, or the error of a search; None where it has to be answered alone."""
-Release = Callable[[], None]
-"""Ends the part of a search in its ride."""
-AnswerAll = Callable[[Sequence[SingleSearch]], Sequence[Answer]]
+from app.api.middleware.admission import aside, give_back_place, take_place
+from app.api.middleware.request_body_limits import body_of
+from app.domain.cores import usable_cores
+from app.domain.entities import SearchResult
+from app.services.serving.search import MOMENT_NUMBERS, Search, SearchService, results_of
+from app.services.serving.snapshot_reader import MustWaitError
+
+Encode = Callable[[list[SearchResult]], bytes]
+"""Makes the answer to a request of the results of its search."""
+Direction = tuple[str, str, str]
+"""Names of a collection, and of the modalities of query and results."""
 _LARGEST_BATCH = 16
-"""Light searches that are ranked in one call: some milliseconds at most."""
+"""Searches that are answered in one call: the first of them waits for all."""
 _MOST_BATCHES = 8
-"""That wait; of more, searches take their turns in the queue of all others, where no caller comes first."""
+"""That wait for the event loop; of more, searches take their turns, where no caller comes first."""
 
 
 @dataclass(eq=False, slots=True)
-class _Batch:
-    answer_all: AnswerAll
-    searches: list[SingleSearch] = field(default_factory=list)
-    answers: list[asyncio.Future[Answer]] = field(default_factory=list)
-    releases: list[Release] = field(default_factory=list)
+class _Waiter:
+    """A short search that waits for its answer; `place` is there while it asks for one."""
+
+    request: Request
+    search: Search
+    encode: Encode
+    answer: asyncio.Future[bytes | Exception] = field(init=False)
+    place: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.answer = asyncio.get_running_loop().create_future()
+
+    def tell(self, answer: bytes | Exception) -> None:
+        if not self.answer.done():  # its request was not cancelled
+            self.answer.set_result(answer)
+
+
+@dataclass(eq=False, slots=True)
+class _Gathered:
+    """Searches that gather while the threads of their direction are busy."""
+
+    running: set[asyncio.Task[list[bytes | Exception]]] = field(default_factory=set)
+    waiting: list[_Waiter] = field(default_factory=list)
+
+    def take(self) -> list[_Waiter]:
+        """Return those that are answered next: who has a place already, then callers in turn."""
+        turns: Counter[str] = Counter()
+        order: list[tuple[bool, int, int]] = []
+        for number, waiter in enumerate(self.waiting):
+            caller = body_of(waiter.request).caller
+            turns[caller] += 1
+            order.append((not _has_place(waiter), turns[caller], number))
+        taken = [self.waiting[number] for _, _, number in sorted(order)[:_LARGEST_BATCH]]
+        self.waiting = [waiter for waiter in self.waiting if waiter not in taken]
+        return taken
 
 
 class SearchBatches:
-    """Runs the searches of each ride in one thread.
+    """Answers searches, those that wait together in one call."""
 
-    Parameters
-    ----------
-    threads : int
-        Most rides at the same time.
-    """
+    def __init__(self, service: SearchService) -> None:
+        self._service = service
+        self._open: dict[Hashable, list[_Waiter]] = {}
+        """Batches for the event loop that take more searches."""
+        self._queue: deque[tuple[Hashable, Direction, list[_Waiter]]] = deque()
+        self._gathered: dict[Direction, _Gathered] = {}
+        self._threads = max(usable_cores() - 1, 1)  # of a direction; one core is left for the event loop
+        self._ranking: set[asyncio.Task[list[bytes | Exception]]] = set()
+        """In threads, since all of a batch would keep the event loop."""
 
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="searches")
+    async def answer(self, request: Request, direction: Direction, search: Search, encode: Encode) -> bytes:
+        """Return the answer to a request; raises what the service does."""
+        if search.is_short:
+            waiter = _Waiter(request, search, encode)
+            answer = await self._at_once(direction, waiter)
+            if isinstance(answer, MustWaitError) and search.item_filter.is_empty:
+                answer = await self._in_turn(direction, _Waiter(request, search, encode))
+            if isinstance(answer, bytes):
+                return answer
+            if not isinstance(answer, MustWaitError):
+                raise answer
+        await take_place(request.scope)
+        alone = [_Waiter(request, search, encode)]
+        (answer,) = await run_in_threadpool(self._answer_all, direction, alone, may_wait=True)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    async def answer(
-        self, ride: Ride, search: SingleSearch, answer_all: AnswerAll, release: Release
-    ) -> Answer:
-        """Return the answer to a search, which is looked for together with the others of its ride.
-
-        Parameters
-        ----------
-        ride : Ride
-            Of its request.
-        search : SingleSearch
-            What is asked for.
-        answer_all : callable
-            Answers the searches of this direction, in a thread.
-        release : callable
-            Called once the answer is there, for all of the ride before the first of them is sent: the next
-            ride is answered meanwhile.
-        """
-        loop = asyncio.get_running_loop()
-        if ride.size == 1:
-            try:
-                (answer,) = await loop.run_in_executor(self._pool, answer_all, [search])
-            finally:
-                release()
-            return answer
-        batch = ride.load
-        if not isinstance(batch, _Batch):
-            batch = ride.load = _Batch(answer_all)
-            # Those of a ride were admitted together, and come here before what is scheduled now.
-            loop.call_soon(self._start, ride, batch)
-        batch.searches.append(search)
-        batch.answers.append(loop.create_future())
-        batch.releases.append(release)
-        return await batch.answers[-1]
-
-    def _start(self, ride: Ride, batch: _Batch) -> None:
-        ride.load = None  # one that comes late begins another batch
-        running = asyncio.get_running_loop().run_in_executor(self._pool, batch.answer_all, batch.searches)
-        running.add_done_callback(lambda done: _hand_out(batch, done))
-
-
-class SharedRanking(Protocol):
-    """Light searches that were begun together."""
-
-    def rank(self) -> None:
-        """Rank the gallery, mostly without Python's lock."""
-        ...
-
-    def answers(self) -> Sequence[Answer]:
-        """Return the answers, after `rank`."""
-        ...
-
-
-Begin = Callable[[Sequence[SingleSearch]], SharedRanking | None]
-"""Returns None where the searches would have to wait."""
-
-
-@dataclass(eq=False, slots=True)
-class _LightBatch:
-    group: Hashable
-    begin: Begin
-    searches: list[SingleSearch] = field(default_factory=list)
-    answers: list[asyncio.Future[Answer]] = field(default_factory=list)
-
-    def hand_out(self, answers: Sequence[Answer]) -> None:
-        for waiting, answer in zip(self.answers, answers, strict=True):
-            if not waiting.done():  # its request was not cancelled
-                waiting.set_result(answer)
-
-
-class LightSearches:
-    """Answers light searches: the event loop does everything but the ranking of several.
-
-    Parameters
-    ----------
-    threads : int
-        Most rankings at the same time beside the event loop.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rankings")
-        self._queue: deque[_LightBatch] = deque()
-        self._open: dict[Hashable, _LightBatch] = {}
-        """Those of the queue that take more searches."""
-        self._n_ranking = 0
-        self._is_scheduled = False
-        self._were_several = False
-
-    def answer(self, group: Hashable, search: SingleSearch, begin: Begin) -> asyncio.Future[Answer]:
-        """Return the answer to a search, which waits for no timer; None if it has to be answered otherwise.
-
-        That is where `begin` returns None, where many others wait, and where there is no thread left.
-
-        Parameters
-        ----------
-        group : hashable
-            Searches of one group are begun together.
-        search : SingleSearch
-            What is asked for.
-        begin : callable
-            Begins the searches of the group.
-        """
-        loop = asyncio.get_running_loop()
-        batch = self._open.get(group)
-        if batch is None or len(batch.searches) == _LARGEST_BATCH:
-            if len(self._queue) >= _MOST_BATCHES:
-                unanswered: asyncio.Future[Answer] = loop.create_future()
-                unanswered.set_result(None)
-                return unanswered
-            batch = self._open[group] = _LightBatch(group, begin)
-            self._queue.append(batch)
-        batch.searches.append(search)
-        batch.answers.append(loop.create_future())
-        if not self._is_scheduled and self._n_ranking < self._threads:
-            self._is_scheduled = True
-            loop.call_soon(self._start)  # after the requests that have arrived with this one
-        return batch.answers[-1]
-
-    def _start(self) -> None:
-        self._is_scheduled = False
-        while self._queue and self._n_ranking < self._threads:
-            batch = self._queue.popleft()
-            if self._open.get(batch.group) is batch:
-                del self._open[batch.group]
-            try:
-                self._answer(batch)
-            except Exception as error:
-                batch.hand_out([error] * len(batch.answers))
-
-    def _answer(self, batch: _LightBatch) -> None:
-        ranking = batch.begin(batch.searches)
-        if ranking is None:
-            batch.hand_out([None] * len(batch.answers))
-            return
-        is_alone = len(batch.searches) == 1 and not self._were_several and not self._queue
-        self._were_several = len(batch.searches) > 1
-        if is_alone:
-            # Nothing else is to be done meanwhile; a thread would take longer to start.
-            ranking.rank()
-            batch.hand_out(ranking.answers())
-            return
+    def _answer_all(
+        self, direction: Direction, batch: Sequence[_Waiter], may_wait: bool = False, at_once: bool = False
+    ) -> list[bytes | Exception]:
+        searches = [waiter.search for waiter in batch]
         try:
-            running = asyncio.get_running_loop().run_in_executor(self._pool, ranking.rank)
-        except RuntimeError:  # the system has no thread left
-            batch.hand_out([None] * len(batch.answers))
-            return
-        self._n_ranking += 1
-        running.add_done_callback(partial(self._finish, batch, ranking))
-
-    def _finish(self, batch: _LightBatch, ranking: SharedRanking, done: asyncio.Future[None]) -> None:
-        self._n_ranking -= 1
-        self._start()  # the next ranking runs while these answers are prepared
-        try:
-            done.result()
-            batch.hand_out(ranking.answers())
+            outcomes = self._service.search(*direction, searches, aside, may_wait, at_once)
         except Exception as error:
-            batch.hand_out([error] * len(batch.answers))
+            return [error] * len(batch)
+        answers: list[bytes | Exception] = []
+        for waiter, outcome in zip(batch, outcomes, strict=True):
+            try:
+                answers.append(waiter.encode(results_of(outcome)))
+            except Exception as error:
+                answers.append(error)
+        return answers
 
+    def _at_once(self, direction: Direction, waiter: _Waiter) -> asyncio.Future[bytes | Exception]:
+        """Return the answer of the event loop, which is a MustWaitError where it would take long."""
+        group = (*direction, waiter.search.item_filter.fingerprint)
+        batch = self._open.get(group)
+        if batch is None or len(batch) >= _LARGEST_BATCH:
+            if len(self._queue) >= _MOST_BATCHES:
+                waiter.tell(MustWaitError())
+                return waiter.answer
+            batch = self._open[group] = []
+            self._queue.append((group, direction, batch))
+            # After the requests that have arrived with it.
+            asyncio.get_running_loop().call_soon(self._run_next)
+        batch.append(waiter)
+        return waiter.answer
 
-def _hand_out(batch: _Batch, done: asyncio.Future[Sequence[Answer]]) -> None:
-    error = done.exception()
-    answers = done.result() if error is None else [error] * len(batch.answers)
-    try:
-        for release in batch.releases:
-            release()
-    finally:
-        for waiting, answer in zip(batch.answers, answers, strict=True):
-            if waiting.done():
-                continue  # its request was cancelled
-            if isinstance(answer, BaseException):
-                waiting.set_exception(answer)
+    def _run_next(self) -> None:
+        """Answer the first batch that need not wait for a thread."""
+        for entry in self._queue:
+            group, direction, batch = entry
+            numbers = self._service.numbers_per_search(
+                direction[0], direction[2], batch[0].search.item_filter
+            )
+            is_light = numbers <= MOMENT_NUMBERS
+            if is_light and len(self._ranking) == self._threads and numbers * _LARGEST_BATCH > MOMENT_NUMBERS:
+                continue
+            self._queue.remove(entry)
+            if self._open.get(group) is batch:
+                del self._open[group]
+            if is_light and numbers * len(batch) > MOMENT_NUMBERS:
+                running = asyncio.ensure_future(
+                    run_in_threadpool(self._answer_all, direction, batch, at_once=True)
+                )
+                self._ranking.add(running)
+                running.add_done_callback(partial(self._finish_ranking, batch))
             else:
-                waiting.set_result(answer)
+                _tell(batch, self._answer_all(direction, batch, at_once=True))
+            break
+
+    def _finish_ranking(self, batch: Sequence[_Waiter], done: asyncio.Task[list[bytes | Exception]]) -> None:
+        self._ranking.remove(done)
+        _tell(batch, _answers_of(batch, done))
+        for _ in range(len(self._queue)):
+            self._run_next()  # in a thread while these answers are sent
+
+    async def _in_turn(self, direction: Direction, waiter: _Waiter) -> bytes | Exception:
+        """Return the answer of a thread, together with others; MustWaitError if it has to go alone."""
+        gathered = self._gathered.setdefault(direction, _Gathered())
+        gathered.waiting.append(waiter)
+        waiter.place = asyncio.ensure_future(take_place(waiter.request.scope))
+        try:
+            await asyncio.wait((waiter.place, waiter.answer), return_when=asyncio.FIRST_COMPLETED)
+            if waiter in gathered.waiting:
+                waiter.place.result()
+                self._start(direction, gathered)
+            return await waiter.answer
+        finally:
+            if not waiter.place.cancel() and not waiter.place.cancelled():
+                waiter.place.exception()  # others may have led to the answer meanwhile
+            if waiter in gathered.waiting:
+                gathered.waiting.remove(waiter)
+            self._forget(direction, gathered)
+
+    def _start(self, direction: Direction, gathered: _Gathered) -> None:
+        """Answer those that wait, if a thread is free for them and one of them has a place."""
+        if len(gathered.running) < self._threads and any(map(_has_place, gathered.waiting)):
+            batch = gathered.take()
+            running = asyncio.ensure_future(self._run(direction, batch))
+            gathered.running.add(running)
+            running.add_done_callback(lambda done: self._finish(direction, gathered, batch, done))
+
+    async def _run(self, direction: Direction, batch: Sequence[_Waiter]) -> list[bytes | Exception]:
+        for waiter in batch:
+            if waiter.place is not None:
+                waiter.place.cancel()  # unless it has one
+        return await run_in_threadpool(self._answer_all, direction, batch)
+
+    def _finish(
+        self,
+        direction: Direction,
+        gathered: _Gathered,
+        batch: Sequence[_Waiter],
+        done: asyncio.Task[list[bytes | Exception]],
+    ) -> None:
+        gathered.running.remove(done)
+        for waiter in batch:
+            give_back_place(waiter.request.scope)  # the next ones are answered while these are sent
+        _tell(batch, _answers_of(batch, done))
+        self._start(direction, gathered)
+
+    def _forget(self, direction: Direction, gathered: _Gathered) -> None:
+        if not gathered.waiting and not gathered.running:
+            self._gathered.pop(direction, None)
+
+
+def _has_place(waiter: _Waiter) -> bool:
+    place = waiter.place
+    return place is not None and place.done() and not place.cancelled() and place.exception() is None
+
+
+def _answers_of(
+    batch: Sequence[_Waiter], done: asyncio.Task[list[bytes | Exception]]
+) -> Sequence[bytes | Exception]:
+    """Return what a thread answered; where it failed, each goes alone."""
+    has_failed = done.cancelled() or done.exception() is not None
+    return [MustWaitError()] * len(batch) if has_failed else done.result()
+
+
+def _tell(batch: Sequence[_Waiter], answers: Sequence[bytes | Exception]) -> None:
+    for waiter, answer in zip(batch, answers, strict=True):
+        waiter.tell(answer)

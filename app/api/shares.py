@@ -1,8 +1,6 @@
-"""Collection metrics shared between server processes, so that any of them can report for all.
-
-The files by which the Prometheus client shares metrics cannot drop a label, while collections come and go:
-hence each process writes the state of its collections to a file of its own, beside those of the client.
-"""
+"""Collection metrics shared between server processes, so that any of them can report for all."""
+# The files by which the Prometheus client shares metrics cannot drop a label, while collections come and go:
+# hence each process writes the state of its collections to a file of its own, beside those of the client.
 
 from __future__ import annotations
 
@@ -22,13 +20,7 @@ _STATUSES = msgspec.json.Decoder(list[CollectionStatus])
 
 
 class Shares:
-    """The files of the processes behind one port.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the files.
-    """
+    """The files of the processes behind one port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,15 +52,7 @@ class Shares:
 
 
 def forget_process(pid: int, folder: str) -> None:
-    """Remove the state that an ended process shared; its counts stay.
-
-    Parameters
-    ----------
-    pid : int
-        Process id.
-    folder : str
-        Where the processes share their metrics.
-    """
+    """Remove the state that an ended process shared; its counts stay."""
     mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
     _file_of(Path(folder), pid).unlink(missing_ok=True)
 

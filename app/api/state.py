@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.api.key_checks import KeyChecks
-from app.api.own_writes import OwnWrites
 from app.api.probes import CachedProbe
 from app.api.search_batches import SearchBatches
 from app.services.access.service import AccessService
@@ -26,53 +25,19 @@ from app.services.training.requests import TrainingService
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
-    """Limits on what one request may contain.
+    """Limits on what one request may contain."""
 
-    Parameters
-    ----------
-    body_bytes : int
-        Largest body of a request that carries items.
-    search_body_bytes : int
-        Largest body of a search.
-    import_bytes, import_line_bytes : int
-        Largest body of an import, and its longest line.
-    picture_bytes : int
-        Largest picture file.
-    entries : int
-        Most items or queries in one body.
-    """
-
-    body_bytes: int
+    body_bytes: int  # of a request that carries items
     search_body_bytes: int
-    import_bytes: int
+    import_bytes: int  # of a whole import
     import_line_bytes: int
     picture_bytes: int
-    entries: int
+    entries: int  # most items or queries in one body
 
 
 @dataclass(frozen=True, slots=True)
 class ApiState:
-    """Everything the routes of one application use.
-
-    Parameters
-    ----------
-    catalogue, imports, feedback, search, values, maps, training, versions, access
-        The use cases.
-    key_checks : KeyChecks
-        Looks up API keys in threads of its own.
-    own_writes : OwnWrites
-        Revisions written by each caller.
-    batches : SearchBatches
-        Answers searches together.
-    readiness, metrics : CachedProbe
-        Answers of `/readyz` and `/metrics`.
-    limits : ApiLimits
-        Limits on requests.
-    open_search, open_metrics : bool
-        Whether searches and reads, and `/metrics`, need no key.
-    stopping : Event
-        Set when the server begins to stop, so that event streams end by themselves.
-    """
+    """Everything the routes of one application use: the use cases first."""
 
     catalogue: CatalogueService
     imports: ImportService
@@ -83,15 +48,14 @@ class ApiState:
     training: TrainingService
     versions: ModelRegistry
     access: AccessService
-    key_checks: KeyChecks
-    own_writes: OwnWrites
-    batches: SearchBatches
+    key_checks: KeyChecks  # in threads of its own
+    batches: SearchBatches  # answers searches together
     readiness: CachedProbe[Readiness]
     metrics: CachedProbe[bytes]
     limits: ApiLimits
-    open_search: bool
-    open_metrics: bool
-    stopping: threading.Event
+    open_search: bool  # searches and reads need no key
+    open_metrics: bool  # `/metrics` needs no key
+    stopping: threading.Event  # set when the server begins to stop, so that event streams end by themselves
 
 
 # A coroutine, since FastAPI runs every plain function in a thread.

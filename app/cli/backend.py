@@ -1,13 +1,12 @@
-"""What short commands work on: a running service over HTTP, or the database here.
-
-Both have the words of REST, which are those of `app.client.Client`. Neither is imported before a command
-runs; that over HTTP brings none of the libraries of the other.
-"""
+"""What short commands work on: a running service over HTTP, or the database here."""
+# Both have the words of REST, which are those of `app.client.Client`. Neither is imported before a command
+# runs; that over HTTP brings none of the libraries of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "LRBS_API_KEY"
 _PATIENCE_SECONDS = 2.0
 """For a service that is busy for a moment; who waits at a terminal rather reads that it does not answer."""
+_SHOWN_NAMES = 5  # of collections that there are, where none has a name like the one asked for
 
 UrlOption = Annotated[
     str | None,
@@ -39,26 +39,15 @@ KeyOption = Annotated[
 
 
 @contextmanager
-def open_backend(url: str | None, key: str | None) -> Iterator[Backend]:
-    """Yield what a command works on, and close it in the end.
-
-    Parameters
-    ----------
-    url : str or None
-        Of a running service; None or an empty text for the database here.
-    key : str or None
-        Secret of an API key for the service.
-
-    Raises
-    ------
-    BadParameter
-        If the address is none of HTTP, or the key cannot be sent.
-    """
+def open_backend(url: str | None, key: str | None, may_create: bool = False) -> Iterator[Backend]:
+    """Yield what a command works on, the service of a URL or the database here, and close it in the end."""
+    # Raises BadParameter for an address or key that cannot be used; FileNotFoundError if there may be no
+    # database here.
     if not url:
         from app.cli.local_backend import LocalBackend
         from app.cli.ready import local_services
 
-        yield LocalBackend(local_services())
+        yield LocalBackend(local_services(may_create))
         return
     if not _is_address(url):
         raise typer.BadParameter(
@@ -66,10 +55,27 @@ def open_backend(url: str | None, key: str | None) -> Iterator[Backend]:
         )
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise typer.BadParameter("expected a secret of letters, digits, _ and -", param_hint="--key")
-    from app.client import Client
+    from app.client import Client, LrbsError, NotFoundError
 
     with Client(url, key or None, patience=_PATIENCE_SECONDS) as client:
-        yield client
+        try:
+            yield client
+        except NotFoundError as error:
+            if error.type == "collection-not-found":
+                with suppress(LrbsError):  # a key may be bounded to other calls
+                    names = [collection.name for collection in client.list_collections().collections]
+                    error.problem["detail"] = suggest_name(error.detail, names)
+            raise
+
+
+def suggest_name(message: str, names: Sequence[str]) -> str:
+    """Return a message that quotes a name, and which of these may be meant, or which there are."""
+    near = difflib.get_close_matches(message.partition("'")[2].partition("'")[0], names, n=1)
+    if near:
+        return f"{message}; did you mean {near[0]!r}?"
+    rest = ", ..." if len(names) > _SHOWN_NAMES else ""
+    there = f"are: {', '.join(names[:_SHOWN_NAMES])}{rest}" if names else "is none"
+    return f"{message}; there {there}"
 
 
 def _is_address(url: str) -> bool:

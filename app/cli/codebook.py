@@ -13,11 +13,9 @@ import typer
 
 from app.cli.console import JsonFlag
 from app.domain.errors import InvalidFieldError, ServiceError
-from app.encoders.content import PixelBudget, opened_picture
+from app.encoders.content import PICTURE_ENDINGS, PixelBudget, opened_picture
 from app.encoders.dense_sift import MAX_WORDS, Floats, dense_descriptors, learn_codebook
 from app.settings import Settings
-
-_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp"})
 
 
 def codebook(
@@ -27,7 +25,7 @@ def codebook(
     as_json: JsonFlag = False,
 ) -> None:
     """Learn the visual words of the encoder sift-bovw from a folder of pictures."""
-    paths = sorted(path for path in pictures.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    paths = sorted(path for path in pictures.rglob("*") if path.suffix.lower() in PICTURE_ENDINGS)
     if not paths:
         raise InvalidFieldError("pictures", f"{pictures} holds no picture")
     # The first ones fill a codebook: those of one kind may lie beside each other.

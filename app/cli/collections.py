@@ -17,7 +17,7 @@ from app.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from app.client.answers import Collection
+    from app.answers import Collection
 
 collections = typer.Typer(no_args_is_help=True, help="Collections: two modalities, their items and models.")
 
@@ -53,7 +53,7 @@ def create_collection(
     from app.cli.encoder_options import parse_modalities
 
     described = parse_modalities(modalities, image_encoder, text_encoder)
-    with open_backend(url, key) as backend:
+    with open_backend(url, key, may_create=True) as backend:
         _print(backend.create_collection(name, described), as_json)
 
 

@@ -6,16 +6,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from app.client.answers import Answer
-
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
+_SHOWN_CHARACTERS = 60
 ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
 
 
@@ -32,7 +30,13 @@ def pair_of_names(text: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def print_json(answer: Answer) -> None:
+def shorten(text: str) -> str:
+    """Return a text as a part of a line: without breaks, and no longer than one reads there."""
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def print_json(answer: Any) -> None:
     """Print an answer as one line of JSON."""
     import msgspec
 
@@ -59,8 +63,7 @@ PairColumnOption = Annotated[
     str | None, typer.Option(help="rows of the same value are partners; default: each row its own")
 ]
 EVERY_SECONDS = 5.0
-_RATE_AFTER_SECONDS = 2.0
-"""Before that, the start says more about the rate than the data do."""
+_RATE_AFTER_SECONDS = 2.0  # before that, the start says more about the rate than the data do
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""
 PERCENT = 100
@@ -69,15 +72,8 @@ PERCENT = 100
 
 @contextmanager
 def progress(console: Console, announcement: str) -> Iterator[Show]:
-    """Print an announcement, show progress, and print the duration at the end.
-
-    Parameters
-    ----------
-    console : Console
-        Bars on a terminal; elsewhere a line for each new step and every few seconds.
-    announcement : str
-        What is done.
-    """
+    """Print an announcement, show progress, and print the duration: bars on a terminal; elsewhere a line for
+    each new step and every few seconds."""
     began = time.monotonic()
     console.print(announcement, highlight=False, markup=False)
     with _bars(console) if console.is_terminal else _lines(console, began) as show:
@@ -107,9 +103,10 @@ def duration(seconds: float) -> str:
 
 
 def time_left(seconds: float) -> str:
-    """Return an estimate in steps so coarse that it does not rise and fall from one look to the next."""
+    """Return an estimate in steps so coarse that it does not rise and fall from one look to the next.
+    It is empty below a minute: a step that takes longer than the others would make it wrong."""
     if seconds < 60:
-        return "less than a minute left"
+        return ""
     minutes = math.ceil(seconds / 60)
     # Beyond ten minutes the estimate is no better than to five.
     return f"about {minutes if minutes <= 10 else 5 * math.ceil(minutes / 5)} min left"

@@ -47,7 +47,7 @@ def restore(
     as_json: JsonFlag = False,
 ) -> None:
     """Fill an empty database and the data folder with a copy; files that lie there stay."""
-    copied = new_services().restore.run(folder, remove_galleries)
+    copied = new_services().backup.restore(folder, remove_galleries)
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), "files": copied}))
         return
@@ -73,7 +73,7 @@ def reindex(
     """Build a vector engine's galleries again from the database, beside those that serve."""
     services = existing_services()
     services.schema.require_current()
-    if services.gallery_rebuild is None:
+    if services.rebuild_galleries is None:
         message = "is faiss: each process builds its galleries from the database when it starts"
         raise typer.BadParameter(message, param_hint="LRBS_VECTOR_ENGINE")
     names = (
@@ -82,7 +82,7 @@ def reindex(
         else [one.name for one in services.catalogue.collections() if one.active_version]
     )
     for name in names:
-        sizes = services.gallery_rebuild.run(name)
+        sizes = services.rebuild_galleries(name)
         if as_json:
             typer.echo(json.dumps({"collection": name, "items": sizes}))
         else:
@@ -92,7 +92,7 @@ def reindex(
 @db.command("sweep")
 def sweep(as_json: JsonFlag = False) -> None:
     """Move all files that the database does not refer to into the trash, however many they are."""
-    services = new_services()
+    services = existing_services()
     services.schema.require_current()
     services.ownership.require_current()
     swept = services.garbage_collector.sweep(any_share=True)

@@ -15,24 +15,12 @@ from app.imports import import_for_good
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command is, and what the list of commands says of it.
+    """Where a command is, and what the list of commands says of it."""
 
-    Parameters
-    ----------
-    module : str
-        Has the command as a function, or commands below it as a `typer.Typer`.
-    attribute : str
-        Its name there.
-    summary : str
-        The first line of its help.
-    is_hidden : bool
-        Whether the list leaves it out.
-    """
-
-    module: str
+    module: str  # has the command as a function, or commands below it as a `typer.Typer`
     attribute: str
-    summary: str
-    is_hidden: bool = False
+    summary: str  # the first line of its help
+    is_hidden: bool = False  # the list leaves it out
 
     def describe(self, name: str) -> TyperCommand:
         """Return a command that can be listed, but not run."""
@@ -93,11 +81,10 @@ ENTRIES = {
 
 
 class DeferringGroup(TyperGroup):
-    """A group whose commands are imported one at a time: those that are only listed are not.
+    """A group whose commands are imported one at a time: those that are only listed are not."""
 
-    Some need the estimators, and so scikit-learn, others the HTTP server, most the database: every other
-    command, and the help, would start later for it.
-    """
+    # Some need the estimators, and so scikit-learn, others the HTTP server, most the database: every other
+    # command, and the help, would start later for it.
 
     def __init__(self, **attributes: Any) -> None:
         described = {name: entry.describe(name) for name, entry in ENTRIES.items()}

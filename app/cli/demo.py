@@ -44,17 +44,7 @@ _QUESTIONS = (
 
 
 def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, int, str], None]) -> None:
-    """Draw, store and train unless that was done before.
-
-    Parameters
-    ----------
-    services : Services
-        As built by `app.bootstrap.build`, schema current.
-    per_kind : int
-        Pictures of each kind.
-    on_progress : callable
-        Called with (what, done, total, remark).
-    """
+    """Draw, store and train unless that was done before; `on_progress` gets (what, done, total, remark)."""
     total = per_kind * len(KINDS)
     if not _is_complete(services, total):
         image, text = Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})
@@ -79,17 +69,7 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
 
 def check(services: Services) -> dict[str, Any]:
     """Query the demo over HTTP in both directions and evaluate the rankings.
-
-    Parameters
-    ----------
-    services : Services
-        Prepared.
-
-    Returns
-    -------
-    dict
-        ``passed`` and the figures behind it: ``test`` on the test split, which is never trained on.
-    """
+    Returns ``passed`` and the figures behind it: ``test`` on the test split, which is never trained on."""
     key, secret = services.access.create(Scope.ADMIN, "demo check")
     try:
         return _check(services, {"Authorization": f"Bearer {secret}"})
@@ -123,13 +103,7 @@ def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def is_good(figures: Mapping[str, float]) -> bool:
-    """Return whether MAP and precision at 1 are at least half-way from chance to perfect.
-
-    Parameters
-    ----------
-    figures : mapping
-        ``map``, ``first_right`` and ``chance`` of one direction.
-    """
+    """Return whether MAP and precision at 1 are at least half-way from chance to perfect."""
     least = figures["chance"] + _LEAST_GAIN * (1.0 - figures["chance"])
     return min(figures["map"], figures["first_right"]) >= least
 

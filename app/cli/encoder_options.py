@@ -14,29 +14,16 @@ from app.domain.errors import InvalidFieldError
 if TYPE_CHECKING:
     from app.domain.entities import Modality
 
-_COMMA = re.compile(r",(?![^\[]*\])")
-"""One that is not within square brackets."""
+_COMMA = re.compile(r",(?![^\[]*\])")  # one that is not within square brackets
 ENCODER_OPTIONS = ("--image-encoder", "--text-encoder")
 """Of a command that makes a collection, in the order of its modalities."""
 
 
 def read_encoder(option: str, description: str) -> dict[str, Any]:
-    """Return the options of an encoder that a command names.
-
-    Parameters
-    ----------
-    option : str
-        Of the command, for errors.
-    description : str
-        A type, after a colon its options; or several of these, joined by ``+``; or the options as a JSON
-        object, which can hold any file name. Values are JSON where they can be read as such, else text, and
-        may be lists in square brackets; a relative path is one of the working directory.
-
-    Raises
-    ------
-    InvalidFieldError
-        If it begins like a JSON object and is none, or there is no such type or option.
-    """
+    """Return the options of an encoder that a command names: a type, ``:`` and its options, or several joined
+    by ``+``, or a JSON object. Raises InvalidFieldError."""
+    # A JSON object can hold any file name. Values are JSON where they can be read as such, else text, and may
+    # be lists in square brackets; a relative path is one of the working directory. Errors name the `option`.
     options = _parse_encoder(option, description)
     check_encoder(option, options)
     return options
@@ -53,15 +40,8 @@ def check_encoder(option: str, options: Mapping[str, Any]) -> None:
 
 
 def read_encoders(option: str, descriptions: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the options of encoders by modality, as a command names them: ``image=hog-color``.
-
-    Parameters
-    ----------
-    option : str
-        Of the command, for errors.
-    descriptions : sequence of str
-        A modality, an equals sign, and an encoder as of `read_encoder`; each modality once.
-    """
+    """Return the options of encoders by modality, each once, as a command names them: ``image=hog-color``
+    (`read_encoder`)."""
     encoders: dict[str, dict[str, Any]] = {}
     for text in descriptions:
         modality, equals, description = text.partition("=")

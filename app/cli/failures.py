@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from app.cli.backend import KEY_VARIABLE
+from app.cli.backend import KEY_VARIABLE, suggest_name
 from app.cli.console import LOG
 from app.client.problems import ConnectionFailedError, LrbsError, NotAllowedError, RejectedError
-from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, ServiceError
+from app.domain.errors import CollectionNotFoundError, ConflictError, ServiceError
 from app.domain.names import plain_message
 
 if TYPE_CHECKING:
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expected error.
-
-    Parameters
-    ----------
-    message : str
-        What went wrong.
-    status : int
-        With which the command exits.
-    """
+    """An expected error, and the status with which the command exits."""
 
     message: str
     status: int = 1
@@ -43,10 +35,13 @@ def describe_failure(error: Exception) -> Failure | None:
     match error:
         case LrbsError():
             return Failure(_service_line(error))
-        case ModelNotTrainedError():
-            return Failure(error.message(f"run lrbs train {error.collection}"))
+        case ConflictError(code="model-not-trained"):
+            return Failure(f"run lrbs train {error.facts['collection']}".join(error.facts["parts"]))
         case CollectionNotFoundError():
-            return Failure(f"{error} in {_place_of_data()}")
+            from app.cli.ready import local_services
+
+            names = [collection.name for collection in local_services(False).catalogue.collections()]
+            return Failure(suggest_name(f"{error} in {_place_of_data()}", names))
         case ServiceError() | ImportError():
             return Failure(str(error))
         case OSError():

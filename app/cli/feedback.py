@@ -13,15 +13,14 @@ from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read
 from app.domain.limits import LARGEST_FEEDBACK_ID
 
 if TYPE_CHECKING:
+    from app.answers import Feedback, FeedbackQuery
     from app.cli.backend import Backend
-    from app.client.answers import Feedback, FeedbackQuery
 
 feedback = typer.Typer(
     no_args_is_help=True,
     help="Which items are relevant to which queries; the next retrain may learn from it.",
 )
-_PAGE = 1000
-"""Entries that are read at a time, as many as a page over HTTP may have."""
+_PAGE = 1000  # entries that are read at a time, as many as a page over HTTP may have
 
 
 @feedback.command("give")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,19 +28,26 @@ from app.cli.console import (
 from app.cli.ready import ready_services
 from app.domain.entities import Modality
 from app.domain.errors import InvalidFieldError, ServiceError
-from app.domain.names import join_words
 
 if TYPE_CHECKING:
     from app.bootstrap import Services
-    from app.cli.ingest import Tally
+    from app.cli.ingest import Refusals, Tally
     from app.cli.sources.rows import Source
     from solver.datasets import PairedFeatures
 
 ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
-_REFUSED = 3
-"""Exit status when everything is stored but what was named: neither success nor an error."""
+_NOTHING, _REFUSED = 1, 3
+"""Exit status when nothing is stored; when all is but what was named: neither success nor an error."""
 
 CollectionOption = Annotated[str, typer.Option("--collection", "-c", help="collection; created if missing")]
+SplitsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--splits/--no-splits",
+        help="whether folders named train, valid, test or the like say what is learned from; default: where "
+        "all folders beside each other do, or both kinds are there",
+    ),
+]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="stop at the first bad row")]
 
 
@@ -65,29 +73,33 @@ def ingest_npz(
     modalities: ModalitiesOption = "image,text",
     as_json: JsonFlag = False,
 ) -> None:
-    """Import arrays <modality>_tr, <modality>_te, y_tr, y_te; or x and z, whose rows are partners."""
-    from app.cli.sources.arrays import is_of_rows, read_rows
+    """Import arrays <modality>_tr, <modality>_te, y_tr, y_te; or x and z, whose rows are partners.
+
+    The archive is .npz, .mat of MATLAB, .h5 or .hdf5, or .csv with columns x0, x1, ..., z0, z1, ..., label.
+    """
+    from app.cli.sources.arrays import read_rows
     from solver.datasets import load_npz
 
-    if is_of_rows(file):
-        _store_vectors(collection, modalities, read_rows(file, pair_of_names(modalities)), False, as_json)
+    rows = read_rows(file, pair_of_names(modalities))
+    if rows is not None:
+        _store_vectors(collection, modalities, rows, False, as_json)
         return
     _ingest_features(load_npz(file, x, z), collection, modalities, as_json)
 
 
 @ingest.command("npy")
 def ingest_npy(
-    x: Annotated[Path, typer.Argument(help="array of the first modality, an .npy file")],
+    x: Annotated[Path, typer.Argument(help="array of the first modality: .npy, .csv, .mat or .h5")],
     z: Annotated[Path, typer.Argument(help="array of the second, whose rows are partners of the first's")],
     collection: CollectionOption,
     labels: Annotated[
-        Path | None, typer.Option(help="label of each row: an .npy file, or a text file of one a line")
+        Path | None, typer.Option(help="label of each row: such a file, or a text of one a line")
     ] = None,
     modalities: ModalitiesOption = "image,text",
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import two arrays of features, .npy files."""
+    """Import two arrays of features, a file each."""
     from app.cli.sources.arrays import open_pair
 
     source = open_pair((x, z), labels, pair_of_names(modalities))
@@ -98,15 +110,32 @@ def ingest_npy(
 def ingest_table(
     file: Path,
     collection: CollectionOption,
-    id_column: str = "id",
-    picture_column: str = "image",
-    text_column: str = "text",
+    id_column: Annotated[
+        str | None, typer.Option(help="default: 'id'; '' of this and others: there is none")
+    ] = None,
+    picture_column: Annotated[
+        str | None, typer.Option(help="names of files of pictures or sounds; default: 'image'")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="default: 'text'")] = None,
     label_column: LabelColumnOption = None,
     label_separator: Annotated[
         str | None, typer.Option(help="what stands between several labels in one cell")
     ] = None,
     pair_column: PairColumnOption = None,
-    split_column: Annotated[str | None, typer.Option(help="column with 'train' for training rows")] = None,
+    split_column: Annotated[
+        str | None,
+        typer.Option(help="column with 'train' for training rows; default: 'split', if it has splits"),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="folder in which the files are; default: that of the table")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="COLUMN=KIND", help="text, number, decimal-comma, date, day-first, ..."
+        ),
+    ] = None,
+    sheet: Annotated[str | None, typer.Option(help="of a workbook; default: its first")] = None,
     encoding: Annotated[
         str | None, typer.Option(help="of the file; default: UTF-8, UTF-16 or Windows-1252, whichever it is")
     ] = None,
@@ -117,48 +146,45 @@ def ingest_table(
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import a CSV or Parquet file of pictures (or sounds) and texts; its rows are pairs."""
+    """Import a CSV, Excel or Parquet file of pictures (or sounds) and texts; its rows are pairs."""
     from app.cli.encoder_options import read_modalities
     from app.cli.ingest import used_modalities
-    from app.cli.sources.contents import file_form
-    from app.cli.sources.parquet import ParquetColumns, ParquetTable, is_parquet
-    from app.cli.sources.tables import read_table
+    from app.cli.sources.columns import read_kinds
+    from app.cli.sources.headers import TableColumns
+    from app.cli.sources.tables import open_table
     from app.encoders.registry import content_form
 
     if onnx is not None:
         image_encoder = json.dumps({"type": "onnx", "path": str(onnx.resolve())})
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
-    files, texts = used_modalities(services, collection, described)
-    names = (described[0].name, described[1].name)
-    label_columns = None if label_column is None else read_names(label_column)
-    if is_parquet(file):
-        columns = ParquetColumns(
-            id_column,
-            picture_column,
-            text_column,
-            label_columns,
-            label_separator or None,
-            pair_column,
-            split_column,
-        )
-        forms = content_form(files.encoder), content_form(texts.encoder)
-        rows = ParquetTable(file, columns, names, forms).check_columns()
-        _store(services, collection, described, rows, strict, as_json)
-        return
-    table = read_table(
-        file,
-        names,
+    first, second = used_modalities(services, collection, described)
+    request = TableColumns(
+        id_column,
+        picture_column,
+        text_column,
+        None if label_column is None else read_names(label_column),
+        label_separator or None,
         pair_column,
-        lambda used: LOG.print(f"{file} is not UTF-8: read as {used}; --encoding names another"),
-        file_form(files.encoder),
-        id_column=id_column,
-        picture_column=picture_column,
-        text_column=text_column,
-        label_columns=label_columns,
-        label_separator=label_separator or None,
-        split_column=split_column,
-        encoding=encoding,
+        split_column,
     )
+    names = described[0].name, described[1].name
+    forms = content_form(first.encoder), content_form(second.encoder)
+    kinds = read_kinds(types or ())
+    try:
+        table = open_table(
+            file, request, names, forms, pictures=pictures, kinds=kinds, sheet=sheet, encoding=encoding
+        )
+    except InvalidFieldError as error:
+        for options in getattr(error, "__notes__", ()):
+            command = f"lrbs ingest table {shlex.quote(str(file))} -c {collection} {options}"
+            _print_note(f"Say which column is what, for instance:\n  {command}")
+        raise
+    names_there = [stored.name for stored in services.catalogue.collections()]
+    if not (table.columns.picture or table.columns.text or collection in names_there):
+        reason = "has neither a column of pictures nor one of texts, and there is no collection to change"
+        raise InvalidFieldError(str(file), reason)
+    for note in table.notes:
+        _print_note(note)
     _store(services, collection, described, table, strict, as_json)
 
 
@@ -169,6 +195,7 @@ def ingest_folder(
     classes: Annotated[
         bool, typer.Option("--classes/--no-classes", help="names of folders in it are labels")
     ] = True,
+    splits: SplitsOption = None,
     modalities: ModalitiesOption = "image,text",
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
@@ -181,17 +208,17 @@ def ingest_folder(
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
-    names, n_others = find_files(folder, by_form)
-    if n_others:
-        kinds = join_words([f"{form}s" for form in by_form], "nor")
-        LOG.print(f"{n_others} other files are no {kinds}, and are left out", highlight=False)
-    _store(services, collection, described, Folder(folder, names, by_form, classes), strict, as_json)
+    source = Folder(folder, find_files(folder, by_form), by_form, classes, splits)
+    for note in source.describe():
+        LOG.print(note, highlight=False, markup=False)
+    _store(services, collection, described, source, strict, as_json)
 
 
 @ingest.command("tar")
 def ingest_tar(
-    files: list[Path],
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False)],
     collection: CollectionOption,
+    splits: SplitsOption = None,
     modalities: ModalitiesOption = "image,text",
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
@@ -203,7 +230,8 @@ def ingest_tar(
     from app.cli.sources.archives import Archives
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
-    source = Archives(files, _names_by_form(services, collection, described))
+    by_form = _names_by_form(services, collection, described)
+    source = Archives(files, by_form, lambda note: LOG.print(note, highlight=False, markup=False), splits)
     _store(services, collection, described, source, strict, as_json)
 
 
@@ -238,7 +266,7 @@ def ingest_collection(
     from app.cli.encoder_options import read_encoder
     from app.cli.sources.stored import StoredItems
 
-    services = ready_services()
+    services = ready_services(may_create=False)
     stored, _ = services.catalogue.collection(source)
     if source == collection:
         raise InvalidFieldError("--collection", "name another one: encoders of a collection never change")
@@ -339,35 +367,45 @@ def _store(
     is_strict: bool,
     as_json: bool,
 ) -> None:
-    from app.cli.ingest import ensure_collection, store
+    from app.cli.ingest import Refusals, ensure_collection, store
 
-    ensure_collection(services, collection, modalities)
+    is_new = ensure_collection(services, collection, modalities)
+    last = services.catalogue.last_position(collection)
+    refusals = Refusals(_print_note)
     done, began = 0, time.monotonic()
-    with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:
 
-        def on_stored(count: int) -> None:
-            nonlocal done
-            done += count
-            show("storing", done, source.total, pace(done, source.total, time.monotonic() - began))
+    def on_stored(count: int) -> None:
+        nonlocal done
+        done += count
+        show("storing", done, source.total, pace(done, source.total, time.monotonic() - began))
 
-        try:
-            tally = store(
-                services, collection, source.rows(), on_stored, None if is_strict else _print_refusal
-            )
-        except ServiceError:
-            LOG.print(f"{done} items were stored in {collection!r} before this error: correct it, run again")
-            raise
-    revision = services.catalogue.collection(collection)[0].revision
-    _print_tally(collection, revision, tally, as_json)
+    try:
+        with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:
+            tally = store(services, collection, source.rows(), on_stored, None if is_strict else refusals.add)
+    except ServiceError:
+        stored = sum(services.catalogue.collection(collection)[1].values()) if is_new else done
+        _print_note(f"{stored} items were stored in {collection!r} before this error: correct it, run again")
+        raise
+    finally:
+        refusals.print_rest()
+        current, counts = services.catalogue.collection(collection)
+        if is_new and not any(counts.values()):
+            services.catalogue.delete_collection(collection)
+    copies = services.catalogue.count_copies(collection, last) if tally.counts.created and last else 0
+    if copies:
+        _print_note(f"{copies} of the new items have the content of one that was there under another id")
+    _print_tally(collection, current.revision, tally, refusals, as_json)
+    if not tally.stored:
+        raise typer.Exit(_NOTHING)
     if tally.refused:
         raise typer.Exit(_REFUSED)
 
 
-def _print_refusal(reason: str) -> None:
-    LOG.print(f"refused: {reason}", highlight=False, markup=False)
+def _print_note(line: str) -> None:
+    LOG.print(line, highlight=False, markup=False)
 
 
-def _print_tally(collection: str, revision: int, tally: Tally, as_json: bool) -> None:
+def _print_tally(collection: str, revision: int, tally: Tally, refusals: Refusals, as_json: bool) -> None:
     counts = tally.counts
     if as_json:
         fields = {
@@ -376,9 +414,13 @@ def _print_tally(collection: str, revision: int, tally: Tally, as_json: bool) ->
             "updated": counts.updated,
             "unchanged": counts.unchanged,
             "refused": tally.refused,
+            "reasons": refusals.reasons,
         }
         typer.echo(json.dumps(fields))
         return
-    what = f"{counts.created} new, {counts.updated} changed, {counts.unchanged} unchanged"
     refused = f"; {tally.refused} refused" if tally.refused else ""
+    if not tally.stored:
+        _print_note(f"nothing is stored in {collection!r}{refused or ': there are no items'}")
+        return
+    what = f"{counts.created} new, {counts.updated} changed, {counts.unchanged} unchanged"
     OUT.print(f"{tally.stored} items stored in {collection!r}: {what}{refused}", highlight=False)

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.bootstrap import Services
 from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Counts, Modality
-from app.domain.errors import (
-    CollectionNotFoundError,
-    ContentTooLargeError,
-    InvalidFieldError,
-    InvalidRequestError,
-)
-from app.services.catalogue.service import NewItem
+from app.domain.errors import CollectionNotFoundError, ContentTooLargeError, InvalidFieldError
+from app.services.catalogue.preparation import content_id
+from app.services.catalogue.service import ItemChange, NewItem
 
-_BATCH = 200
-"""Items per transaction: pictures of one batch fit into memory."""
+_BATCH = 200  # items per transaction: pictures of one batch fit into memory
 _Entry = TypeVar("_Entry")
-Refuse = Callable[[str], None]
+_EXAMPLES, _MOST_PLACES, _MOST_REASONS = 3, 1000, 100
+"""Rows of a reason that are named, and that are kept; and reasons that are counted by themselves."""
+_OTHER_REASONS = "other reasons"
+Refuse = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the rows of a source.
-
-    Parameters
-    ----------
-    counts : Counts
-        Of what is stored.
-    refused : int
-        Rows that are not.
-    """
+    """What became of the rows of a source."""
 
     counts: Counts = field(default_factory=Counts)
-    refused: int = 0
+    refused: int = 0  # rows that are not stored
 
     @property
     def stored(self) -> int:
@@ -44,17 +37,74 @@ class Tally:
         return self.counts.changed + self.counts.unchanged
 
 
-def ensure_collection(services: Services, name: str, modalities: Sequence[Modality]) -> None:
-    """Create the collection unless it exists; raises InvalidFieldError if it has other modalities."""
+class Refusals:
+    """Rows that are no items, by reason: of each the first few are printed, and the others counted."""
+
+    def __init__(self, print_line: Callable[[str], None]) -> None:
+        self._print = print_line
+        self._counts: Counter[str] = Counter()
+        self._places: dict[str, list[str]] = {}
+
+    def add(self, place: str, reason: str, kind: str) -> None:
+        """Count a row; `kind` is the reason without what only this row has."""
+        group = kind if kind in self._places or len(self._places) < _MOST_REASONS else _OTHER_REASONS
+        self._counts[group] += 1
+        places = self._places.setdefault(group, [])
+        if len(places) < _MOST_PLACES:
+            places.append(place)
+        if self._counts[group] <= _EXAMPLES:
+            self._print(f"refused: {place}: {reason}" if place else f"refused: {reason}")
+
+    def print_rest(self) -> None:
+        """Print how many more there were of each reason."""
+        for kind, count in self._counts.items():
+            if count > _EXAMPLES:
+                self._print(f"refused: and {count - _EXAMPLES} more (--json names them): {kind}")
+
+    @property
+    def reasons(self) -> list[dict[str, Any]]:
+        """Each reason with its count and its places, as many as can be kept."""
+        return [
+            {"reason": kind, "count": count, "places": self._places[kind]}
+            for kind, count in self._counts.items()
+        ]
+
+
+class _Seen:
+    """What rows before had which id; in a temporary file, since there may be more than memory should hold."""
+
+    def __init__(self) -> None:
+        self._table = sqlite3.connect("", isolation_level=None)
+        self._table.execute("PRAGMA journal_mode = OFF")
+        self._table.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT, digest TEXT) WITHOUT ROWID")
+
+    def earlier(self, row: NewItem | ItemChange) -> tuple[str, bool] | None:
+        """Return the place of the row before that has the same id, and whether it is the same; None: new."""
+        if isinstance(row, ItemChange):
+            name, digest = " ".join(row.ids), json.dumps([row.labels, row.metadata], sort_keys=True)
+        else:
+            name, digest = str(row.id), content_id(row)
+        facts = (name, row.place or "", digest)
+        if self._table.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", facts).rowcount:
+            return None
+        query = "SELECT place, digest FROM seen WHERE id = ?"
+        place, earlier = self._table.execute(query, (name,)).fetchone()
+        return place, earlier == digest
+
+
+def ensure_collection(services: Services, name: str, modalities: Sequence[Modality]) -> bool:
+    """Create the collection unless it exists, and return whether it did not; raises InvalidFieldError if it
+    has other modalities."""
     try:
         collection, _ = services.catalogue.collection(name)
     except CollectionNotFoundError:
         services.catalogue.create(name, modalities)
-        return
+        return True
     expected = [modality.name for modality in modalities]
     if sorted(collection.modality_names) != sorted(expected):
         present, required = " and ".join(collection.modality_names), " and ".join(expected)
         raise InvalidFieldError("--modalities", f"collection {name!r} has {present}, not {required}")
+    return False
 
 
 def used_modalities(services: Services, name: str, described: Sequence[Modality]) -> list[Modality]:
@@ -74,69 +124,79 @@ def store(
     on_stored: Callable[[int], None],
     on_refused: Refuse | None = None,
 ) -> Tally:
-    """Store items in batches, replacing those with the same id if they differ.
-
-    What is stored already, the same, is not encoded again, so that an interrupted call can be repeated.
-
-    Parameters
-    ----------
-    services : Services
-        As built by `app.bootstrap.build`.
-    name : str
-        Collection.
-    rows : iterable of NewItem or Refusal
-        Items have ids, so that a second run changes nothing.
-    on_stored : callable
-        Called with the number of rows just done with.
-    on_refused : callable, optional
-        Called for each row that is no item with its place and the reason; by default, the first one raises.
-    """
-    seen: set[str] = set()
+    """Store items in batches, replacing those with the same id if they differ; what is there already is not
+    encoded again. Items have ids, so that an interrupted call can be repeated."""
+    # `on_stored` gets the number of rows just done with. `on_refused` gets the place of a row that is no
+    # item, the reason, and the reason without what only this row has; by default, the first one raises.
+    seen = _Seen()
     tally = Tally()
+    last = ("", "")
 
-    def refuse(place: str, reason: str) -> None:
-        nonlocal tally
+    def refuse(place: str, reason: str, kind: str = "") -> None:
+        nonlocal tally, last
         if on_refused is None:
             raise InvalidFieldError(place, reason)
-        tally = replace(tally, refused=tally.refused + 1)
-        on_refused(f"{place}: {reason}" if place else reason)
+        kind = kind or reason.partition(", got ")[0]
+        if (place, kind) != last:  # both items of a row may have it
+            tally = replace(tally, refused=tally.refused + 1)
+            on_refused(place, reason, kind)
+        last = (place, kind) if place else ("", "")
+
+    def add(items: Sequence[NewItem]) -> Counts:
+        return services.catalogue.add_items(name, items, replace=True).counts
+
+    def change(changes: Sequence[ItemChange]) -> Counts:
+        written, missing = services.catalogue.change_items(name, changes)
+        for entry in missing:
+            kind = "it has no content, and there is no item of its id to change"
+            refuse(entry.place, f"{kind}: {entry.ids[-1]!r}", kind)
+        return written.counts
 
     for batch in split_into_batches(rows, _BATCH):
         items: list[NewItem] = []
+        changes: list[ItemChange] = []
         for row in batch:
             if isinstance(row, Refusal):
                 refuse(row.place, row.reason)
-            elif row.id in seen:
-                refuse(row.place or "items", f"another row before it has the id {row.id!r}")
+            elif (earlier := seen.earlier(row)) is not None:
+                place, is_same = earlier
+                how = "is the same" if is_same else "differs"
+                row_id = row.ids[-1] if isinstance(row, ItemChange) else row.id
+                reason = f"another row before it has the id {row_id!r}: {place}, which {how}"
+                refuse(row.place or "items", reason, f"another row before has its id, and {how}")
+            elif isinstance(row, ItemChange):
+                changes.append(row)
             else:
-                seen.update(() if row.id is None else (row.id,))
                 items.append(row)
         same = services.catalogue.find_unchanged(name, items)
         differing = [item for number, item in enumerate(items) if number not in same]
-        is_patient = on_refused is not None
-        added = _add(services, name, differing, refuse if is_patient else None)
-        tally = replace(tally, counts=tally.counts + Counts(unchanged=len(same)) + added)
+        refuse_one = refuse if on_refused is not None else None
+        counts = Counts(unchanged=len(same)) + _write(add, differing, refuse_one)
+        counts += _write(change, changes, refuse_one)
+        tally = replace(tally, counts=tally.counts + counts)
         on_stored(len(batch))
     return tally
 
 
-def _add(
-    services: Services, name: str, items: Sequence[NewItem], refuse: Callable[[str, str], None] | None
+def _write(
+    write: Callable[[Sequence[_Entry]], Counts],
+    entries: Sequence[_Entry],
+    refuse: Callable[[str, str], None] | None,
 ) -> Counts:
-    """Store items; where some are refused, halves of them, until each of these is alone."""
-    if not items:
+    """Store entries; where some are refused, halves of them, until each of these is alone."""
+    if not entries:
         return Counts()
     try:
-        return services.catalogue.add_items(name, items, replace=True).counts
-    except (InvalidRequestError, ContentTooLargeError) as error:
+        return write(entries)
+    except (InvalidFieldError, ContentTooLargeError) as error:
         if refuse is None:
             raise
-        if len(items) == 1:
-            refuse("", str(error))
+        if len(entries) == 1:
+            place = str(getattr(error, "field", ""))
+            refuse(place, str(error).removeprefix(f"{place}: "))
             return Counts()
-    middle = len(items) // 2
-    first = _add(services, name, items[:middle], refuse)
-    return first + _add(services, name, items[middle:], refuse)
+    middle = len(entries) // 2
+    return _write(write, entries[:middle], refuse) + _write(write, entries[middle:], refuse)
 
 
 def split_into_batches(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:

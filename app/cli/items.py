@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from app.cli.backend import KeyOption, UrlOption, open_backend
-from app.cli.console import JsonFlag, JsonLinesFlag, print_json
+from app.cli.console import LOG, JsonFlag, JsonLinesFlag, print_json, shorten
 from app.cli.filters import LabelFilter, WhereFilter, read_conditions
 
 if TYPE_CHECKING:
-    from app.client.answers import Item
+    from app.answers import Item
 
 items = typer.Typer(no_args_is_help=True, help="Items of a collection: list, show, label and delete them.")
-_PAGE = 1000
-"""Items that are read at a time, as many as a page over HTTP may have."""
-_SHOWN_CHARACTERS = 60
-"""Of a text in a line that stands for an item."""
+_PAGE = 1000  # items that are read at a time, as many as a page over HTTP may have
 
 
 @items.command("list")
@@ -35,17 +32,26 @@ def list_items(
 ) -> None:
     """List items in order of creation."""
     conditions = read_conditions(where)
+    n_left, cursor = limit, None
     with open_backend(url, key) as backend:
-        items = backend.iter_items(
-            collection,
-            modality=modality,
-            pair_id=pair,
-            label=label or (),
-            where=conditions,
-            limit=min(limit or _PAGE, _PAGE),
-        )
-        for item in itertools.islice(items, limit):
-            _print(item, as_json)
+        while n_left is None or n_left > 0:
+            page = backend.list_items(
+                collection,
+                modality=modality,
+                pair_id=pair,
+                label=label or (),
+                where=conditions,
+                cursor=cursor,
+                limit=min(n_left or _PAGE, _PAGE),
+            )
+            for notice in page.notices:
+                LOG.print(Text(notice.message))
+            for item in page.items:
+                _print(item, as_json)
+            n_left = None if n_left is None else n_left - len(page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
 
 @items.command("show")
@@ -98,7 +104,6 @@ def _print(shown: Item, as_json: bool) -> None:
     if as_json:
         print_json(shown)
         return
-    text = " ".join((shown.text or shown.content_url or "vector").split())
-    short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+    short = shorten(shown.text or str(shown.metadata.get("source") or shown.content_url or "vector"))
     rest = "" if shown.train else "  not learned from"
     typer.echo(f"{shown.id}  {shown.modality}  {', '.join(shown.labels)}  {short}{rest}")

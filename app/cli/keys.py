@@ -14,7 +14,7 @@ from app.cli.console import LOG, JsonFlag, JsonLinesFlag, print_json
 from app.domain.scopes import Scope
 
 if TYPE_CHECKING:
-    from app.client.answers import Key
+    from app.answers import Key
 
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
 
@@ -41,7 +41,7 @@ def create_key(
 ) -> None:
     """Create a key and print its secret, which is shown only once; its id goes to standard error."""
     expires_at = parse_expiry(expires)
-    with open_backend(url, key) as backend:
+    with open_backend(url, key, may_create=True) as backend:
         created = backend.create_key(
             scope.value,
             name=name,
@@ -81,15 +81,8 @@ def revoke_key(key_id: str, as_json: JsonFlag = False, url: UrlOption = None, ke
 
 
 def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | None:
-    """Parse the value of --expires: days or hours from now, or a date, in UTC unless it has an offset.
-
-    Parameters
-    ----------
-    text : str or None
-        Such as ``30d``, ``12h``, ``2030-01-31`` or ``2030-01-31T12:00+01:00``; None stays None.
-    now : datetime, optional
-        Defaults to the present.
-    """
+    """Parse the value of --expires: ``30d`` or ``12h`` from now, or a date, in UTC unless it has an
+    offset."""
     if text is None:
         return None
     span = re.fullmatch(r"(\d{1,5})([dh])", text)

@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from pydantic import BaseModel
 
-from app.api.schemas.admin import KeyOut
-from app.api.schemas.collections import CollectionOut
-from app.api.schemas.feedback import FeedbackOut
-from app.api.schemas.items import ItemOut
-from app.api.schemas.searches import SHOWN_FIELDS, encode_result
-from app.api.schemas.versions import ActivationOut, ModelOut
-from app.bootstrap import Services
-from app.cli.encoder_options import ENCODER_OPTIONS, check_encoder
-from app.client.answers import (
-    Activation,
+from app.answers import (
     Activations,
     Collection,
     Collections,
-    Feedback,
     FeedbackIds,
     FeedbackPage,
     Item,
+    ItemPage,
     Key,
     Keys,
     Model,
     Models,
+    Partners,
     SearchResult,
     Written,
 )
+from app.api.schemas.searches import SHOWN_FIELDS, encode_result
+from app.api.shown import (
+    show_collection,
+    show_feedback,
+    show_item,
+    show_key,
+    show_model,
+    show_page,
+    show_partners,
+)
+from app.bootstrap import Services
+from app.cli.encoder_options import ENCODER_OPTIONS, check_encoder
 from app.domain.entities import Content, ItemFilter, KeyBounds, Modality, Scope
 from app.services.catalogue.feedback import NewFeedback
-from app.services.serving.search import Query
+from app.services.serving.search import Query, Search, results_of
 
 _BY = "command line"
-_T = TypeVar("_T")
+_ROOT_PATH = ""  # no proxy stands between a command and the database here
 
 
 class LocalBackend:
-    """Does what commands ask for with the database here.
-
-    Parameters
-    ----------
-    services : Services
-        Over a schema that is current.
-    """
+    """Does what commands ask for with the database here, whose schema is current."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -57,44 +54,48 @@ class LocalBackend:
     def list_collections(self) -> Collections:
         """List all collections."""
         stored = self._services.catalogue.collections()
-        return Collections([_answer(Collection, CollectionOut.of(one)) for one in stored])
+        return Collections([show_collection(one) for one in stored])
 
     def get_collection(self, collection: str) -> Collection:
         """Return a collection with the numbers of its items."""
-        return _answer(Collection, CollectionOut.of(*self._services.catalogue.collection(collection)))
+        return show_collection(*self._services.catalogue.collection(collection))
 
     def create_collection(self, name: str, modalities: Mapping[str, Mapping[str, Any]]) -> Collection:
         """Create a collection; errors name the options of the command."""
         for option, encoder in zip(ENCODER_OPTIONS, modalities.values(), strict=True):
             check_encoder(option, encoder)
         described = [Modality(side, dict(encoder)) for side, encoder in modalities.items()]
-        return _answer(Collection, CollectionOut.of(self._services.catalogue.create(name, described)))
+        return show_collection(self._services.catalogue.create(name, described))
 
     def delete_collection(self, collection: str) -> None:
         """Delete a collection with its items and models."""
         self._services.catalogue.delete_collection(collection)
 
-    def iter_items(
+    def list_items(
         self,
         collection: str,
         *,
         limit: int,
+        cursor: str | None = None,
         modality: str | None = None,
         pair_id: str | None = None,
         label: Sequence[str] = (),
         where: Sequence[str] = (),
-    ) -> Iterator[Item]:
-        """Yield all items that pass, of which `limit` are read at a time."""
+    ) -> ItemPage:
+        """Return a page of items that pass."""
         item_filter = ItemFilter.of_conditions(label, where)
-        position: int | None = 0
-        while position is not None:
-            page = self._services.catalogue.page(collection, modality, position, limit, pair_id, item_filter)
-            yield from (_answer(Item, ItemOut.of(collection, item)) for _, item in page.rows)
-            position = page.end
+        page = self._services.catalogue.page(
+            collection, modality, int(cursor or 0), limit, pair_id, item_filter
+        )
+        return show_page(collection, page, _ROOT_PATH)
 
     def get_item(self, collection: str, item_id: str) -> Item:
         """Return one item."""
-        return _answer(Item, ItemOut.of(collection, self._services.catalogue.item(collection, item_id)))
+        return show_item(collection, self._services.catalogue.item(collection, item_id), _ROOT_PATH)
+
+    def list_partners(self, collection: str, item_ids: Sequence[str]) -> Partners:
+        """Return an item that shares the pair of each of the given ones."""
+        return show_partners(collection, self._services.catalogue.partners(collection, item_ids), _ROOT_PATH)
 
     def put_labels(self, collection: str, item_id: str, labels: Sequence[str]) -> Written:
         """Give an item these labels in place of all that it has."""
@@ -123,10 +124,12 @@ class LocalBackend:
         values = {key: tuple(alternatives) for key, alternatives in filter.get("metadata", {}).items()}
         item_filter = ItemFilter(None if labels is None else tuple(labels), values)
         query = _query(text, picture, sound, item_id)
-        (result,) = self._services.search.search(
-            collection, source, target, [query], k, 0, item_filter, SHOWN_FIELDS
+        search = Search([query], k, 0, item_filter, SHOWN_FIELDS)
+        (outcome,) = self._services.search.search(collection, source, target, [search])
+        (result,) = results_of(outcome)
+        return msgspec.json.decode(
+            encode_result(collection, result, SHOWN_FIELDS, _ROOT_PATH), type=SearchResult
         )
-        return msgspec.json.decode(encode_result(collection, result, SHOWN_FIELDS), type=SearchResult)
 
     def create_feedback(self, collection: str, feedback: Iterable[Mapping[str, Any]]) -> FeedbackIds:
         """Store judgements."""
@@ -137,8 +140,7 @@ class LocalBackend:
     def list_feedback(self, collection: str, *, cursor: str | None = None, limit: int) -> FeedbackPage:
         """Return a page of feedback."""
         page = self._services.feedback.page(collection, int(cursor or 0), limit)
-        entries = [_answer(Feedback, FeedbackOut.of(entry)) for entry in page.feedback]
-        return FeedbackPage(entries, None if page.is_last else str(entries[-1].id))
+        return show_feedback(page.feedback, page.is_last)
 
     def delete_feedback(self, collection: str, feedback_id: int) -> None:
         """Delete one judgement."""
@@ -147,30 +149,30 @@ class LocalBackend:
     def list_models(self, collection: str) -> Models:
         """List model versions, newest first."""
         versions = self._services.versions.models(collection)
-        return Models([_answer(Model, ModelOut.summary_of(version)) for version in versions])
+        return Models([show_model(version, is_whole=False) for version in versions])
 
     def get_model(self, collection: str, version: int) -> Model:
         """Return a model version with its whole report."""
-        return _answer(Model, ModelOut.of(self._services.versions.model(collection, version)))
+        return show_model(self._services.versions.model(collection, version))
 
     def activate_model(
         self, collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
     ) -> Model:
         """Let a version serve; only if `expected_version` does so now, where that is given."""
         activated = self._services.versions.activate(collection, version, _BY, reason, expected_version)
-        return _answer(Model, ModelOut.of(activated))
+        return show_model(activated)
 
     def roll_back(
         self, collection: str, *, expected_version: int | None = None, reason: str | None = None
     ) -> Model:
         """Let the version serve that did before."""
         activated = self._services.versions.roll_back(collection, _BY, reason, expected_version)
-        return _answer(Model, ModelOut.of(activated))
+        return show_model(activated)
 
     def list_activations(self, collection: str, *, limit: int) -> Activations:
         """Return which versions served when, by whom and why, newest first."""
         history = self._services.versions.history(collection, limit)
-        return Activations([_answer(Activation, ActivationOut.of(entry)) for entry in history])
+        return Activations(list(history))
 
     def create_key(
         self,
@@ -185,20 +187,15 @@ class LocalBackend:
         bound_to = None if collections is None else tuple(collections)
         bounds = KeyBounds(bound_to, expires_at, requests_per_minute)
         key, secret = self._services.access.create(Scope(scope), name, bounds=bounds)
-        return _answer(Key, KeyOut.of(key, secret))
+        return show_key(key, secret)
 
     def list_keys(self) -> Keys:
         """List keys, without their secrets."""
-        return Keys([_answer(Key, KeyOut.of(key)) for key in self._services.access.list_keys()])
+        return Keys([show_key(key) for key in self._services.access.list_keys()])
 
     def revoke_key(self, key_id: str) -> None:
         """Revoke a key."""
         self._services.access.revoke(key_id)
-
-
-def _answer(kind: type[_T], shown: BaseModel) -> _T:
-    """Return a wire model as the client of REST reads it."""
-    return msgspec.convert(shown.model_dump(), kind)
 
 
 def _query(

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from app.bootstrap import Services
 from app.cli.console import PERCENT, time_left
 from app.domain.entities import Job, JobState
-from app.domain.errors import JobNotFoundError, ServiceError, TrainingDataError
+from app.domain.errors import ConflictError, NotFoundError, ServiceError
 from app.services.training.reencoding import Encoders
 from app.services.training.requests import TrainingParameters
 from app.worker.assembly import make_worker
@@ -26,32 +26,12 @@ def train(
     encoders: Encoders | None = None,
     on_elsewhere: Callable[[], None] = lambda: None,
 ) -> int:
-    """Queue a retrain, run it here unless a worker claims it, and return the new version.
-
-    One that was requested in the same words and is not closed yet is joined: it is run here if the process
-    that ran it is gone.
-
-    Parameters
-    ----------
-    services : Services
-        Built by `app.bootstrap.build`; the schema must be current.
-    name : str
-        Collection.
-    parameters : TrainingParameters
-        What to train.
-    on_progress : callable
-        Called with (what, done, total, remark). The job is cancelled when it raises, or on Ctrl-C.
-
-    encoders : mapping, optional
-        Options of encoders to change to, by modality.
-    on_elsewhere : callable
-        Called once if another worker claims the job, which goes by the settings of that worker.
-
-    Raises
-    ------
-    TrainingDataError
-        If the job fails or is cancelled; carries its reason.
-    """
+    """Queue a retrain, run it here unless a worker claims it, and return the new version."""
+    # Raises ConflictError with the job's reason if it fails or is cancelled, as it is when `on_progress`
+    # raises, or on Ctrl-C. One that was requested in the same words and is not closed yet is joined: it is
+    # run here if the process that ran it is gone. `on_progress` gets (what, done, total, remark);
+    # `on_elsewhere` is called once if another worker claims the job, which goes by the settings of that
+    # worker. The schema must be current.
     with ThreadPoolExecutor(1) as pool:
         # In a thread of its own, so that an interrupt cannot lose the job id.
         request = pool.submit(services.training.request_or_join, name, parameters, encoders)
@@ -67,7 +47,7 @@ def train(
                 services.training.cancel(request.result().id)
             raise
     if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
-        raise TrainingDataError(f"the retrain {closed.state.value}: {closed.error}")
+        raise ConflictError("training-data", f"the retrain {closed.state.value}: {closed.error}")
     return closed.model_version
 
 
@@ -84,8 +64,8 @@ def _work_until_closed(services: Services, job: Job, on_elsewhere: Callable[[], 
                     on_elsewhere()
                 time.sleep(_POLL_SECONDS)
             job = services.training.job(job.id)
-    except JobNotFoundError as error:
-        raise TrainingDataError(f"collection {name!r} was deleted during its retrain") from error
+    except NotFoundError as error:
+        raise ConflictError("training-data", f"collection {name!r} was deleted during its retrain") from error
     return job
 
 
@@ -96,7 +76,8 @@ def _show(services: Services, job_id: str, on_progress: Callable[[str, int, int,
         return  # the thread that works on the job gets the same error and handles it
     gap, seconds_left = progress.get("gap"), progress.get("seconds_left")
     remarks = [] if gap is None else [f"gap {gap:.1e}"]
-    if seconds_left is not None:
-        remarks.append(time_left(seconds_left))
+    remarks += [] if seconds_left is None else [time_left(seconds_left)]
     percent = int(progress.get("percent", 0.0))
-    on_progress(f"training: {progress.get('phase', 'waiting')}", percent, PERCENT, ", ".join(remarks))
+    on_progress(
+        f"training: {progress.get('phase', 'waiting')}", percent, PERCENT, ", ".join(filter(None, remarks))
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -11,8 +12,20 @@ from app.cli.deferred import DeferringGroup
 cli = typer.Typer(cls=DeferringGroup, no_args_is_help=True)
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"lrbs {version('lrbs')}")
+        raise typer.Exit
+
+
 @cli.callback()
-def lrbs() -> None:
+def lrbs(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="print the version")
+    ] = False,
+) -> None:
     """Search pictures by text, and texts by picture."""
 
 

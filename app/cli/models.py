@@ -12,9 +12,9 @@ from app.cli.report_lines import convergence_line, graded_figures, index_lines, 
 from app.domain.limits import LARGEST_VERSION
 
 if TYPE_CHECKING:
+    from app.answers import Activation, Model
     from app.cli.backend import Backend
     from app.cli.short_report import ShortReport
-    from app.client.answers import Activation, Model
 
 _LONGEST_HISTORY = 1000
 

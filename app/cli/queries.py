@@ -10,8 +10,8 @@ import typer
 from app.domain.errors import InvalidFieldError
 
 if TYPE_CHECKING:
+    from app.answers import Collection
     from app.cli.backend import Backend
-    from app.client.answers import Collection
 
 TextQuery = Annotated[str | None, typer.Option("--text", help="text to search with")]
 PictureQuery = Annotated[
@@ -31,26 +31,9 @@ def read_query(
     sound: Path | None,
     item: str | None,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the modality of a query, and the query in the words of the client.
-
-    Parameters
-    ----------
-    backend : Backend
-        Has the collection.
-    collection : Collection
-        To be searched.
-    text, item : str or None
-        A text, or the id of an item.
-    picture, sound : Path or None
-        A file.
-
-    Raises
-    ------
-    BadParameter
-        Unless exactly one of them is given.
-    InvalidFieldError
-        If no modality of the collection takes it; names the option.
-    """
+    """Return the modality of a query, and the query in the words of the client."""
+    # Raises BadParameter unless exactly one is given, and InvalidFieldError (names the option) if no modality
+    # of the collection takes it.
     contents = {"text": text, "picture": picture, "sound": sound}
     if [*contents.values(), item].count(None) != 3:
         raise typer.BadParameter("give exactly one of --text, --picture, --sound, --item")

@@ -10,8 +10,9 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.api.problems import HTTP, INTERNAL, INVALID_REQUEST, PROBLEMS
+from app.api.problems import HTTP, INTERNAL, INVALID_REQUEST
 from app.cli.console import JsonLinesFlag
+from app.domain.errors import PROBLEMS
 from app.settings import Settings
 
 reference = typer.Typer(name="reference", no_args_is_help=True, help="Print reference tables.")
@@ -61,8 +62,9 @@ def problems_table() -> str:
 
 def _problem_titles() -> list[tuple[tuple[int, str], list[str]]]:
     """Return what each status and type of problem may be about, by status."""
+    own = [(kind.status, kind.type or code, kind.title) for code, kind in PROBLEMS.items()]
     rows: dict[tuple[int, str], list[str]] = {}
-    for status, name, title in [*PROBLEMS.values(), *_OTHER_PROBLEMS]:
+    for status, name, title in [*own, *_OTHER_PROBLEMS]:
         titles = rows.setdefault((status, name), [])
         if title not in titles:
             titles.append(title)

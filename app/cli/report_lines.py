@@ -63,8 +63,14 @@ def data_lines(report: TrainingReport) -> list[str]:
     parts = [f"facets {facets}"] if facets else []
     parts += [f"{data.n_pairs} pairs"] if data.n_pairs else []
     parts += [f"{data.n_signs} judged pairs"] if data.n_signs else []
-    weights = ", ".join(f"{name} {weight:.3g}" for name, weight in report.fit.weights.items())
-    return ["learned from " + "; ".join(parts), *([f"weights: {weights}"] if weights else [])]
+    fit = report.fit
+    weights = ", ".join(f"{name} {weight:.3g}" for name, weight in fit.weights.items())
+    dimensions = ", ".join(f"{name} {width}" for name, width in fit.dimensions.items())
+    return [
+        "learned from " + "; ".join(parts),
+        *([f"weights: {weights}"] if weights else []),
+        *([f"dimensions: {dimensions}, together {fit.rank}"] if dimensions else []),
+    ]
 
 
 def item_counts(report: TrainingReport | ShortReport) -> str:
@@ -110,6 +116,21 @@ def index_lines(report: TrainingReport | ShortReport) -> list[str]:
 
 def _describe(spec: IndexSpec | ShortSpec) -> str:
     return f"{spec.kind} ({spec.lists} lists, {spec.probes} probes)"
+
+
+def gate_lines(report: TrainingReport) -> list[str]:
+    """Return a line that compares the version with the active one, and says how sure the difference is."""
+    from app.domain.entities.held_out_quality import measure_of  # with numpy, which other commands go without
+
+    gate = report.gate
+    if gate.new_value is None or gate.active_value is None:
+        return []
+    counts = " and ".join(f"{count} {name}" for name, count in gate.items.items())
+    certainty = "" if gate.certainty is None else f", different {gate.certainty}"
+    return [
+        f"{measure_of(gate.objective)} {gate.new_value:.4f} against {gate.active_value:.4f} of version "
+        f"{gate.compared_with}, on {counts} new to both{certainty}"
+    ]
 
 
 def convergence_line(report: TrainingReport | ShortReport) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -16,26 +17,19 @@ from app.api.shares import forget_process
 from app.bootstrap import Services, build
 from app.cli.server import BACKLOG, Server, keep_event_loop_responsive
 from app.cli.supervisor import ChildCommand, KeptProcesses
+from app.domain.errors import ServiceError
 from app.settings import Settings
+from app.worker.worker import name_of_worker
 
+_logger = logging.getLogger(__name__)
 _STOP_SECONDS = 10.0
 """How long a child process may take to end after it was asked to; longer than giving a job back takes."""
-_PARENT_POLL_SECONDS = 0.5
-"""How soon a server process notices that its parent is gone."""
+_PARENT_POLL_SECONDS = 0.5  # how soon a server process notices that its parent is gone
 
 
 def serve(services: Services, with_worker: bool, on_listening: Callable[[str], None]) -> None:
-    """Serve until interrupted.
-
-    Parameters
-    ----------
-    services : Services
-        As built by `app.bootstrap.build`.
-    with_worker : bool
-        Run a worker process beside the server, restarted when it dies.
-    on_listening : callable
-        Gets the base URL once connections are accepted.
-    """
+    """Serve until interrupted; `on_listening` gets the base URL once connections are accepted.
+    A worker process beside the server is restarted when it dies."""
     with bound_socket(services.settings) as bound:
         serve_on(bound, services, with_worker, on_listening)
 
@@ -52,7 +46,7 @@ def serve_on(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         contextlib.suppress(KeyboardInterrupt),
-        worker_beside(settings) if with_worker else contextlib.nullcontext() as worker,
+        worker_beside(services) if with_worker else contextlib.nullcontext() as worker,
     ):
         end_worker = _nothing if worker is None else worker.terminate
         if settings.resolved_processes == 1:
@@ -63,18 +57,11 @@ def serve_on(
                     signal.pause()
                 finally:
                     end_worker()
+    _logger.info("LRBS has stopped")
 
 
 def serve_beside_others(descriptor: int, parent: int) -> None:
-    """Serve as one process of several, until asked to stop or until the parent is gone.
-
-    Parameters
-    ----------
-    descriptor : int
-        Of the listening socket, inherited.
-    parent : int
-        Process that started this one.
-    """
+    """Serve as one process of several, on an inherited socket, until asked to stop or the parent is gone."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), socket.socket(fileno=descriptor) as bound:
@@ -87,8 +74,8 @@ def _nothing() -> None:
 
 def _run(bound: socket.socket, services: Services, on_stop: Callable[[], None]) -> None:
     server = Server(services, on_stop)
-    keep_event_loop_responsive()
-    server.run(sockets=[bound])
+    with keep_event_loop_responsive():
+        server.run(sockets=[bound])
 
 
 def _end_with(parent: int) -> None:
@@ -110,9 +97,12 @@ def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None
             descriptors=(bound.fileno(),),
         )
         seconds = settings.shutdown_seconds + _STOP_SECONDS
-        with KeptProcesses(
-            command, seconds, settings.resolved_processes, lambda process: forget_process(process, folder)
-        ):
+
+        def describe(process: int) -> str:
+            forget_process(process, folder)
+            return "it served"
+
+        with KeptProcesses(command, seconds, settings.resolved_processes, describe):
             try:
                 yield
             finally:
@@ -155,6 +145,14 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def worker_beside(settings: Settings) -> KeptProcesses:
+def worker_beside(services: Services) -> KeptProcesses:
     """Return one worker process to be kept alive; it ends with this process, however that ends."""
-    return KeptProcesses(ChildCommand.of(settings, "worker", "--parent", str(os.getpid())), _STOP_SECONDS)
+
+    def describe(process: int) -> str:
+        with contextlib.suppress(ServiceError):  # the database may be away
+            job = services.training.held_by(name_of_worker(process))
+            return "" if job is None else f"job {job.id} retrained {job.collection}"
+        return ""
+
+    command = ChildCommand.of(services.settings, "worker", "--parent", str(os.getpid()))
+    return KeptProcesses(command, _STOP_SECONDS, describe=describe)

@@ -10,7 +10,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
 
@@ -22,13 +23,12 @@ from app.main import create_app
 from app.wire.acceptor import Acceptor
 from app.wire.connections import Connections, most_connections, raise_descriptor_limit
 from app.wire.protocol import StrictProtocol
+from solver import single_threaded_blas
 
 BACKLOG = 2048
 """Connections that the system queues before they are accepted."""
-_EXIT_SECONDS = 5.0
-"""After the shutdown timeout, until a process exits although threads are still running."""
-_IDLE_CONNECTION_SECONDS = 15
-"""How long an idle connection is kept open for the next request."""
+_EXIT_SECONDS = 5.0  # after the shutdown timeout, until a process exits although threads are still running
+_IDLE_CONNECTION_SECONDS = 15  # how long an idle connection is kept open for the next request
 _SWITCH_SECONDS = 0.00005
 """Python's thread switch interval: the longest wait of the event loop for a thread that computes, and of that
 thread for the event loop after each call of NumPy or FAISS, of which a search makes dozens."""
@@ -38,17 +38,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """The HTTP server of one process.
-
-    It exits some seconds after the shutdown timeout even if a thread, which nothing can stop, still runs.
-
-    Parameters
-    ----------
-    services : Services
-        Services of the application.
-    on_stop : callable
-        Called in a thread as soon as the server is asked to stop.
-    """
+    """The HTTP server of one process; `on_stop` is called in a thread as soon as it is asked to stop.
+    It exits some seconds after the shutdown timeout even if a thread, which nothing can stop, still runs."""
 
     def __init__(self, services: Services, on_stop: Callable[[], None]) -> None:
         settings = services.settings
@@ -63,8 +54,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=bool(settings.proxies),
-                forwarded_allow_ips=settings.proxies,
+                proxy_headers=False,  # the application reads them
                 timeout_keep_alive=_IDLE_CONNECTION_SECONDS,
             )
         )
@@ -110,6 +100,7 @@ class Server(uvicorn.Server):
     def _watch(self) -> None:
         self._exit_signals.get()
         self._stopping.set()
+        _logger.info("stopping: accepted requests have %g s to end", self._timeout_seconds)
         self._on_stop()
         time.sleep(self._timeout_seconds + _EXIT_SECONDS)
         _logger.warning(
@@ -118,11 +109,15 @@ class Server(uvicorn.Server):
         os._exit(0)
 
 
-def keep_event_loop_responsive() -> None:
-    """Shorten what stops or delays the event loop: garbage collections and waits for computing threads."""
+@contextmanager
+def keep_event_loop_responsive() -> Iterator[None]:
+    """Shorten what stops or delays the event loop: garbage collections, waits for computing threads, and the
+    threads of BLAS, which for the small products of a query spin longer than they compute."""
     # Modules and routes stay for good, so full collections, which stop everything, skip them.
     gc.collect()
     gc.freeze()
     # A full collection visits every object while all requests wait; most garbage is freed by younger ones.
     gc.set_threshold(*gc.get_threshold()[:2], _YOUNGER_COLLECTIONS)
     sys.setswitchinterval(_SWITCH_SECONDS)
+    with single_threaded_blas():
+        yield

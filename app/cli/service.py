@@ -15,11 +15,12 @@ import typer
 from app.bootstrap import Services, build
 from app.cli import demo as demonstration
 from app.cli.console import LOG, OUT, progress
+from app.cli.ready import read_settings
 from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.cli.serve import serve as run_server
 from app.cli.train import print_quality
 from app.domain.entities import Scope
-from app.domain.errors import WrongDatabaseError
+from app.domain.errors import DatabaseUnavailableError
 from app.logs import log_to_stderr
 from app.sample import KINDS
 from app.settings import Settings
@@ -37,7 +38,7 @@ def demo(
     ] = demonstration.PER_KIND,
 ) -> None:
     """Draw the sample set, train on it, serve it and open the page."""
-    settings = Settings()
+    settings = read_settings()
     settings.open_search = is_loopback(settings.host)
     if check:
         services = _prepare(settings, per_kind)
@@ -91,12 +92,14 @@ def serve(
     settings = Settings()
     settings.processes = processes or settings.processes
     log_to_stderr(settings.log_format)
-    for name in settings.retired_in(os.environ):
-        _logger.warning("%s is not a setting any more and has no effect", name)
+    for fault in settings.faults_in(os.environ).values():
+        _logger.warning(fault)
     services = build(settings)
     try:
         services.schema.set_up()
-    except WrongDatabaseError as error:
+    except DatabaseUnavailableError as error:
+        if error.code != "wrong-database":
+            raise
         _logger.error("not ready: %s", error)  # ready without a restart once the right one is back
     run_server(services, worker, lambda url: _logger.info("LRBS serves on %s", url))
 

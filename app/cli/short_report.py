@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from app.client.answers import Model
+    from app.answers import Model
 
 
 class ShortSpec(msgspec.Struct):

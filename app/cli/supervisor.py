@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from app.settings import Settings
+from app.worker.child import describe_end
 
-_RESTART_SECONDS = 1.0
-"""Between two starts of a child process that dies immediately."""
+_RESTART_SECONDS = 1.0  # between two starts of a child process that dies immediately
 _IGNORE_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 """Ctrl-C reaches every process of a terminal; the children ignore it, and this process ends them."""
 _logger = logging.getLogger(__name__)
@@ -23,21 +23,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChildCommand:
-    """A command of `lrbs` to be run in a child process.
-
-    Parameters
-    ----------
-    arguments : tuple of str
-        Of the command line.
-    environment : mapping of str to str
-        All variables.
-    descriptors : tuple of int
-        Files that it inherits.
-    """
+    """A command of `lrbs` to be run in a child process."""
 
     arguments: tuple[str, ...]
-    environment: Mapping[str, str]
-    descriptors: tuple[int, ...] = ()
+    environment: Mapping[str, str]  # all variables
+    descriptors: tuple[int, ...] = ()  # files that it inherits
 
     @classmethod
     def of(cls, settings: Settings, *arguments: str) -> Self:
@@ -51,35 +41,23 @@ class ChildCommand:
 
 
 class KeptProcesses:
-    """Processes of one command, kept alive as long as this context lasts.
-
-    Parameters
-    ----------
-    command : ChildCommand
-        What each of them runs.
-    stop_seconds : float
-        How long they may take to end.
-    count : int
-        Number of processes.
-    on_end : callable
-        Gets the id of a process that ended.
-    """
+    """Processes of one command, kept alive as long as this context lasts; they may take `stop_seconds` to
+    end. `describe` gets the id of one that ended, and returns what it was doing, for the log."""
 
     def __init__(
         self,
         command: ChildCommand,
         stop_seconds: float,
         count: int = 1,
-        on_end: Callable[[int], None] = lambda _: None,
+        describe: Callable[[int], str] = lambda _: "",
     ) -> None:
         self._command = command
         self._stop_seconds = stop_seconds
-        self._on_end = on_end
+        self._describe = describe
         self._closing = threading.Event()
         self._starting = threading.Lock()
         """Held while a process is started, so that none is started after all were terminated."""
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
-        """The last process of each number."""
+        self._running: dict[int, subprocess.Popen[bytes]] = {}  # the last process of each number
         self._threads = [
             threading.Thread(target=self._keep_alive, args=(number,), daemon=True) for number in range(count)
         ]
@@ -111,8 +89,15 @@ class KeptProcesses:
             process = self._start(number)
             if process is not None:
                 process.wait()
-                self._on_end(process.pid)
+                doing = self._describe(process.pid)
+                if not self._closing.is_set():
+                    self._log_end(process, doing)
             self._closing.wait(_RESTART_SECONDS)
+
+    def _log_end(self, process: subprocess.Popen[bytes], doing: str) -> None:
+        name, end = self._command.arguments[0], describe_end(process.returncode)
+        facts = name, process.pid, end, doing and f" while {doing}"
+        _logger.error("%s %d %s%s, another is started", *facts, extra={"cause": process.pid})
 
     def _start(self, number: int) -> subprocess.Popen[bytes] | None:
         """Start a process; None when that fails, or when all were terminated meanwhile."""
@@ -125,4 +110,5 @@ class KeptProcesses:
                 # Memory, processes or descriptors have run out, perhaps for a moment only.
                 _logger.exception("cannot start lrbs %s, will retry", self._command.arguments[0])
                 return None
+            _logger.info("%s %d is started", self._command.arguments[0], self._running[number].pid)
             return self._running[number]

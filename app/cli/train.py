@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
-from app.api.schemas.versions import ModelOut
+from app.api.shown import encode, show_model
 from app.cli.console import ENCODER_HELP, LOG, OUT, JsonFlag, progress
 from app.cli.encoder_options import read_encoders
 from app.cli.local_training import train as run_training
@@ -15,6 +17,7 @@ from app.cli.report_lines import (
     choice_lines,
     convergence_line,
     data_lines,
+    gate_lines,
     index_lines,
     label_lines,
     validation_lines,
@@ -68,7 +71,7 @@ def train(
     """Retrain a collection and activate the new version unless it is worse."""
     if facet and not facets:
         raise typer.BadParameter("give --facet or --no-facets, not both")
-    services = ready_services(**engine_settings(engine, scheduler))
+    services = ready_services(may_create=False, **engine_settings(engine, scheduler))
     keys: tuple[str, ...] | Literal["auto"] = "auto" if facets else ()
     parameters = TrainingParameters(
         method=method,
@@ -80,7 +83,7 @@ def train(
     )
     encoders = read_encoders("--encoder", encoder or ())
     _, counts = services.catalogue.collection(collection)
-    size = " and ".join(f"{count} {name}" for name, count in counts.items())
+    size = " and ".join(f"{count} {name}" for name, count in counts.items()) or "no"
     estimate = "the time left is shown once it can be estimated"
     what = f"Training on {collection!r}, which has {size} items: {estimate}."
 
@@ -92,12 +95,12 @@ def train(
         version = run_training(services, collection, parameters, show, encoders, tell_of_worker)
     model = services.versions.model(collection, version)
     if as_json:
-        typer.echo(ModelOut.of(model).model_dump_json(indent=2))
+        typer.echo(msgspec.json.format(encode(show_model(model)), indent=2).decode())
         return
-    _print_report(version, model.report)
+    _print_report(collection, version, model.report)
 
 
-def _print_report(version: int, report: TrainingReport) -> None:
+def _print_report(collection: str, version: int, report: TrainingReport) -> None:
     fit = report.fit
     scaled = f"scaling {fit.scaling}, " if fit.scaling else ""
     penalty = "" if fit.alpha is None else f"alpha {fit.alpha:.3g}, "
@@ -107,8 +110,12 @@ def _print_report(version: int, report: TrainingReport) -> None:
     for line in [*choice_lines(report), *data_lines(report), *label_lines(report), *index_lines(report)]:
         OUT.print(line, markup=False)
     print_quality(report)
+    for line in gate_lines(report):
+        OUT.print(line, highlight=False)
     if report.not_activated is not None:
-        OUT.print(f"stored, but not activated: {report.not_activated}")
+        OUT.print(f"stored, but not activated: {report.not_activated}", highlight=False)
+        overrule = f"lrbs models {shlex.quote(collection)} --activate {version}"
+        OUT.print(f"If you know better, activate it all the same: {overrule}", highlight=False)
 
 
 def print_quality(report: TrainingReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -12,12 +13,13 @@ from typing import Annotated
 
 import typer
 
-from app.bootstrap import build
-from app.domain.errors import WrongDatabaseError
+from app.bootstrap import build, build_on_existing
+from app.domain.errors import DatabaseUnavailableError
 from app.logs import log_to_stderr
 from app.settings import Settings
 from app.worker.assembly import make_worker
 
+_logger = logging.getLogger(__name__)
 _TOUCH_SECONDS = 1.0
 """Between signs of life: a waiting worker asks many times a second whether it should stop."""
 
@@ -35,8 +37,12 @@ def worker(
     signal.signal(signal.SIGTERM, stop)
     settings = Settings()
     log_to_stderr(settings.log_format)
-    services = build(settings)
-    with contextlib.suppress(WrongDatabaseError):  # claims no job until the right one is back
+    for fault in settings.faults_in(os.environ).values():
+        _logger.warning(fault)
+    # In a folder that is there its database may come back; one that is not is mistyped.
+    services = build(settings) if settings.data_dir.exists() else build_on_existing(settings)
+    # Without the right database it claims no job, until that is back.
+    with contextlib.suppress(DatabaseUnavailableError):
         services.schema.require_current()
     show_life = _touch_now_and_then(settings.alive_file) if settings.alive_file else _nothing
 
@@ -44,7 +50,9 @@ def worker(
         show_life()
         return stopping or (parent is not None and os.getppid() != parent)
 
+    _logger.info("the worker looks for jobs")
     make_worker(services, should_stop).run_forever()
+    _logger.info("the worker has stopped")
 
 
 def _nothing() -> None:

@@ -14,31 +14,15 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[_T]):
-    """A call.
-
-    Parameters
-    ----------
-    method, path : str
-        Of HTTP.
-    answer : type
-        What the body of the answer is decoded to: JSON of a struct, ``bytes`` as they are, or nothing.
-    query : mapping
-        Parameters of the address; those that are None are left out.
-    json : object
-        Body, unless it is None.
-    lines : iterable of object, or None
-        Body as a stream of JSON lines.
-    is_repeatable : bool
-        Whether sending it twice does no more than sending it once.
-    """
+    """A call."""
 
     method: str
     path: str
-    answer: type[_T]
-    query: Mapping[str, Any] = field(default_factory=dict)
+    answer: type[_T]  # of JSON, by msgspec; ``bytes`` as they are; or nothing
+    query: Mapping[str, Any] = field(default_factory=dict)  # those that are None are left out
     json: Any = None
-    lines: Iterable[Any] | None = None
-    is_repeatable: bool = False
+    lines: Iterable[Any] | None = None  # a body as a stream of JSON lines
+    is_repeatable: bool = False  # sending it twice does no more than sending it once
 
 
 class Sender(Protocol):
@@ -58,13 +42,7 @@ class AsyncSender(Protocol):
 
 
 class Operation(Generic[_P, _T]):
-    """A function that makes a call, as a method that sends it: of a `Sender`, or of an `AsyncSender`.
-
-    Parameters
-    ----------
-    make : callable
-        Returns the call.
-    """
+    """A function that makes a call, as a method that sends it: of a `Sender`, or of an `AsyncSender`."""
 
     def __init__(self, make: Callable[_P, Call[_T]]) -> None:
         self._make = make

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 import httpx
 import msgspec
 
-from app.client.answers import Item, Job
+from app.answers import Item, Job
 from app.client.calls import Call
 from app.client.operations import Operations
 from app.client.problems import ConnectionFailedError, LrbsError, RejectedError, UnavailableError, problem_of
@@ -28,13 +28,7 @@ _LINES_PER_CHUNK = 1000
 
 
 class _Patience:
-    """How long a call is repeated that the service could not answer.
-
-    Parameters
-    ----------
-    seconds : float
-        After that it is not sent again.
-    """
+    """How long, in seconds, a call is repeated that the service could not answer."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -42,9 +36,7 @@ class _Patience:
 
     def pause_after(self, call: Call[Any], error: LrbsError) -> float:
         """Return the seconds after which to send a call again; raises the error where it should not be.
-
-        A call that changes something, and could do so twice, is sent again only where it was turned away.
-        """
+        A call that changes something, and could do so twice, is sent again only where it was turned away."""
         pause = error.retry_after if isinstance(error, RejectedError) else None
         was_turned_away = isinstance(error, UnavailableError) and error.status in (429, 503)
         if not (was_turned_away or (call.is_repeatable and isinstance(error, ConnectionFailedError))):

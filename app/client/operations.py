@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from app.client.answers import (
+from app.answers import (
     Activations,
     Collection,
     Collections,
@@ -136,10 +136,26 @@ def list_items(
     pair_id: str | None = None,
     label: Sequence[str] = (),
     where: Sequence[str] = (),
+    item_id: Sequence[str] = (),
 ) -> Call[ItemPage]:
-    """Return a page of items in order of creation; `where` has conditions such as ``colour=red``."""
+    """Return a page of items in order of creation.
+
+    Parameters
+    ----------
+    collection : str
+    modality, pair_id : str, optional
+        Only items of these.
+    cursor : str, optional
+        `next_cursor` of the page before; while it is set there is more.
+    limit : int, optional
+        Most items of a page; 100 by default.
+    label, where : sequence of str
+        Only items with any of these labels, and with metadata such as ``colour=red``.
+    item_id : sequence of str
+        Only items of any of these ids, ten at most.
+    """
     query = without_none(modality=modality, cursor=cursor, limit=limit, pair_id=pair_id)
-    query |= {"label": list(label), "where": list(where)}
+    query |= {"label": list(label), "where": list(where), "item_id": list(item_id)}
     return Call(
         "GET", path(_COLLECTION + "/items", collection=collection), ItemPage, query=query, is_repeatable=True
     )
@@ -205,7 +221,22 @@ def search(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
 ) -> Call[SearchResult]:
-    """Search `target`, which may be `source`, with one of text, picture, sound, vector and item_id."""
+    """Search the items of one modality with one query.
+
+    Parameters
+    ----------
+    collection : str
+    source, target : str
+        Modalities of the query and of the hits; they may be the same.
+    text, picture, sound, vector, item_id : str, file, file, sequence of float or str
+        The query, in one of these forms; the last is an item of `source`.
+    k, offset : int, optional
+        Hits to return, 10 by default, and how many better ones to leave out.
+    filter : mapping, optional
+        ``{"labels": ["red"], "metadata": {"brand": ["a", "b"]}}``: any value of each key.
+    include : sequence of str, optional
+        Fields of a hit beside id, rank and score; all by default.
+    """
     query = _query(text, picture, sound, vector, item_id)
     body = query | _options(k, offset, filter, include)
     return Call(
@@ -228,7 +259,15 @@ def search_batch(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
 ) -> Call[SearchResults]:
-    """Search with several queries, such as ``{"text": "red"}`` or ``{"picture": Path("a.jpg")}``."""
+    """Search with several queries.
+
+    Parameters
+    ----------
+    queries : iterable of mapping
+        Such as ``{"text": "red"}`` or ``{"picture": Path("a.jpg")}``.
+    collection, source, target, k, offset, filter, include
+        As of `search`.
+    """
     body = {"queries": [_encode(query) for query in queries]} | _options(k, offset, filter, include)
     address = _direction(_COLLECTION, collection, source, target) + "/batch"
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
@@ -298,7 +337,19 @@ def get_plot(
     theme: str | None = None,
     format: Literal["svg", "png"] | None = None,
 ) -> Call[bytes]:
-    """Return a plot of what the report of a version holds."""
+    """Return a plot of what the report of a version holds.
+
+    Parameters
+    ----------
+    collection : str
+    version : int
+    kind : {"singular-values", "convergence", "precision-recall", "precision-scope", "reliability"}
+    direction : str, optional
+        Of curves, such as "image-to-text"; both by default.
+    theme : {"light", "dark"}, optional
+        The ground to draw on.
+    format : {"svg", "png"}, optional
+    """
     address = _version(collection, version) + path("/plots/{kind}", kind=kind)
     query = without_none(direction=direction, theme=theme, format=format)
     return Call("GET", address, bytes, query=query, is_repeatable=True)
@@ -307,7 +358,17 @@ def get_plot(
 def activate_model(
     collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
 ) -> Call[Model]:
-    """Let a version serve; only if `expected_version` does so now, where that is given."""
+    """Let a version serve.
+
+    Parameters
+    ----------
+    collection : str
+    version : int
+    expected_version : int, optional
+        Nothing is done, and WasChangedError raised, unless this one serves now.
+    reason : str, optional
+        For the history.
+    """
     body = without_none(expected_version=expected_version, reason=reason)
     return Call("POST", _version(collection, version) + "/activate", Model, json=body)
 
@@ -315,7 +376,7 @@ def activate_model(
 def roll_back(
     collection: str, *, expected_version: int | None = None, reason: str | None = None
 ) -> Call[Model]:
-    """Let the version serve that did before."""
+    """Let the version serve that did before; `expected_version` and `reason` as of `activate_model`."""
     body = without_none(expected_version=expected_version, reason=reason)
     return Call("POST", path(_ADMIN + "/rollback", collection=collection), Model, json=body)
 
@@ -363,7 +424,21 @@ def create_key(
     expires_at: datetime | None = None,
     requests_per_minute: int | None = None,
 ) -> Call[Key]:
-    """Create a key; its secret is in this answer only."""
+    """Create a key; its secret is in this answer only.
+
+    Parameters
+    ----------
+    scope : str
+        What it permits: "search", "write", "admin" or "metrics".
+    name : str, optional
+        For people.
+    collections : sequence of str, optional
+        The only ones that it can see; all by default.
+    expires_at : datetime, optional
+        When it stops working; with a time zone.
+    requests_per_minute : int, optional
+        A rate limit of its own; by default the service's.
+    """
     body = without_none(
         scope=scope,
         name=name,
@@ -395,7 +470,6 @@ def metrics() -> Call[bytes]:
 
 
 def _read(file: File) -> str:
-    """Return the content of a file in base64."""
     return base64.b64encode(file if isinstance(file, bytes) else Path(file).read_bytes()).decode()
 
 

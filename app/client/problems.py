@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -35,7 +36,7 @@ class RejectedError(LrbsError):
     status : int
         Of HTTP.
     problem : mapping
-        The body of the answer; empty where it was no problem document.
+        The body of the answer, or what stands for it where the answer is not of the service.
     retry_after : float or None
         Seconds after which the service asks to be called again.
     """
@@ -55,7 +56,7 @@ class RejectedError(LrbsError):
     @property
     def title(self) -> str:
         """Name of the kind."""
-        return str(self.problem.get("title", "no problem document"))
+        return str(self.problem.get("title", ""))
 
     @property
     def detail(self) -> str:
@@ -93,6 +94,11 @@ class UnavailableError(RejectedError):
     """The service cannot answer now, and may be able to later."""
 
 
+_PROXIES_WORDS = {
+    413: "takes no body of this size",
+    502: "does not reach it",
+    504: "did not wait for its answer",
+}
 _BY_STATUS = {
     401: NotAllowedError,
     403: NotAllowedError,
@@ -105,13 +111,22 @@ _BY_STATUS = {
 
 def problem_of(answer: httpx.Response) -> RejectedError:
     """Return the exception that an answer with an error status stands for; its body has been read."""
+    status = answer.status_code
     try:
         problem = msgspec.json.decode(answer.content, type=dict[str, Any])
     except msgspec.MsgspecError:
-        problem = {}  # of something between client and service
-    status = answer.status_code
+        problem = _problem_of_proxy(status)
     kind = _BY_STATUS.get(status, UnavailableError if status >= 500 else InvalidRequestError)
     return kind(status, problem, _seconds(answer.headers.get("Retry-After", "")))
+
+
+def _problem_of_proxy(status: int) -> dict[str, Any]:
+    """Return what an answer means that is none of the service, but of something in front of it."""
+    title = HTTPStatus(status).phrase if status in set(HTTPStatus) else "no problem document"
+    return {
+        "title": title,
+        "detail": f"a proxy in front of the service {_PROXIES_WORDS.get(status, 'answers')}",
+    }
 
 
 def _seconds(text: str) -> float | None:

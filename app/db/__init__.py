@@ -1,1 +1,1 @@
-"""SQLAlchemy behind the domain's ports: rows never leave this package."""
+"""SQLAlchemy: the database, its transactions, and one class a family of statements; no row leaves it."""

@@ -9,13 +9,7 @@ from sqlalchemy import Connection, event
 
 
 class Changes:
-    """Count the rows that a transaction changes from now on.
-
-    Parameters
-    ----------
-    connection : Connection
-        Connection whose transaction has just begun.
-    """
+    """Count the rows that a transaction, which has just begun, changes from now on."""
 
     def __init__(self, connection: Connection) -> None:
         self._rows = 0

@@ -12,9 +12,7 @@ from app.db.models import UtcDateTime
 
 def now(session: Session) -> datetime:
     """Return the time that all processes share: the database server's, or with SQLite the host's.
-
-    It is read within the transaction, since beginning one may have to wait for a lock.
-    """
+    It is read within the transaction, since beginning one may have to wait for a lock."""
     connection = session.connection()
     if connection.dialect.name == "postgresql":
         # Not the start time of the transaction, which may have waited for a lock since. Executed on the

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection as AbstractCollection
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
-from app.db.chunks import in_chunks
 from app.db.clock import now
-from app.db.constraints import violates_unique
 from app.db.deletions import IS_NOT_DELETED, hidden_ids, hide, remove_some
-from app.db.models import CollectionRow, SavedGalleryRow
+from app.db.models import CollectionRow, KeyRow, OwnWriteRow, SavedGalleryRow
+from app.db.statements import in_chunks, insert_into, violates_unique
 from app.domain.entities import Collection, Modality, SavedGallery
-from app.domain.errors import CollectionExistsError, CollectionNotFoundError
+from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import is_storable
-from app.domain.ports import CollectionRepository
+
+_BY_NAME = select(CollectionRow).where(CollectionRow.name == bindparam("name"), IS_NOT_DELETED)
+"""Made once: every search runs it."""
+_BY_NAME_LOCKED = _BY_NAME.with_for_update(key_share=True).execution_options(populate_existing=True)
+"""The lock still lets other transactions add rows that refer to it."""
 
 
-class SqlCollectionRepository(CollectionRepository):
+class CollectionRepository:
     """Collections by name."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(self, name: str, modalities: tuple[Modality, Modality]) -> Collection:
+        """Create one; raises ConflictError."""
         if self._session.scalar(select(CollectionRow.id).where(CollectionRow.name == name)) is not None:
-            raise CollectionExistsError(name)
+            raise _exists(name)
         row = CollectionRow(
             name=name,
             modalities=modalities_to_json(modalities),
@@ -47,20 +50,20 @@ class SqlCollectionRepository(CollectionRepository):
         except IntegrityError as error:
             # Another transaction added it since the query above.
             if violates_unique(error, "uq_collections_name", "collections.name"):
-                raise CollectionExistsError(name) from error
+                raise _exists(name) from error
             raise
         return _collection(row)
 
-    @override
     def get(self, name: str) -> Collection:
+        """Return one; raises CollectionNotFoundError."""
         return _collection(self._row(name))
 
-    @override
     def lock(self, name: str) -> Collection:
+        """Return one and keep others from changing its row until the transaction ends."""
         return _collection(self._row(name, lock=True))
 
-    @override
     def list(self) -> list[Collection]:
+        """Return all, by name."""
         return [
             _collection(row)
             for row in self._session.scalars(
@@ -68,24 +71,26 @@ class SqlCollectionRepository(CollectionRepository):
             )
         ]
 
-    @override
     def delete(self, name: str) -> tuple[Collection, Sequence[str]]:
+        """Delete one for everybody and free its name; its rows stay for `remove_some`. Returns it and the
+        bundles of its models; raises CollectionNotFoundError."""
         collection = self.get(name)
         bundles = hide(self._session, collection.id)
         if bundles is None:
             raise CollectionNotFoundError(name)
         return collection, bundles
 
-    @override
     def deleted_ids(self) -> Sequence[int]:
+        """Return the ids of deleted collections that rows are left of."""
         return hidden_ids(self._session)
 
-    @override
     def remove_some(self, collection_id: int, max_rows: int, max_bytes: int) -> set[str] | None:
+        """Remove some rows of a deleted collection; return the hashes of their pictures, None at the end.
+        About as many bytes of texts and features as `max_bytes` go at once; one row in any case."""
         return remove_some(self._session, collection_id, max_rows, max_bytes)
 
-    @override
     def next_revision(self, collection: Collection) -> int:
+        """Count one write and lock the collection until the transaction ends."""
         revision = self._session.scalar(
             update(CollectionRow)
             .where(CollectionRow.id == collection.id, IS_NOT_DELETED)
@@ -96,8 +101,33 @@ class SqlCollectionRepository(CollectionRepository):
             raise CollectionNotFoundError(collection.name)
         return int(revision)
 
-    @override
+    def note_write(self, collection: Collection, key_id: str) -> None:
+        """Note that a key wrote the revision that the collection now has; nothing for an unknown key."""
+        # Nothing is found of a key that was revoked meanwhile; PostgreSQL waits for who is revoking it.
+        revision = select(CollectionRow.revision).where(CollectionRow.id == collection.id).scalar_subquery()
+        known_key = (
+            select(literal(collection.id), KeyRow.id, revision)
+            .where(KeyRow.id == key_id)
+            .with_for_update(read=True, key_share=True, of=KeyRow)
+        )
+        noted = insert_into(self._session, OwnWriteRow).from_select(
+            ("collection_id", "key_id", "revision"), known_key
+        )
+        self._session.execute(
+            noted.on_conflict_do_update(
+                index_elements=("collection_id", "key_id"), set_={"revision": noted.excluded.revision}
+            )
+        )
+
+    def last_write(self, collection: Collection, key_ids: AbstractCollection[str]) -> int:
+        """Return the last revision that one of the keys wrote, or any key where none is named; 0 if none."""
+        query = select(func.max(OwnWriteRow.revision)).where(OwnWriteRow.collection_id == collection.id)
+        if key_ids:
+            query = query.where(OwnWriteRow.key_id.in_(key_ids))
+        return self._session.scalar(query) or 0
+
     def set_encoder_option(self, collection: Collection, modality: str, option: str, value: Any) -> None:
+        """Record an option that became known later, such as the dimension of the first vector."""
         row = self._row(collection.name)
         row.modalities = [
             {**entry, "encoder": {**entry["encoder"], option: value}} if entry["name"] == modality else entry
@@ -105,25 +135,25 @@ class SqlCollectionRepository(CollectionRepository):
         ]
         self._session.flush()
 
-    @override
     def set_modalities(self, collection: Collection, modalities: tuple[Modality, Modality]) -> None:
+        """Give a locked collection the encoders of a model version."""
         self._row(collection.name).modalities = modalities_to_json(modalities)
         self._session.flush()
 
-    @override
     def saved_gallery(self, collection: Collection) -> SavedGallery | None:
+        """Return where its galleries are saved."""
         row = self._session.get(SavedGalleryRow, collection.id)
         if row is None:
             return None
         return SavedGallery(row.model_bundle, row.revision, row.folder, row.manifest_hash)
 
-    @override
     def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
+        """Record where its galleries are saved, in place of what was recorded before."""
         self._session.merge(SavedGalleryRow(collection_id=collection.id, **asdict(saved)))
         self._session.flush()
 
-    @override
     def used_galleries(self, folders: Sequence[str]) -> set[str]:
+        """Return which of the folders any collection's galleries are saved in."""
         used: set[str] = set()
         for chunk in in_chunks(folders):
             query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(chunk))
@@ -133,10 +163,7 @@ class SqlCollectionRepository(CollectionRepository):
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if not is_storable(name):
             raise CollectionNotFoundError(name)
-        query = select(CollectionRow).where(CollectionRow.name == name, IS_NOT_DELETED)
-        if lock:  # a lock that still lets other transactions add rows that refer to it
-            query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
-        row = self._session.scalar(query)
+        row = self._session.scalar(_BY_NAME_LOCKED if lock else _BY_NAME, {"name": name})
         if row is None:
             raise CollectionNotFoundError(name)
         return row
@@ -169,3 +196,8 @@ def _collection(row: CollectionRow) -> Collection:
         row.created_at,
         row.purged_through,
     )
+
+
+def _exists(name: str) -> ConflictError:
+    message = f"a collection {name!r} exists already: delete it first or choose another name"
+    return ConflictError("collection-exists", message)

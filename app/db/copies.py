@@ -8,63 +8,52 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, delete, insert, select, text
-from typing_extensions import override
 
 from app.db.faults import translate_errors
 from app.db.models import Base, CallCountsRow, InstallationRow
-from app.db.schema import SqlSchema
-from app.db.session import READ_ONLY, SqlDatabase, make_engine
+from app.db.schema import DatabaseSchema
+from app.db.session import READ_ONLY, Database, make_engine
 from app.domain.entities import Installation
-from app.domain.ports import DatabaseCopies
 
-_ROWS = 500
-"""Rows in memory at the same time: with long texts and features some ten megabytes."""
+_ROWS = 500  # rows in memory at the same time: with long texts and features some ten megabytes
 _INSTALLATION: Table = Base.metadata.tables[InstallationRow.__tablename__]
 _KEPT = [table for table in Base.metadata.sorted_tables if table.name != CallCountsRow.__tablename__]
 """What is worth a copy: counts of calls are over after a minute."""
 
 
-class SqlCopies(DatabaseCopies):
-    """Copies of a SQL database.
-
-    Parameters
-    ----------
-    engine : Engine
-        As made by `app.db.session.make_engine`.
-    file_name : str
-        Name of the SQLite file in the folder of a copy.
-    """
+class DatabaseCopies:
+    """Copies of a SQL database; a copy of SQLite has its file of that name."""
 
     def __init__(self, engine: Engine, file_name: str) -> None:
         self._engine = engine
         self._file_name = file_name
 
-    @override
     def write(self, folder: Path) -> Installation:
+        """Write a consistent copy into a folder while others read and write; return what the copy says."""
         file = folder / self._file_name
         if self._engine.dialect.name == "sqlite":
             copy_sqlite(self._engine, file)
         else:
             copy = make_engine(f"sqlite:///{file.resolve()}")
             try:
-                SqlSchema(copy).upgrade()
+                DatabaseSchema(copy).upgrade()
                 _copy_rows(self._engine, copy)
             finally:
                 copy.dispose()
         return self._installation(file)
 
-    @override
     def read(self, folder: Path) -> Installation | None:
+        """Return what the copy in a folder says of itself; None without one of the current schema."""
         file = folder / self._file_name
         if not file.is_file():
             return None
         with _open_copy(file) as copy:
-            if not SqlSchema(copy).is_current():
+            if not DatabaseSchema(copy).is_current():
                 return None
         return self._installation(file)
 
-    @override
     def is_unused(self) -> bool:
+        """Return whether the database, which has the current schema, holds nothing yet."""
         with translate_errors(), self._engine.connect() as connection:
             return all(
                 connection.execute(select(table).limit(1)).first() is None
@@ -72,14 +61,14 @@ class SqlCopies(DatabaseCopies):
                 if table is not _INSTALLATION
             )
 
-    @override
     def restore(self, folder: Path) -> None:
+        """Fill the database, which must be unused, with the copy in a folder, in one transaction."""
         with _open_copy(folder / self._file_name) as copy:
             _copy_rows(copy, self._engine)
 
     @staticmethod
     def _installation(file: Path) -> Installation:
-        with _open_copy(file) as copy, SqlDatabase(copy).read() as work:
+        with _open_copy(file) as copy, Database(copy).read() as work:
             return work.installation.get()
 
 
@@ -100,15 +89,8 @@ def _open_copy(file: Path) -> Iterator[Engine]:
 
 
 def copy_sqlite(engine: Engine, target: Path) -> None:
-    """Write a consistent copy of the database to a new file, while other processes read and write.
-
-    Parameters
-    ----------
-    engine : Engine
-        Engine of a SQLite database.
-    target : Path
-        File to create; raises FileExistsError if it exists.
-    """
+    """Write a consistent copy of a SQLite database to a new file, while other processes read and write.
+    Raises FileExistsError."""
     target.touch(exist_ok=False)
     with closing(engine.raw_connection()) as pooled, closing(sqlite3.connect(target)) as copy:
         source = pooled.driver_connection

@@ -1,11 +1,9 @@
-"""Deletion of collections in SQL: hidden in one short transaction, removed in many.
-
-Removing a large collection in one transaction would block all other writers of a SQLite database for its
-whole duration. So `hide` renames the collection to a name no client can choose, which frees its own name, and
-sets the time of its deletion, by which every query excludes it. Nothing writes to it from then on: a writer
-that had read its row before finds it gone when taking its lock. `remove_some` then removes a bounded number
-of rows, and the collection's own row last; after a crash it continues where it stopped.
-"""
+"""Deletion of collections in SQL: hidden in one short transaction, removed in many."""
+# Removing a large collection in one transaction would block all other writers of a SQLite database for its
+# whole duration. So `hide` renames the collection to a name no client can choose, which frees its own name,
+# and sets the time of its deletion, by which every query excludes it. Nothing writes to it from then on: a
+# writer that had read its row before finds it gone when taking its lock. `remove_some` then removes a bounded
+# number of rows, and the collection's own row last; after a crash it continues where it stopped.
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def is_there(session: Session, collection_id: int) -> bool:
 
 def hide(session: Session, collection_id: int) -> list[str] | None:
     """Hide a collection, delete its open job and its models; return the models' bundles.
-
-    Returns None if another transaction was faster.
-    """
+    Returns None if another transaction was faster."""
     hidden = session.scalar(
         update(CollectionRow)
         .where(CollectionRow.id == collection_id, IS_NOT_DELETED)
@@ -64,22 +60,8 @@ def hidden_ids(session: Session) -> list[int]:
 
 
 def remove_some(session: Session, collection_id: int, max_rows: int, max_bytes: int) -> set[str] | None:
-    """Remove some rows of a hidden collection.
-
-    Parameters
-    ----------
-    session : Session
-        Session of a writing transaction.
-    collection_id : int
-        Collection hidden by `hide`; nothing is removed from any other.
-    max_rows, max_bytes : int
-        Maximum number of rows, and roughly of bytes of texts and features; at least one row is removed.
-
-    Returns
-    -------
-    set of str or None
-        Hashes of the pictures of these rows; None when nothing is left of the collection.
-    """
+    """Remove some rows (one at least, bytes roughly) of a collection hidden by `hide`, in a writing
+    transaction. Returns the hashes of their pictures; None when nothing is left."""
     # Its row is locked first, as in every transaction that removes parts of it, to avoid a deadlock.
     is_hidden = (CollectionRow.id == collection_id) & ~IS_NOT_DELETED
     if session.scalar(select(CollectionRow.id).where(is_hidden).with_for_update()) is None:
@@ -125,22 +107,8 @@ def some_rows(
     max_rows: int,
     max_bytes: int,
 ) -> list[Any]:
-    """Return keys and picture hashes of as many rows as one transaction may remove.
-
-    Parameters
-    ----------
-    session : Session
-        Session to read in.
-    table : Table
-        Table of items, of replaced items, or of feedback.
-    key : sequence of ColumnElement
-        Columns that are returned before `content_hash` and `size`.
-    condition : ColumnElement
-        Condition on the rows.
-    max_rows, max_bytes : int
-        Maximum number of rows, and roughly of bytes of texts and features; at least one row is returned if
-        any matches.
-    """
+    """Return key columns, picture hash and size of as many rows as one transaction may remove (one at least,
+    bytes roughly). The table is of items, of replaced items, or of feedback."""
     sizes = (func.coalesce(func.length(table.c[name]), 0) for name in ("text", "features"))
     query = select(*key, table.c.content_hash, sum(sizes, start=func.length("")).label("size"))
     chosen: list[Any] = []

@@ -6,32 +6,28 @@ from collections.abc import Collection as AbstractCollection
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, delete, select
-from sqlalchemy.dialects.postgresql import insert as insert_postgresql
-from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
-from app.db.chunks import in_chunks
 from app.db.models import ENCODED_CONTENTS
+from app.db.statements import in_chunks, insert_into
 from app.domain.entities import Collection, Modality, Vector, vector_bytes, vector_of
-from app.domain.ports import EncodedContentRepository
 
 _TABLE = ENCODED_CONTENTS.c
 
 
-class SqlEncodedContentRepository(EncodedContentRepository):
+class EncodedContentRepository:
     """Features by collection, modality, encoding and hash of the content."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def hashes(self, collection: Collection, modality: Modality) -> set[str]:
+        """Return the hashes of all contents that there are features of."""
         query = select(_TABLE.content_hash).where(_is_of(collection, modality))
         return set(self._session.scalars(query))
 
-    @override
     def find(self, collection: Collection, modality: Modality, hashes: Sequence[str]) -> dict[str, Vector]:
+        """Return the features that there are, by hash."""
         query = select(_TABLE.content_hash, _TABLE.features).where(_is_of(collection, modality))
         return {
             content_hash: vector_of(features)
@@ -39,8 +35,8 @@ class SqlEncodedContentRepository(EncodedContentRepository):
             for content_hash, features in self._session.execute(query.where(_TABLE.content_hash.in_(chunk)))
         }
 
-    @override
     def put(self, collection: Collection, modality: Modality, features: Mapping[str, Vector]) -> None:
+        """Store features by hash; those that are there stay."""
         rows = [
             {
                 "collection_id": collection.id,
@@ -53,19 +49,17 @@ class SqlEncodedContentRepository(EncodedContentRepository):
         ]
         if not rows:
             return
-        is_postgresql = self._session.get_bind().dialect.name == "postgresql"
-        insert = insert_postgresql if is_postgresql else insert_sqlite
-        self._session.execute(insert(ENCODED_CONTENTS).on_conflict_do_nothing(), rows)
+        self._session.execute(insert_into(self._session, ENCODED_CONTENTS).on_conflict_do_nothing(), rows)
 
-    @override
     def forget(self, collection: Collection, modality: Modality, hashes: Sequence[str]) -> None:
+        """Remove the features of contents that no item has any more."""
         for chunk in in_chunks(hashes):
             self._session.execute(
                 delete(ENCODED_CONTENTS).where(_is_of(collection, modality), _TABLE.content_hash.in_(chunk))
             )
 
-    @override
     def keep_only(self, collection: Collection, encodings: AbstractCollection[str]) -> None:
+        """Remove the features of all other encodings."""
         is_unused = _TABLE.encoding.not_in(sorted(encodings))
         self._session.execute(
             delete(ENCODED_CONTENTS).where(_TABLE.collection_id == collection.id, is_unused)

@@ -7,27 +7,25 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, null, select
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
 from app.db.clock import now
 from app.db.models import FEEDBACK, FeedbackRow
 from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
-from app.domain.errors import FeedbackNotFoundError
-from app.domain.ports import FeedbackRepository
+from app.domain.errors import NotFoundError
 
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
 _AnyRow = Row[*tuple[Any, ...]]
 
 
-class SqlFeedbackRepository(FeedbackRepository):
+class FeedbackRepository:
     """Feedback on the items of a collection."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(self, collection: Collection, feedback: Sequence[Feedback]) -> list[int]:
+        """Store feedback and return its ids, which grow in its order."""
         created_at = now(self._session)
         rows = [_row(collection, entry) for entry in feedback]
         for row in rows:
@@ -36,33 +34,36 @@ class SqlFeedbackRepository(FeedbackRepository):
         self._session.flush()
         return [row.id for row in rows]
 
-    @override
     def page(self, collection: Collection, after: int, limit: int) -> list[Feedback]:
+        """Return feedback with an id above `after`, in order of ids, without features."""
         return [_entry(row) for row in self._rows(collection, after, limit, null())]
 
-    @override
     def all(self, collection: Collection) -> Iterator[Feedback]:
+        """Yield all feedback in order of ids, the latest last. The items that it names exist, since feedback
+        goes with a deleted item; one that was replaced may be of the other modality by now."""
         after = 0
         # Page by page: a caller that stops early leaves no cursor open in the database.
         while rows := self._rows(collection, after, _ROWS_PER_PAGE, FEEDBACK.c.features):
             yield from map(_entry, rows)
             after = rows[-1].id
 
-    @override
     def delete(self, collection: Collection, feedback_id: int) -> set[str]:
+        """Delete one; raises NotFoundError."""
         query = select(FEEDBACK.c.id).where(_is_of(collection), FEEDBACK.c.id == feedback_id)
         if self._session.scalar(query) is None:
-            raise FeedbackNotFoundError(collection.name, feedback_id)
+            raise NotFoundError(
+                "feedback-not-found", f"collection {collection.name!r} has no feedback {feedback_id}"
+            )
         return self._delete(collection, FEEDBACK.c.id == feedback_id)
 
-    @override
     def delete_of_item(self, collection: Collection, item_id: str) -> set[str]:
+        """Delete all that is about an item, or has it as the query."""
         # One after the other, each by its own index.
         places = (FEEDBACK.c.item_id, FEEDBACK.c.query_item_id)
         return set().union(*(self._delete(collection, place == item_id) for place in places))
 
-    @override
     def keep_newest(self, collection: Collection, most: int) -> set[str]:
+        """Delete all but the newest `most`."""
         newest_first = select(FEEDBACK.c.id).where(_is_of(collection)).order_by(FEEDBACK.c.id.desc())
         last = self._session.scalar(newest_first.offset(most).limit(1))
         return set() if last is None else self._delete(collection, FEEDBACK.c.id <= last)

@@ -1,24 +1,25 @@
-"""Imports in SQL: stored in many short transactions, published in one.
-
-Storing a long import in one transaction would block all other writers of a SQLite database for its whole
-duration. So it is stored in parts, each of a bounded number of rows and bytes:
-
-* `begin` reserves the revision after the collection's own, R, in a row of `imports`. Until that row is
-  published no other writer may change the items of this collection; other collections are not affected.
-* `write` inserts new items into `items` and updates existing ones in place, with revision R; the previous
-  state of an updated row goes to `replaced_items` in the same transaction. Readers see only rows up to the
-  collection's revision, and the replaced rows in place of those beyond it: the complete state before the
-  import (`app.db.published`). Unchanged items are left alone.
-* `publish` sets the collection's revision to R. From that transaction on readers see the whole import, and no
-  rows have to be moved: only the replaced rows remain to be removed.
-* `clean` removes leftovers, a bounded number of rows and bytes at a time: the replaced rows of a published
-  import; for an abandoned one it first restores the replaced rows and then deletes the new ones. After a
-  crash it continues where it stopped: none of its transactions changes what readers see.
-
-The process that stores an import renews a lease with every part. When the lease has expired, or the process
-has abandoned the import, the next writer to the collection cleans up first; workers clean up periodically as
-well. A process that resumes too late sees from the state of the row that it no longer owns the import.
-"""
+"""Imports in SQL: stored in many short transactions, published in one."""
+# Storing a long import in one transaction would block all other writers of a SQLite database for its whole
+# duration. So it is stored in parts, each of a bounded number of rows and bytes:
+#
+# `begin` reserves the revision after the collection's own, R, in a row of `imports`. Until that row is
+# published no other writer may change the items of this collection; other collections are not affected.
+#
+# `write` inserts new items into `items` and updates existing ones in place, with revision R; the previous
+# state of an updated row goes to `replaced_items` in the same transaction. Readers see only rows up to the
+# collection's revision, and the replaced rows in place of those beyond it: the complete state before the
+# import (`app.db.published`). Unchanged items are left alone.
+#
+# `publish` sets the collection's revision to R. From that transaction on readers see the whole import, and no
+# rows have to be moved: only the replaced rows remain to be removed.
+#
+# `clean` removes leftovers, a bounded number of rows and bytes at a time: the replaced rows of a published
+# import; for an abandoned one it first restores the replaced rows and then deletes the new ones. After a
+# crash it continues where it stopped: none of its transactions changes what readers see.
+#
+# The process that stores an import renews a lease with every part. When the lease has expired, or the process
+# has abandoned the import, the next writer to the collection cleans up first; workers clean up periodically
+# as well. A process that resumes too late sees from the state of the row that it no longer owns the import.
 
 from __future__ import annotations
 
@@ -27,38 +28,37 @@ from datetime import timedelta
 
 from sqlalchemy import and_, delete, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
-from app.db.chunks import in_chunks
 from app.db.clock import now
 from app.db.deletions import IS_NOT_DELETED, is_there, some_rows
 from app.db.item_writes import Plan, plan_items, write_plan
 from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow, ImportRow
+from app.db.statements import in_chunks
 from app.domain.entities import Collection, Item, RunningImport
-from app.domain.errors import CollectionNotFoundError, ImportLostError
-from app.domain.ports import ImportRepository, PlannedWrite
+from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError
 
 _PENDING, _ABANDONED, _PUBLISHED = "pending", "abandoned", "published"
 _COPIED = tuple(column.name for column in ITEMS.columns if column.name != "id")
 _RESTORED = tuple(name for name in _COPIED if name not in ("collection_id", "item_id"))
 
 
-class SqlImportRepository(ImportRepository):
+class ImportRepository:
     """Imports of a collection."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def running(self, collection: Collection) -> RunningImport | None:
+        """Return the one that keeps writers out of a collection."""
         query = select(ImportRow).where(
             ImportRow.collection_id == collection.id, ImportRow.state != _PUBLISHED
         )
         row = self._session.scalar(query.execution_options(populate_existing=True))
         return None if row is None else self._running(row)
 
-    @override
     def begin(self, collection: Collection, import_id: str, size: int, lease_seconds: float) -> RunningImport:
+        """Begin one in a locked collection that has none running, or take up the one that has this id. An
+        attempt to begin it may have been stored although its answer was lost."""
         started = now(self._session)
         row = self._session.get(ImportRow, import_id, populate_existing=True)
         if row is None:
@@ -75,30 +75,29 @@ class SqlImportRepository(ImportRepository):
         self._session.flush()
         return self._running(row)
 
-    @override
-    def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> PlannedWrite:
+    def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> Plan:
+        """Compare items with the stored ones; no other writer may change the collection until `write`."""
         return plan_items(self._session, collection, items, revision)
 
-    @override
-    def write(self, running: RunningImport, planned: PlannedWrite, lease_seconds: float) -> None:
-        if not isinstance(planned, Plan):
-            raise TypeError(f"expected what `plan` returned, got {type(planned).__name__}")
+    def write(self, running: RunningImport, planned: Plan, lease_seconds: float) -> None:
+        """Write a part where no reader sees it yet, and renew the lease. CollectionNotFoundError if that is
+        gone, DatabaseUnavailableError if its lease is long over and others began to remove it."""
         row = self._lock_pending(running)
         row.lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
         for row_ids in in_chunks(planned.changed_ids):
             self._copy_rows(running, row_ids)
         write_plan(self._session, planned)
 
-    @override
     def renew(self, running: RunningImport, lease_seconds: float) -> bool:
+        """Renew the lease; return whether it is published already. Raises what `write` raises."""
         row = self._lock(running.id)
         if row is not None and row.state == _PUBLISHED:
             return True
         self._lock_pending(running).lease_expires_at = now(self._session) + timedelta(seconds=lease_seconds)
         return False
 
-    @override
     def publish(self, running: RunningImport) -> None:
+        """Let readers see all of it, in a locked collection; raises what `write` raises."""
         self._lock_pending(running).state = _PUBLISHED
         updated = self._session.execute(
             update(CollectionRow)
@@ -109,13 +108,14 @@ class SqlImportRepository(ImportRepository):
         if updated is None:
             raise RuntimeError(f"the collection is not at the revision before that of import {running.id}")
 
-    @override
     def abandon(self, running: RunningImport) -> None:
+        """Give one up that is not published: what it wrote may be removed."""
         is_it = and_(ImportRow.id == running.id, ImportRow.state == _PENDING)
         self._session.execute(update(ImportRow).where(is_it).values(state=_ABANDONED))
 
-    @override
     def clean(self, import_id: str, max_rows: int, max_bytes: int) -> bool:
+        """Remove some rows of what an import left; return whether nothing remains to be removed. Of one that
+        is still being stored nothing is."""
         row = self._lock(import_id)
         if row is None:
             return True
@@ -133,19 +133,20 @@ class SqlImportRepository(ImportRepository):
         self._session.flush()
         return True
 
-    @override
     def leftover_ids(self) -> list[str]:
+        """Return the ids of imports with leftovers: abandoned, silent, or published and not cleaned up after.
+        One that is published is left to its own process as long as its lease lasts."""
         is_silent = ImportRow.lease_expires_at < now(self._session)
         query = select(ImportRow.id).where(or_(ImportRow.state == _ABANDONED, is_silent))
         return list(self._session.scalars(query))
 
     def _lock_pending(self, running: RunningImport) -> ImportRow:
-        """Lock the row of an import that this process still owns; raises ImportLostError if it does not."""
+        """Lock the row of an import; raises DatabaseUnavailableError if this process no longer owns it."""
         row = self._lock(running.id)
         if row is None and not is_there(self._session, running.collection_id):
             raise CollectionNotFoundError(f"number {running.collection_id}")
         if row is None or row.state != _PENDING:
-            raise ImportLostError
+            raise DatabaseUnavailableError("import-lost")
         return row
 
     def _lock(self, import_id: str) -> ImportRow | None:

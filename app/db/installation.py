@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
 from app.db.deletions import IS_NOT_DELETED
 from app.db.models import CollectionRow, FeedbackRow, InstallationRow, ModelRow
 from app.domain.entities import Installation
-from app.domain.ports import InstallationRepository
 
 _MAX_POINTS = 64
 """Points kept in the history: the data folder's mark is set to the newest point immediately; only crashes
 leave it a few behind."""
 
 
-class SqlInstallationRepository(InstallationRepository):
+class InstallationRepository:
     """The database's identity and the last points of its history."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def get(self) -> Installation:
         """Return the identity of the database and its history."""
         row = self._session.execute(select(InstallationRow)).scalar_one()
         return Installation(row.identity, tuple(row.points))
 
-    @override
     def begin(self, point: str) -> bool:
+        """Make a point the first of the database's history; return whether it is part of it now. Of several
+        processes that do so at the same time one succeeds, and those with the same point."""
         row = self._row()
         row.points = row.points or [point]
         self._session.flush()
         return point in row.points
 
-    @override
     def add_point(self, point: str) -> None:
         """Append a point to the history, unless it is part of it."""
         row = self._row()
@@ -43,8 +40,8 @@ class SqlInstallationRepository(InstallationRepository):
             row.points = [*row.points, point][-_MAX_POINTS:]
         self._session.flush()
 
-    @override
     def progress(self) -> tuple[int, ...]:
+        """Return numbers that change with items and when a model version or feedback is recorded."""
         counts = (
             select(func.count(), func.coalesce(func.sum(CollectionRow.revision), 0))
             .select_from(CollectionRow)

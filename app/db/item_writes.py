@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Text, bindparam, cast, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from app.db.chunks import in_chunks
 from app.db.models import ITEMS
+from app.db.statements import in_chunks
 from app.domain.entities import Collection, Counts, Item, vector_bytes
 
 _PLAIN = ("modality", "text", "content_hash", "content_type", "features", "encoding", "pair_id", "train")
@@ -46,19 +46,9 @@ class Plan:
 
 
 def put_items(session: Session, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
-    """Insert new items, replace those that differ, and leave unchanged ones alone.
-
-    Parameters
-    ----------
-    session : Session
-        Holds the collection's lock, so that no other writer comes between the comparison and the write.
-    collection : Collection
-        Collection of the items.
-    items : sequence of Item
-        Every id at most once.
-    revision : int
-        Revision of the new and changed items.
-    """
+    """Insert new items, replace those that differ, and leave unchanged ones alone; every id at most once."""
+    # The session holds the collection's lock, so that no other writer comes between the comparison and the
+    # write.
     plan = plan_items(session, collection, items, revision)
     write_plan(session, plan)
     return plan.counts

@@ -1,12 +1,9 @@
-"""The job queue: a table, claimed row by row with a lease and a fencing token.
-
-Every change of a job's state and every step of its training is a numbered event, written in the transaction
-that makes the change; a client that follows a job asks for the events after the last one it has seen.
-
-An expired lease shows that the worker is silent, not that it died: it may be waiting for the same lock as the
-process that sees the expiry. So the first claim only sets a deadline, and the job is taken over if its worker
-has not renewed the lease by then.
-"""
+"""The job queue: a table, claimed row by row with a lease and a fencing token."""
+# Every change of a job's state and every step of its training is a numbered event, written in the transaction
+# that makes the change; a client that follows a job asks for the events after the last one it has seen. An
+# expired lease shows that the worker is silent, not that it died: it may be waiting for the same lock as the
+# process that sees the expiry. So the first claim only sets a deadline, and the job is taken over if its
+# worker has not renewed the lease by then.
 
 from __future__ import annotations
 
@@ -18,37 +15,29 @@ from typing import Any
 from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
 from app.db.clock import now
-from app.db.constraints import violates_foreign_key, violates_unique
 from app.db.deletions import IS_NOT_DELETED, is_there
 from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
+from app.db.statements import violates_foreign_key, violates_unique
 from app.domain.entities import Collection, Job, JobEvent, JobState
-from app.domain.errors import (
-    CollectionNotFoundError,
-    JobCancelledError,
-    JobNotFoundError,
-    TrainingAlreadyRunningError,
-)
+from app.domain.errors import CollectionNotFoundError, ConflictError, JobCancelledError, job_not_found
 from app.domain.names import is_storable
-from app.domain.ports import JobQueue
 
 _STATE, _PROGRESS = "state", "progress"
-_EVENT_RETENTION = timedelta(days=1)
-"""Events of a finished job stay for clients that reconnect to its stream."""
+_EVENT_RETENTION = timedelta(days=1)  # events of a finished job stay for clients that reconnect to its stream
 _NOTICE_SECONDS = 5.0
 """Time for a worker with an expired lease to renew it: as long as a statement waits for a lock by default."""
 
 
-class SqlJobQueue(JobQueue):
+class JobQueue:
     """Retrain jobs; every change of a running job checks the fencing token of its claim."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def enqueue(self, collection: Collection, parameters: Mapping[str, Any]) -> Job:
+        """Add a job; raises ConflictError while one is queued or running."""
         row = JobRow(
             id=secrets.token_hex(8),
             collection_id=collection.id,
@@ -66,7 +55,10 @@ class SqlJobQueue(JobQueue):
             self._session.flush()
         except IntegrityError as error:
             if violates_unique(error, "uq_jobs_open_per_collection", "jobs.collection_id"):
-                raise TrainingAlreadyRunningError(collection.name) from error
+                raise ConflictError(
+                    "training-already-running",
+                    f"a retrain of {collection.name!r} is already queued or running",
+                ) from error
             if violates_foreign_key(error, "fk_jobs_collection_id_collections"):
                 raise CollectionNotFoundError(collection.name) from error
             raise
@@ -76,25 +68,28 @@ class SqlJobQueue(JobQueue):
         self._record_state(row)
         return self._job(row)
 
-    @override
     def get(self, job_id: str) -> Job:
+        """Return one; raises NotFoundError."""
         return self._job(self._row(job_id))
 
-    @override
     def recent(self, collection: Collection, limit: int) -> list[Job]:
+        """Return the last jobs of a collection, newest first."""
         rows = select(JobRow).where(JobRow.collection_id == collection.id)
         newest = rows.order_by(JobRow.created_at.desc(), JobRow.id).limit(limit)
         return [_job(row, collection.name) for row in self._session.scalars(newest)]
 
-    @override
+    def held_by(self, worker: str) -> Job | None:
+        """Return the one that a worker runs, or ran when it died."""
+        is_its = JobRow.worker == worker, JobRow.state == JobState.RUNNING.value
+        row = self._session.scalar(select(JobRow).where(*is_its))
+        return None if row is None else self._job(row)
+
     def claim(
         self, worker: str, lease_seconds: float, max_attempts: int, job_id: str | None = None
     ) -> Job | None:
-        """Take the oldest job that is due or whose worker is gone, or only the job with that id.
-
-        A worker counts as gone when it has not renewed its lease within `_NOTICE_SECONDS` after the first
-        claim that saw it expired.
-        """
+        """Take the oldest job that is due or whose worker is gone, or only the job with that id."""
+        # A worker is gone when it has not renewed its lease within `_NOTICE_SECONDS` after the first claim
+        # that saw it expired.
         now = self._now()
         is_ready = or_(JobRow.state == JobState.QUEUED.value, JobRow.lease_expires_at < now)
         is_due = or_(JobRow.not_before.is_(None), JobRow.not_before <= now)
@@ -131,7 +126,6 @@ class SqlJobQueue(JobQueue):
         self._record_state(row, attempt=row.attempts)
         return self._job(row)
 
-    @override
     def heartbeat(
         self,
         job: Job,
@@ -139,6 +133,8 @@ class SqlJobQueue(JobQueue):
         progress: Mapping[str, Any],
         before: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        """Extend the lease and record progress, and what came before it since the last heartbeat. Raises
+        JobCancelledError when the job is no longer this claim's."""
         steps = [dict(step) for step in (*before, progress) if step]
         row = self._session.execute(
             update(JobRow)
@@ -156,14 +152,15 @@ class SqlJobQueue(JobQueue):
         first = row.last_event - len(steps) + 1
         self._record(job.id, _PROGRESS, steps, first)
 
-    @override
     def check(self, job: Job) -> None:
+        """Raise JobCancelledError when the job is no longer this claim's; writes nothing."""
         cancel_requested = self._session.scalar(select(JobRow.cancel_requested).where(*_held_by(job)))
         if cancel_requested is None or cancel_requested:
             raise JobCancelledError(f"job {job.id} was cancelled or taken over")
 
-    @override
     def give_back(self, job: Job, reason: str, delay_seconds: float, counts: bool) -> None:
+        """Queue the job again; it waits for a while, and the attempt may count. Raises JobCancelledError when
+        the job is no longer this claim's."""
         row = self._held_row(job)
         if row.cancel_requested:
             self._close(row, JobState.CANCELLED, None)
@@ -175,14 +172,14 @@ class SqlJobQueue(JobQueue):
             row.attempts -= 1
         self._record_state(row, reason=reason, retry_in_seconds=delay_seconds)
 
-    @override
     def finish(self, job: Job, state: JobState, error: str | None, model_version: int | None) -> None:
+        """Close the job; raises JobCancelledError when the job is no longer this claim's."""
         row = self._held_row(job)
         row.model_version = model_version
         self._close(row, state, error)
 
-    @override
     def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """Return what happened after the event of that number, oldest first."""
         query = (
             select(JobEventRow)
             .where(JobEventRow.job_id == job_id, JobEventRow.number > after)
@@ -191,15 +188,15 @@ class SqlJobQueue(JobQueue):
         )
         return [JobEvent(row.number, row.kind, row.data) for row in self._session.scalars(query)]
 
-    @override
     def counts(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state."""
         is_its = CollectionRow.id == JobRow.collection_id
         query = select(JobRow.state, func.count()).join(CollectionRow, is_its).where(IS_NOT_DELETED)
         rows = self._session.execute(query.group_by(JobRow.state))
         return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in rows}
 
-    @override
     def request_cancel(self, job_id: str) -> Job:
+        """Ask the job to stop; a job without a worker is cancelled immediately."""
         row = self._row(job_id, lock=True)
         is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < self._now()
         if row.state == JobState.QUEUED.value or (row.state == JobState.RUNNING.value and is_abandoned):
@@ -247,7 +244,7 @@ class SqlJobQueue(JobQueue):
     def _row(self, job_id: str, lock: bool = False) -> JobRow:
         row = self._session.get(JobRow, job_id, with_for_update=lock) if is_storable(job_id) else None
         if row is None or not is_there(self._session, row.collection_id):
-            raise JobNotFoundError(job_id)
+            raise job_not_found(job_id)
         return row
 
     def _job(self, row: JobRow) -> Job:

@@ -9,28 +9,26 @@ from datetime import datetime
 
 from sqlalchemy import delete, or_, select, update
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
 from app.db.clock import now
 from app.db.models import KeyRow
 from app.domain.entities import ApiKey, KeyBounds, Scope
-from app.domain.errors import KeyNotFoundError
+from app.domain.errors import NotFoundError
 from app.domain.names import is_storable
-from app.domain.ports import KeyRepository
 
 _UNBOUND = KeyBounds()
 
 
-class SqlKeyRepository(KeyRepository):
+class KeyRepository:
     """API keys by the hash of their secret."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(
         self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = _UNBOUND
     ) -> ApiKey:
+        """Store a key."""
         row = KeyRow(
             id=secrets.token_hex(8),
             secret_hash=secret_hash,
@@ -45,16 +43,16 @@ class SqlKeyRepository(KeyRepository):
         self._session.flush()
         return _key(row)
 
-    @override
     def find(self, secret_hash: str) -> ApiKey | None:
+        """Return the key with that hash."""
         row = self._session.scalar(select(KeyRow).where(KeyRow.secret_hash == secret_hash))
         # The database's own comparison depends on its collation and is not constant-time, so compare again.
         if row is None or not hmac.compare_digest(row.secret_hash, secret_hash):
             return None
         return _key(row)
 
-    @override
     def note_use(self, used_at: Mapping[str, datetime]) -> None:
+        """Record when keys were last used, by id; a later time on record stays, unknown ids are ignored."""
         for key_id, moment in sorted(used_at.items()):
             self._session.execute(
                 update(KeyRow)
@@ -63,22 +61,26 @@ class SqlKeyRepository(KeyRepository):
                 .values(last_used_at=moment)
             )
 
-    @override
     def list(self) -> list[ApiKey]:
+        """Return all, oldest first."""
         return [
             _key(row) for row in self._session.scalars(select(KeyRow).order_by(KeyRow.created_at, KeyRow.id))
         ]
 
-    @override
     def delete(self, key_id: str) -> None:
+        """Revoke a key; raises NotFoundError."""
         if not is_storable(key_id):
-            raise KeyNotFoundError(key_id)
+            raise _not_found(key_id)
         deleted = self._session.scalar(delete(KeyRow).where(KeyRow.id == key_id).returning(KeyRow.id))
         if deleted is None:
-            raise KeyNotFoundError(key_id)
+            raise _not_found(key_id)
 
 
 def _key(row: KeyRow) -> ApiKey:
     collections = None if row.collections is None else tuple(row.collections)
     bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
     return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)
+
+
+def _not_found(key_id: str) -> NotFoundError:
+    return NotFoundError("key-not-found", f"there is no key {key_id!r}")

@@ -13,35 +13,22 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine
 
 from app.db.sqlite_file import file_of
-from app.domain.errors import DatabaseMissingError, SchemaOutdatedError
+from app.domain.errors import DatabaseUnavailableError, UnavailableError
 
-_WAIT_SECONDS = 60
-"""For another process's upgrade: the first one may have to rewrite tables."""
+_WAIT_SECONDS = 60  # for another process's upgrade: the first one may have to rewrite tables
 _MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 
 def upgrade(engine: Engine) -> None:
-    """Apply every missing migration in one transaction; a second caller at the same time waits.
-
-    Nothing else creates the file of a SQLite database.
-
-    Parameters
-    ----------
-    engine : Engine
-        As made by `app.db.session.make_engine`.
-
-    Raises
-    ------
-    SchemaOutdatedError
-        If the database has the schema of a newer version.
-    DatabaseMissingError
-        If the write-ahead log of a SQLite database exists without its file: a new file would discard the log.
-    """
+    """Apply every missing migration in one transaction, or create the file of SQLite; a second caller
+    waits."""
+    # Raises UnavailableError for a newer schema, and DatabaseUnavailableError if only a write-ahead log is
+    # there. A new file would discard that log. Nothing else creates the file of a SQLite database.
     config = _config()
     file = file_of(engine.url)
     if file is not None and not file.exists():
         if file.with_name(f"{file.name}-wal").exists():
-            raise DatabaseMissingError
+            raise DatabaseUnavailableError("database-missing")
         try:
             file.touch()
         except FileNotFoundError as error:
@@ -51,15 +38,15 @@ def upgrade(engine: Engine) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
-            raise SchemaOutdatedError(f"the database cannot be brought to this schema: {error}") from error
+            raise UnavailableError(
+                "schema-outdated", f"the database cannot be brought to this schema: {error}"
+            ) from error
 
 
 @contextmanager
 def _patient(connection: Connection) -> Iterator[None]:
     """Let a second upgrade wait longer for the first one than ordinary writes wait for each other.
-
-    On PostgreSQL the migration environment does so, within its transaction.
-    """
+    On PostgreSQL the migration environment does so, within its transaction."""
     raw = connection.connection.driver_connection
     if not isinstance(raw, sqlite3.Connection):
         yield

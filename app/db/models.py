@@ -28,18 +28,13 @@ from sqlalchemy.types import TypeDecorator
 from app.domain.entities import JobState
 from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
 
-_SHA256 = 64
-"""Characters of a SHA-256 sum in hexadecimal digits."""
-_TOKEN = 32
-"""Characters of an identity the service makes: up to 16 random bytes in hexadecimal digits."""
-_WORD = 16
-"""Characters of a state, a kind of event, or a scope."""
-_MEDIA_TYPE = 64
-"""Characters of a picture's media type, which is one of a few."""
+_SHA256 = 64  # characters of a SHA-256 sum in hexadecimal digits
+_TOKEN = 32  # characters of an identity the service makes: up to 16 random bytes in hexadecimal digits
+_WORD = 16  # characters of a state, a kind of event, or a scope
+_MEDIA_TYPE = 64  # characters of a picture's media type, which is one of a few
 _GENERATED_NAME = 128
 """Characters of a folder's name, a worker's, or an actor's: the service composes all of them."""
-_EMPTY = text("''")
-"""An empty text as the default of a column."""
+_EMPTY = text("''")  # an empty text as the default of a column
 BigInt = BigInteger().with_variant(Integer, "sqlite")
 """For ids and revisions, which only grow. SQLite numbers rows only in an INTEGER, of 64 bits."""
 
@@ -86,7 +81,7 @@ class InstallationRow(Base):
 
 
 class CallCountsRow(Base):
-    """What a process counted of late: calls, and how many seconds ago the first of them was, by caller."""
+    """What a host counted of late: calls, and how many seconds ago the first of them was, by caller."""
 
     __tablename__ = "call_counts"
 
@@ -97,9 +92,7 @@ class CallCountsRow(Base):
 
 class CollectionRow(Base):
     """A collection; `active_version` is the one place that says which model serves.
-
-    A row with `deleted_at` counts as absent (`app.db.deletions`): every query on this table leaves it out.
-    """
+    A row with `deleted_at` counts as absent (`app.db.deletions`): every query on this table leaves it out."""
 
     __tablename__ = "collections"
     # Without it SQLite reuses the key of a deleted collection for the next one: two collections, one id.
@@ -225,9 +218,7 @@ class ReplacedItemRow(_ItemColumns, Base):
 
 class EncodedContentRow(Base):
     """Features of a text, picture or sound by another encoder than that of the items that have it.
-
-    By the hash of the content, so that they are right whatever is written meanwhile.
-    """
+    By the hash of the content, so that they are right whatever is written meanwhile."""
 
     __tablename__ = "encoded_contents"
 
@@ -363,6 +354,21 @@ class KeyRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class OwnWriteRow(Base):
+    """The revision that a search with this key has to find; goes with the key and with the collection."""
+
+    __tablename__ = "own_writes"
+    __table_args__ = (Index("ix_own_writes_key_id", "key_id"),)
+
+    collection_id: Mapped[int] = mapped_column(
+        BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    key_id: Mapped[str] = mapped_column(
+        String(_TOKEN), ForeignKey("api_keys.id", ondelete="CASCADE"), primary_key=True
+    )
+    revision: Mapped[int] = mapped_column(BigInt)
 
 
 ITEMS: Table = Base.metadata.tables[ItemRow.__tablename__]

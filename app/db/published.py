@@ -1,10 +1,8 @@
-"""What readers see of a collection's items: the state of its published revision.
-
-While an import is being stored (see `app.db.imports`), its rows carry a revision that the collection has not
-reached. Readers do not see them; in place of changed rows they get the rows as they were before. Everything
-that reads items does so through `published_items`, for selecting a few by their values, or through
-`first_rows`, which scans an index; writers exclude imports and use the table itself.
-"""
+"""What readers see of a collection's items: the state of its published revision."""
+# While an import is being stored (see `app.db.imports`), its rows carry a revision that the collection has
+# not reached. Readers do not see them; in place of changed rows they get the rows as they were before.
+# Everything that reads items does so through `published_items`, for selecting a few by their values, or
+# through `first_rows`, which scans an index; writers exclude imports and use the table itself.
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     CompoundSelect,
     Row,
@@ -30,28 +29,22 @@ from sqlalchemy.orm import Session
 
 from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow
 
+CollectionId = int | BindParameter[int]
+"""Primary key of a collection, or the parameter of a statement that is made once for all."""
 Columns = Mapping[str, ColumnElement[Any]]
 Condition = Callable[[Columns], ColumnElement[bool]]
 """A condition on rows, given their columns; the columns of replaced items have the same names."""
 _AnyRow = Row[*tuple[Any, ...]]
-_Range = tuple[ColumnElement[bool], tuple[ColumnElement[Any], ...]]
-"""A condition and an order."""
+_Range = tuple[ColumnElement[bool], tuple[ColumnElement[Any], ...]]  # a condition and an order
 _CURRENT: Columns = dict(ITEMS.c)
 _BEFORE: Columns = {
     column.name: REPLACED_ITEMS.c["position" if column.name == "id" else column.name] for column in ITEMS.c
 }
 
 
-def published_items(collection_id: int, *names: str) -> Subquery:
+def published_items(collection_id: CollectionId, *names: str) -> Subquery:
     """Return columns of the published items of a collection, tombstones included, as a table to select from.
-
-    Parameters
-    ----------
-    collection_id : int
-        Primary key of the collection.
-    *names : str
-        Columns of `items`; the ``id`` of an item, its position among the others, does not change with it.
-    """
+    The ``id`` of an item, its position among the others, does not change with it."""
     current = select(*(_CURRENT[name] for name in names)).where(is_published(collection_id))
     before = select(*(_BEFORE[name].label(name) for name in names)).where(_is_shown_instead(collection_id))
     return union_all(current, before).subquery("published")
@@ -59,28 +52,14 @@ def published_items(collection_id: int, *names: str) -> Subquery:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A range of rows in the order of a column and their id, which is the order of an index.
+    """A range of rows in the order of a column and their id, which is the order of an index."""
 
-    Parameters
-    ----------
-    column : str
-        Column of `items` that follows the collection in an index, and is followed there by the id.
-    start, end : str or int
-        First and last value of the column.
-    after : int
-        Of the rows with the first value, only those with a larger id.
-    where : callable
-        Further condition on the rows, such as that of a partial index.
-    until : int, optional
-        Of the rows with the last value, those with a larger id may be left out.
-    """
-
-    column: str
+    column: str  # of `items`; follows the collection in an index, and is followed there by the id
     start: Any
     end: Any
-    after: int
-    where: Condition
-    until: int | None = None
+    after: int  # of the rows with the first value, only those with a larger id
+    where: Condition  # further condition, such as that of a partial index
+    until: int | None = None  # of the rows with the last value, those with a larger id may be left out
 
     def after_row(self, row: _AnyRow) -> Stretch:
         """Return the part after one of its rows."""
@@ -94,24 +73,10 @@ class Stretch:
 def first_rows(
     session: Session, collection_id: int, names: Sequence[str], stretch: Stretch, limit: int
 ) -> list[_AnyRow]:
-    """Return the first published rows of a stretch, in its order, without reading the others.
-
-    The next page is the stretch after the last row. The transaction has to be read-only, so that every page
-    sees the same state.
-
-    Parameters
-    ----------
-    session : Session
-        Session to read in.
-    collection_id : int
-        Primary key of the collection.
-    names : sequence of str
-        Columns of `items` to return, among them ``id`` and that of the stretch.
-    stretch : Stretch
-        The rows, and their order.
-    limit : int
-        Maximum number of rows.
-    """
+    """Return the first published rows of a stretch, in its order, without reading the others; `names` has
+    ``id`` and its column."""
+    # The next page is the stretch after the last row. The transaction has to be read-only, so that every page
+    # sees the same state.
     # Not a union: both databases would sort all of its rows before returning the first.
     before = _in_order(
         session, _BEFORE, _is_replaced_by_the_running_one(collection_id), names, stretch, limit
@@ -165,18 +130,10 @@ def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
 
 
 def count_present(collection_id: int, most: int) -> CompoundSelect[str, int]:
-    """Return a query for item counts by modality, which the caller has to add up; some are negative.
-
-    All existing items are counted in an index, without reading the rows; then those of an unpublished import
-    are subtracted, and the ones it replaces are added.
-
-    Parameters
-    ----------
-    collection_id : int
-        Primary key of the collection.
-    most : int
-        Published revision, as a number: with its statistics PostgreSQL then finds the few rows beyond it.
-    """
+    """Return a query for item counts by modality, which the caller has to add up; some are negative. `most`
+    is the published revision as a number: PostgreSQL then finds the few rows beyond it by its statistics."""
+    # All existing items are counted in an index, without reading the rows; then those of an unpublished
+    # import are subtracted, and the ones it replaces are added.
     is_its, is_beyond = ITEMS.c.collection_id == collection_id, ITEMS.c.revision > most
     is_before = _is_shown_instead(collection_id) & REPLACED_ITEMS.c.is_deleted.is_(False)
     return union_all(
@@ -192,14 +149,14 @@ def _by_modality(
     return select(table.c.modality, number).where(condition).group_by(table.c.modality)
 
 
-def is_published(collection_id: int) -> ColumnElement[bool]:
+def is_published(collection_id: CollectionId) -> ColumnElement[bool]:
     """Return the condition that a row of `items` belongs to that collection and is published."""
     # As a sum, so that the index of revisions is not scanned: all rows but a few satisfy this.
     is_reached = ITEMS.c.revision + 0 <= published_revision(collection_id)
     return (ITEMS.c.collection_id == collection_id) & is_reached
 
 
-def _is_shown_instead(collection_id: int) -> ColumnElement[bool]:
+def _is_shown_instead(collection_id: CollectionId) -> ColumnElement[bool]:
     """Return the condition that a replaced row is of that collection and its successor unpublished."""
     # As a sum, so that the index of all replaced rows is not scanned where only a few ids are requested.
     is_replaced_later = REPLACED_ITEMS.c.replaced_at + 0 > published_revision(collection_id)
@@ -212,6 +169,6 @@ def _is_replaced_by_the_running_one(collection_id: int) -> ColumnElement[bool]:
     return (REPLACED_ITEMS.c.collection_id == collection_id) & is_next
 
 
-def published_revision(collection_id: int) -> ScalarSelect[int]:
+def published_revision(collection_id: CollectionId) -> ScalarSelect[int]:
     """Return the published revision as a subquery: the number that a caller has read may be outdated."""
     return select(CollectionRow.revision).where(CollectionRow.id == collection_id).scalar_subquery()

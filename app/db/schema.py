@@ -1,48 +1,38 @@
 """The schema of the database.
-
-Every process checks it at its start, without Alembic, which only `app.db.migrate` imports.
-"""
+Every process checks it at its start, without Alembic, which only `app.db.migrate` imports."""
 
 from __future__ import annotations
 
 from sqlalchemy import Engine, inspect, text
-from typing_extensions import override
 
 from app.db.faults import translate_errors
 from app.db.session import READ_ONLY, limit_statements
 from app.db.sqlite_file import file_of
-from app.domain.ports import DatabaseSchema
 
-REVISION = "0015"
+REVISION = "0016"
 """The latest migration; their names are in the order of the alphabet."""
 
 
-class SqlSchema(DatabaseSchema):
-    """The schema of a SQL database.
-
-    Parameters
-    ----------
-    engine : Engine
-        As made by `app.db.session.make_engine`.
-    """
+class DatabaseSchema:
+    """The schema of a SQL database."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    @override
     def is_empty(self, patience_seconds: float | None = None) -> bool:
+        """Return whether there is no database, or one without a schema; parameters as for `is_current`."""
         return self._revision(patience_seconds) is None
 
-    @override
     def is_current(self, patience_seconds: float | None = None) -> bool:
+        """Return whether the schema is the one this code expects."""
         return self._revision(patience_seconds) == REVISION
 
-    @override
     def is_newer(self, patience_seconds: float | None = None) -> bool:
+        """Return whether a later release made the schema; parameters as for `is_current`."""
         return (self._revision(patience_seconds) or "") > REVISION
 
-    @override
     def upgrade(self) -> None:
+        """Bring the schema up to date, and create a missing database; raises UnavailableError."""
         from app.db.migrate import upgrade  # imports Alembic, which nothing else needs
 
         upgrade(self._engine)

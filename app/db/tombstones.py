@@ -1,9 +1,7 @@
-"""Tombstones of deleted items, by which other processes notice a deletion.
-
-A tombstone carries no time. Instead each collection has a mark: a revision, and a time by which it had been
-reached. Once that time is long enough ago, tombstones up to the revision are purged, and the collection
-records the revision: a reader with an earlier state then compares its items with those that still exist.
-"""
+"""Tombstones of deleted items, by which other processes notice a deletion."""
+# A tombstone carries no time. Instead each collection has a mark: a revision, and a time by which it had been
+# reached. Once that time is long enough ago, tombstones up to the revision are purged, and the collection
+# records the revision: a reader with an earlier state then compares its items with those that still exist.
 
 from __future__ import annotations
 
@@ -27,22 +25,10 @@ def newest_tombstone(session: Session, collection_id: int) -> int | None:
 def purge_tombstones(
     session: Session, collection_id: int, before: int, grace_seconds: float, limit: int
 ) -> bool:
-    """Purge a batch of tombstones, or move the mark; return whether there may be more to purge.
-
-    Parameters
-    ----------
-    session : Session
-        Holds the collection's lock; no import into the collection may be running.
-    collection_id : int
-        Primary key of the collection.
-    before : int
-        Position of a tombstone; only earlier ones are purged. SQLite gives a new item the position after the
-        last row: if that row were purged, a client between two pages might miss the new item.
-    grace_seconds : float
-        Minimum age of the mark.
-    limit : int
-        Maximum number of rows.
-    """
+    """Purge a batch of tombstones, or move the mark once it is old enough; return whether there may be more
+    to purge. The session holds the collection's lock; no import into it may be running."""
+    # Only tombstones before a position go: SQLite gives a new item the position after the last row. If that
+    # row were purged, a client between two pages might miss the new item.
     row = session.get_one(CollectionRow, collection_id, populate_existing=True)
     if row.marked_at is None:
         row.marked_revision, row.marked_at = row.revision, now(session)

@@ -6,24 +6,22 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
-from typing_extensions import override
 
-from app.db.chunks import in_chunks
 from app.db.collections import modalities_of, modalities_to_json
 from app.db.models import ActivationRow, CollectionRow, ModelRow
+from app.db.statements import in_chunks
 from app.domain.entities import Activation, Collection, ModelVersion, TrainingReport
-from app.domain.errors import ModelNotFoundError
-from app.domain.ports import ModelRepository
+from app.domain.errors import NotFoundError
 
 
-class SqlModelRepository(ModelRepository):
+class ModelRepository:
     """Model versions of a collection."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @override
     def add(self, collection: Collection, model: ModelVersion) -> None:
+        """Record a version, inactive."""
         self._session.add(
             ModelRow(
                 collection_id=collection.id,
@@ -38,40 +36,42 @@ class SqlModelRepository(ModelRepository):
         )
         self._session.flush()
 
-    @override
     def next_version(self, collection: Collection) -> int:
+        """Return the number a new version gets."""
         query = select(func.max(ModelRow.version)).where(ModelRow.collection_id == collection.id)
         return (self._session.scalar(query) or 0) + 1
 
-    @override
     def get(self, collection: Collection, version: int) -> ModelVersion:
+        """Return one; raises NotFoundError."""
         query = select(ModelRow).where(ModelRow.collection_id == collection.id, ModelRow.version == version)
         row = self._session.scalar(query)
         if row is None:
-            raise ModelNotFoundError(collection.name, version)
+            raise NotFoundError(
+                "model-not-found", f"collection {collection.name!r} has no model version {version}"
+            )
         return _model(row, self._active_version(collection))
 
-    @override
     def list(self, collection: Collection) -> list[ModelVersion]:
+        """Return all, newest first."""
         query = select(ModelRow).where(ModelRow.collection_id == collection.id)
         active = self._active_version(collection)
         return [_model(row, active) for row in self._session.scalars(query.order_by(ModelRow.version.desc()))]
 
-    @override
     def delete(self, collection: Collection, versions: Sequence[int]) -> None:
+        """Forget versions; their bundles stay on disk until they are swept."""
         self._session.execute(
             delete(ModelRow).where(ModelRow.collection_id == collection.id, ModelRow.version.in_(versions))
         )
 
-    @override
     def used_bundles(self, bundles: Sequence[str]) -> set[str]:
+        """Return which of the bundles any version of any collection has."""
         used: set[str] = set()
         for chunk in in_chunks(bundles):
             used.update(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(chunk))))
         return used
 
-    @override
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
+        """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
         swapped = self._session.scalar(
             update(CollectionRow)
             .where(CollectionRow.id == collection.id)
@@ -81,8 +81,8 @@ class SqlModelRepository(ModelRepository):
         )
         return swapped is not None
 
-    @override
     def record_activation(self, collection: Collection, activation: Activation) -> None:
+        """Add to the history of what was active when."""
         self._session.add(
             ActivationRow(
                 collection_id=collection.id,
@@ -95,8 +95,8 @@ class SqlModelRepository(ModelRepository):
         )
         self._session.flush()
 
-    @override
     def activations(self, collection: Collection, limit: int) -> Sequence[Activation]:
+        """Return that history, newest first."""
         query = select(ActivationRow).where(ActivationRow.collection_id == collection.id)
         rows = self._session.scalars(query.order_by(ActivationRow.id.desc()).limit(limit))
         return [Activation(row.version, row.previous, row.at, row.actor, row.reason) for row in rows]

@@ -1,25 +1,21 @@
-"""Client addresses: which of them count as one client."""
+"""Addresses: which of clients count as one, and which paths a service can stand under."""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
-_SITE_BITS = 64
-"""Leading bits that all addresses of one IPv6 site share (RFC 6177)."""
-_REMEMBERED = 4096
-"""Addresses whose party is remembered: a client sends many requests."""
+_SITE_BITS = 64  # leading bits that all addresses of one IPv6 site share (RFC 6177)
+_REMEMBERED = 4096  # addresses whose party is remembered: a client sends many requests
+_PREFIX = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+)*")
+_LONGEST_PREFIX = 200
 
 
 @lru_cache(_REMEMBERED)
 def party_of(host: str) -> str:
-    """Return what stands for all addresses that one party has: of IPv6, its network.
-
-    Parameters
-    ----------
-    host : str
-        An address; anything else, such as the path of a socket, stands for itself.
-    """
+    """Return what stands for all addresses that one party has: of IPv6, its network; of no address, such as a
+    socket, itself."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -36,3 +32,14 @@ def unmap_ipv4(host: str) -> str:
         return host
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return host if mapped is None else str(mapped)
+
+
+def path_prefix_of(written: str) -> str:
+    """Return a path such as ``/lrbs``, empty for ``/``; raises ValueError for anything else.
+    It becomes part of addresses: with other characters these could lead to other hosts, or end a header."""
+    prefix = written.removesuffix("/")
+    if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
+        raise ValueError(
+            f"has to be a path such as /lrbs, of letters, digits and ._~- only, not {written[:80]!r}"
+        )
+    return prefix

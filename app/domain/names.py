@@ -22,8 +22,7 @@ from app.domain.limits import (
 _NAME = re.compile(NAME_PATTERN)
 _IDENTIFIER = re.compile(IDENTIFIER_PATTERN)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_LABELS_SHOWN = 5
-"""Labels named in a message, which has to stay readable."""
+_LABELS_SHOWN = 5  # labels named in a message, which has to stay readable
 
 
 def check_name(field: str, name: str) -> None:

@@ -23,15 +23,18 @@ def map_in_threads(function: Callable[[T], R], values: Sequence[T]) -> list[R]:
 
 
 class BaseEncoder(ABC):
-    """An encoder; a subclass overrides what is different about it.
+    """An encoder; a subclass overrides what is different about it."""
 
-    One that is fitted with the model (see `app.domain.ports.StatefulEncoder`) sets `is_fitted_with_model`
-    and overrides `fit`, `state` and `restore`.
-    """
+    # One that is fitted with the model sets `is_fitted_with_model` and overrides `fit`, `state`, `restore`:
+    # it learns from the training items and travels with the model. The others are known when the collection
+    # is made, and their features are stored with the item.
 
     content_form: str
-    """What it takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``."""
+    """What it takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``, stored as features."""
     is_fitted_with_model = False
+    """Whether features depend on what a retrain learned."""
+    is_quick = False
+    """Whether a short text or a vector is encoded in a moment, without a file or a network."""
     learns_from_stored = False
     """Whether `fit_to_stored` learns anything."""
 
@@ -41,7 +44,7 @@ class BaseEncoder(ABC):
 
     @abstractmethod
     def encode(self, raw: Sequence[Content]) -> Features:
-        """Return the (n, dim) float32 features."""
+        """Return the (n, dim) float32 features; raises EncoderUnavailableError without the file it needs."""
 
     def encode_to_store(self, raw: Sequence[Content]) -> Features:
         """Return what is stored with items: features that depend on nothing learned."""
@@ -59,14 +62,14 @@ class BaseEncoder(ABC):
         """Return which words of a text it knows; None where it knows no words, as of pictures."""
         return None
 
-    def settled_options(self) -> dict[str, Any]:
-        """Return the options that a new collection stores beside the given ones, such as the hash of a file.
+    def nearest_words(self, word: str) -> tuple[str, ...]:
+        """Return words that it knows and that are spelled much like one that it does not know, as written."""
+        return ()
 
-        Raises
-        ------
-        InvalidFieldError
-            If a new collection may not have this encoder, or its file does not work; names the option.
-        """
+    def settled_options(self) -> dict[str, Any]:
+        """Return the options that a new collection stores beside those given, such as the hash of a file."""
+        # Raises InvalidFieldError, which names the option, if it may not have this encoder, or a file does
+        # not work.
         return {}
 
     def options_from(self, first: Content) -> dict[str, Any]:
@@ -75,13 +78,12 @@ class BaseEncoder(ABC):
 
     def pending_options(self, used: Mapping[str, Any]) -> dict[str, Any]:
         """Return which of the options that items were encoded with are still open here.
-
-        Raises
-        ------
-        InvalidFieldError
-            If one has another value here; names the field of an item.
-        """
+        Raises InvalidFieldError, which names the field of an item, if one has another value here."""
         return {}
+
+    def learn_names(self, names: Sequence[str]) -> Self:
+        """Have `fit` learn the words of names of labels and values, too, whatever the texts hold."""
+        return self
 
     def fit(self, texts: Sequence[str]) -> Self:
         """Learn from the training texts; only an encoder that is fitted with the model has to."""

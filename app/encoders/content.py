@@ -2,29 +2,81 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import io
+import logging
+import math
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import (
+    BITSPERSAMPLE,
+    PHOTOMETRIC_INTERPRETATION,
+    ROWSPERSTRIP,
+    SAMPLESPERPIXEL,
+    TILELENGTH,
+    TILEWIDTH,
+    ImageFileDirectory_v2,
+    TiffImageFile,
+)
 
-from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.domain.names import join_words
+from app.encoders.av1 import coded_pixels
 
-_MEDIA_TYPES = {
-    "JPEG": "image/jpeg",
-    "PNG": "image/png",
-    "WEBP": "image/webp",
-    "GIF": "image/gif",
-    "BMP": "image/bmp",
+_logger = logging.getLogger(__name__)
+
+
+class _PictureFormat(NamedTuple):
+    media_type: str
+    endings: frozenset[str]
+    """Of files."""
+    in_browsers: bool = False
+    """Whether every browser shows it."""
+    times_held: float = 1
+    """Memory that its decoder takes, relative to the others."""
+
+
+def _format(
+    media_type: str, endings: str, in_browsers: bool = False, times_held: float = 1
+) -> _PictureFormat:
+    return _PictureFormat(media_type, frozenset(endings.split()), in_browsers, times_held)
+
+
+_FORMATS = {
+    "JPEG": _format("image/jpeg", ".jpg .jpeg .jpe .jfif", True),
+    "MPO": _format("image/jpeg", ".mpo", True),  # a JPEG that is followed by others, as phones make them
+    "PNG": _format("image/png", ".png .apng", True),
+    "WEBP": _format("image/webp", ".webp", True, 3),
+    "GIF": _format("image/gif", ".gif", True),
+    "BMP": _format("image/bmp", ".bmp", True),
+    "TIFF": _format("image/tiff", ".tif .tiff"),
+    "AVIF": _format("image/avif", ".avif", True, 1.5),
+    "HEIF": _format("image/heic", ".heic .heif .hif", False, 1.5),
+    "JPEG2000": _format("image/jp2", ".jp2 .j2k .j2c .jpc .jpf .jpx", False, 3),
+    "PPM": _format("image/x-portable-anymap", ".ppm .pgm .pbm .pnm .pfm"),
+    "PSD": _format("image/vnd.adobe.photoshop", ".psd"),
+    "SGI": _format("image/sgi", ".sgi"),
+    "PCX": _format("image/x-pcx", ".pcx"),
+    "TGA": _format("image/x-tga", ".tga"),
 }
+"""The still pictures that are taken, by Pillow's names."""
+# Left out are what runs or needs another program (EPS, WMF), what is no still picture (films, data of
+# sciences and of games), what Python decodes step by step, which takes many seconds (QOI, XPM), and icons,
+# whose parts may have any size.
+PICTURE_ENDINGS = frozenset().union(*(entry.endings for entry in _FORMATS.values()))
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _LONGEST_SIDE = 65_535
 """Pixels: Pillow keeps a table of a picture's rows in memory; most formats allow no longer side."""
-_TIMES_HELD = {"WEBP": 3}
-"""Memory that a format's decoder takes, relative to the others: WebP's holds several whole pictures."""
+_BYTES_HELD = 9
+"""Of each pixel: four of what is decoded, four of the RGB picture made of it, and what goes with them."""
+_RENDITION_SIDE = 1600
 _TILE_ROWS, _TILE_COLUMNS = 64, 1 << 14
 _UNDO_ORIENTATION = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -39,13 +91,7 @@ _UNDO_ORIENTATION = {
 
 
 class PixelBudget:
-    """Bounds the pixels that are being decoded by all threads that share it.
-
-    Parameters
-    ----------
-    max_pixels : int
-        Limit on all open pictures together; a larger picture is opened alone.
-    """
+    """Bounds the pixels that all threads that share it decode at once; a larger picture is opened alone."""
 
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels = max_pixels
@@ -70,67 +116,100 @@ class PixelBudget:
 
 @contextmanager
 def opened_picture(field: str, content: bytes, max_pixels: int, budget: PixelBudget) -> Iterator[Image.Image]:
-    """Decode a picture to RGB, upright, for the time of the block.
-
-    Parameters
-    ----------
-    field : str
-        Named in errors.
-    content : bytes
-        A picture file.
-    max_pixels : int
-        Refused above, before anything is decoded.
-    budget : PixelBudget
-        Waited for before anything is decoded.
-
-    Raises
-    ------
-    InvalidFieldError
-        If it is not a picture of a known format, or is damaged.
-    ContentTooLargeError
-        If it has too many pixels.
-    """
-    with _translate_errors(field):
-        width, height, form = _head(content)
-    if max(width, height) > _LONGEST_SIDE:
-        raise ContentTooLargeError(field, f"{width} x {height} pixels, no side over {_LONGEST_SIDE} allowed")
-    times_held = _TIMES_HELD.get(form, 1)
-    allowed = max_pixels // times_held
-    if width * height > allowed:
-        raise ContentTooLargeError(field, f"{width} x {height} pixels, at most {allowed} allowed in {form}")
-    with budget.reserve(times_held * width * height):
-        with _translate_errors(field):
-            picture = _decode(content)
+    """Decode a picture to RGB, upright, for the time of the block, once the budget has room. Raises
+    InvalidFieldError for no known format, or damage, and ContentTooLargeError before anything is decoded."""
+    with reading(field, "picture"), _open(field, content) as head:
+        n_pixels = _pixels_held(field, head, max_pixels, content)
+    with budget.reserve(n_pixels):
+        with reading(field, "picture"):
+            picture = _decode(field, content)
         yield picture
 
 
 @contextmanager
-def _translate_errors(field: str) -> Iterator[None]:
-    """Raise the errors of picture readers as errors of the service."""
+def reading(field: str, what: str) -> Iterator[None]:
+    """Refuse content that a library cannot read: on what users send it may raise anything.
+    The block holds what the library does, so that mistakes of the service itself remain such."""
     try:
         with warnings.catch_warnings():
             # Of damaged metadata, and of a size above Pillow's own limit; ours is checked by the caller.
             warnings.simplefilter("ignore")
             yield
+    except ServiceError:
+        raise
     except Image.DecompressionBombError as error:
         raise ContentTooLargeError(field, str(error)) from error
-    except UnidentifiedImageError as error:
-        raise InvalidFieldError(
-            field, f"is not a picture; expected a file in {join_words(_MEDIA_TYPES)} format"
-        ) from error
     except Exception as error:
-        # Pillow's readers raise whatever their parsing meets: struct.error, TypeError, IndexError, ...
-        raise InvalidFieldError(field, f"the picture is damaged: {error}") from error
+        reason = str(error)[:200] or type(error).__name__
+        _logger.info("a damaged %s is refused: %s: %s", what, type(error).__name__, reason)
+        raise InvalidFieldError(field, f"the {what} is damaged: {reason}") from error
 
 
-def _head(content: bytes) -> tuple[int, int, str]:
-    """Return width, height and format, read from the head of a file."""
-    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
-        return *picture.size, picture.format or "PNG"
+@functools.cache
+def _readable_formats() -> tuple[str, ...]:
+    """Return those of the table that this installation reads, by the names of their readers."""
+    with suppress(ImportError):
+        heif = importlib.import_module("pillow_heif")
+        heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False)
+    Image.init()
+    # Types of numbers that libtiff reads and Pillow leaves out: only libtiff would know the size of a part.
+    loaders = ImageFileDirectory_v2._load_dispatch
+    for eight_bytes in (17, 18):
+        loaders.setdefault(eight_bytes, loaders[16])
+    return tuple(name for name in _FORMATS if name in Image.OPEN and name in Image.MIME)
 
 
-def _decode(content: bytes) -> Image.Image:
-    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as source:
+def _open(field: str, content: bytes) -> Image.Image:
+    """Return a picture whose head is read."""
+    formats = _readable_formats()
+    try:
+        picture = Image.open(io.BytesIO(content), formats=formats)
+    except UnidentifiedImageError as error:
+        if "HEIF" not in formats and content[4:8] == b"ftyp" and content[8:12] in _HEIC_BRANDS:
+            raise InvalidFieldError(
+                field,
+                "is a HEIC picture, for which the server needs the extra 'heic': pip install 'lrbs[heic]'",
+            ) from error
+        raise InvalidFieldError(
+            field, f"is not a picture; expected a file in {join_words(formats)} format"
+        ) from error
+    if picture.tile and picture.tile[0][0] == "ppm_plain":  # decoded in Python: seconds for a megabyte
+        raise InvalidFieldError(field, "is a PPM file of digits, expected a binary one")
+    return picture
+
+
+def _pixels_held(field: str, picture: Image.Image, max_pixels: int, content: bytes) -> int:
+    """Return how many pixels take as much memory as decoding a picture; raises ContentTooLargeError."""
+    width, height = picture.size
+    form, times = str(picture.format), _FORMATS[str(picture.format)].times_held
+    if max(width, height) > _LONGEST_SIDE:
+        raise ContentTooLargeError(field, f"{width} x {height} pixels, no side over {_LONGEST_SIDE} allowed")
+    allowed = int(max_pixels / times)
+    if width * height > allowed:
+        raise ContentTooLargeError(field, f"{width} x {height} pixels, at most {allowed} allowed in {form}")
+    n_pixels = math.ceil(times * width * height)
+    if form == "AVIF":
+        # Each coded picture takes three numbers of two bytes a pixel, whatever size the file is said to have.
+        n_coded = coded_pixels(content)
+        n_pixels = max(n_pixels, 6 * n_coded // _BYTES_HELD)
+        if n_pixels > max_pixels:
+            raise ContentTooLargeError(field, f"{n_coded} pixels are coded in it, which are too many")
+    if isinstance(picture, TiffImageFile) and picture.tile and picture.tile[0][0] == "libtiff":
+        # One of its parts is held as it is stored, too, whatever the size of the picture.
+        tags = picture.tag_v2
+        columns = tags.get(TILEWIDTH, width)
+        rows = tags.get(TILELENGTH) or min(tags.get(ROWSPERSTRIP, height), height)
+        bits = max(tags.get(BITSPERSAMPLE, (1,))) * tags.get(SAMPLESPERPIXEL, 1)
+        n_pixels = max(n_pixels, (8 * width * height + columns * rows * bits // 8) // _BYTES_HELD)
+        if n_pixels > max_pixels:
+            raise ContentTooLargeError(
+                field, f"is stored in parts of {columns} x {rows} pixels, which are too large"
+            )
+    return n_pixels
+
+
+def _decode(field: str, content: bytes) -> Image.Image:
+    with _open(field, content) as source:
         source.load()
         orientation = _orientation(source)
         picture = _to_rgb(source)
@@ -143,7 +222,7 @@ def _orientation(picture: Image.Image) -> int:
     """Return the EXIF orientation; a picture whose EXIF part is damaged is taken as it lies."""
     try:
         return int(picture.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:
+    except Exception:  # whatever the library raises: the pixels themselves may be whole
         return 1
 
 
@@ -154,28 +233,56 @@ def _upright(picture: Image.Image, orientation: int) -> Image.Image:
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
     """Return eight bits a channel; transparent parts show the white page they would lie on.
-
-    What needs steps in between takes them tile by tile: whole, each would be one more copy in memory.
-    """
-    if picture.mode.startswith("I"):
-        to_rgb = _from_sixteen_bits
+    What needs steps in between takes them tile by tile: whole, each would be one more copy in memory."""
+    if picture.mode.startswith(("I", "F")):
+        is_white_first = (
+            isinstance(picture, TiffImageFile) and picture.tag_v2.get(PHOTOMETRIC_INTERPRETATION) == 0
+        )
+        to_rgb = _from_levels(*_range_of_levels(picture), is_white_first)
     elif picture.has_transparency_data:
         to_rgb = _on_white
     else:
         return picture if picture.mode == "RGB" else picture.convert("RGB")
     page = Image.new("RGB", picture.size)
-    for top in range(0, picture.height, _TILE_ROWS):
-        bottom = min(top + _TILE_ROWS, picture.height)
-        for left in range(0, picture.width, _TILE_COLUMNS):
-            right = min(left + _TILE_COLUMNS, picture.width)
-            page.paste(to_rgb(picture.crop((left, top, right, bottom))), (left, top))
+    for box in _tiles(picture):
+        page.paste(to_rgb(picture.crop(box)), box[:2])
     return page
 
 
-def _from_sixteen_bits(tile: Image.Image) -> Image.Image:
-    # Sixteen bits of grey: Pillow's own conversion would cut everything above 255.
-    levels = np.asarray(tile).astype(np.float64) / 257.0
-    return Image.fromarray(np.clip(levels.round(), 0, 255).astype(np.uint8)).convert("RGB")
+def _tiles(picture: Image.Image) -> Iterator[tuple[int, int, int, int]]:
+    for top in range(0, picture.height, _TILE_ROWS):
+        bottom = min(top + _TILE_ROWS, picture.height)
+        for left in range(0, picture.width, _TILE_COLUMNS):
+            yield left, top, min(left + _TILE_COLUMNS, picture.width), bottom
+
+
+def _range_of_levels(picture: Image.Image) -> tuple[float, float]:
+    """Return which level of grey is black and which is white."""
+    # Integers are of sixteen bits. Wider ones, and numbers with a point, are of 0 to 1, to 255 or to 65,535,
+    # or else range from the lowest to the highest there is.
+    if picture.mode.startswith("I;16"):
+        return 0.0, 65_535.0
+    lowest, highest = np.inf, -np.inf
+    for box in _tiles(picture):
+        levels = np.asarray(picture.crop(box), np.float64)
+        levels = levels[np.isfinite(levels)]
+        lowest, highest = min(lowest, levels.min(initial=np.inf)), max(highest, levels.max(initial=-np.inf))
+    if lowest > highest:
+        return 0.0, 1.0
+    scales = (65_535.0,) if picture.mode == "I" else (1.0, 255.0, 65_535.0)
+    white = next((scale for scale in scales if highest <= scale), None)
+    return (0.0, white) if white is not None and lowest >= 0.0 else (lowest, highest)
+
+
+def _from_levels(black: float, white: float, is_white_first: bool) -> Callable[[Image.Image], Image.Image]:
+    # Pillow's own conversion would cut everything above 255.
+    def to_rgb(tile: Image.Image) -> Image.Image:
+        levels = np.nan_to_num(np.asarray(tile).astype(np.float64), nan=black)
+        shades = (levels.clip(black, white) - black) * (255.0 / ((white - black) or 1.0))
+        shades = 255.0 - shades if is_white_first else shades
+        return Image.fromarray(shades.round().astype(np.uint8)).convert("RGB")
+
+    return to_rgb
 
 
 def _on_white(tile: Image.Image) -> Image.Image:
@@ -185,8 +292,19 @@ def _on_white(tile: Image.Image) -> Image.Image:
 
 def picture_type(content: bytes) -> str:
     """Return the media type of a picture that `opened_picture` accepted."""
-    with Image.open(io.BytesIO(content), formats=tuple(_MEDIA_TYPES)) as picture:
-        return _MEDIA_TYPES[picture.format or "PNG"]
+    with reading("picture", "picture"), _open("picture", content) as picture:
+        return _FORMATS[str(picture.format)].media_type
+
+
+def rendition(content: bytes, media_type: str, max_pixels: int, budget: PixelBudget) -> bytes | None:
+    """Return a picture as a JPEG of moderate size; None of what browsers show, or is no picture."""
+    if not any(entry.media_type == media_type and not entry.in_browsers for entry in _FORMATS.values()):
+        return None
+    with opened_picture("picture", content, max_pixels, budget) as picture:
+        picture.thumbnail((_RENDITION_SIDE, _RENDITION_SIDE))
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=88)
+        return stream.getvalue()
 
 
 def sound_type(content: bytes) -> str:

@@ -10,23 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 COUNTED_BYTES = 256 << 20
 """Memory of the terms counted together: 1.3 million of 50 characters."""
-_ENTRY_BYTES = 100
-"""Estimated size of a dictionary entry: the slot of a term and its count."""
+_ENTRY_BYTES = 100  # estimated size of a dictionary entry: the slot of a term and its count
 _logger = logging.getLogger(__name__)
 
 
 class TermCounts:
-    """Counts terms, and drops the rarest when all of them would take too much memory.
+    """Counts terms, and drops the rarest, until half is left, when all of them would take too much memory (as
+    estimated)."""
 
-    The counts are exact until then. Afterwards it is lossy counting (Manku & Motwani 2002): a dropped term
-    is counted from one at its next occurrence, so that counts are too low, never too high, and by little for
-    whatever is frequent. The same texts in the same order give the same counts.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Largest estimate of the memory of what is counted; the rarest terms go until half of it is left.
-    """
+    # The counts are exact until then. Afterwards it is lossy counting (Manku & Motwani 2002): a dropped term
+    # is counted from one at its next occurrence, so that counts are too low, never too high, and by little
+    # for whatever is frequent. The same texts in the same order give the same counts.
 
     def __init__(self, max_bytes: int = COUNTED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -91,18 +85,9 @@ class TermCounts:
 def most_frequent_terms(
     words: Iterator[Iterable[str]], runs: Iterator[Iterable[str]], size: int, max_bytes: int = COUNTED_BYTES
 ) -> list[str]:
-    """Return at most `size` terms of texts: the most frequent words, then the most frequent runs of words.
-
-    Parameters
-    ----------
-    words, runs : iterator
-        The terms of one text after the other; runs are looked at only where the words leave room for some.
-    size : int
-        How many terms.
-    max_bytes : int
-        Bound on the memory of what is counted at once. The rarest are not counted exactly where all that
-        differ would take more; the log says so.
-    """
+    """Return at most `size` terms of texts: the most frequent words, then the most frequent runs of words."""
+    # Runs are looked at only where words leave room; beyond `max_bytes` the rarest are not counted exactly,
+    # and the log says so.
     chosen: list[str] = []
     for kind, texts in (("words", words), ("runs of words", runs)):
         if len(chosen) < size:
@@ -116,26 +101,19 @@ def most_frequent_parts(
     size: int,
     max_bytes: int = COUNTED_BYTES,
 ) -> list[str]:
-    """Return at most `size` parts of words, the most frequent first.
-
-    Each word is taken apart once, however often it occurs.
-
-    Parameters
-    ----------
-    words : iterator
-        The words of one text after the other.
-    take_apart : callable
-        Returns the parts of a word.
-    size : int
-        How many parts.
-    max_bytes : int
-        As of `most_frequent_terms`, for the words and for their parts.
-    """
+    """Return at most `size` parts of words, the most frequent first; `max_bytes` holds for words and for
+    parts. Each word is taken apart once, however often it occurs."""
     counts = TermCounts(max_bytes)
     for word, times in _count("words", words, max_bytes).items():
         counts.add(take_apart(word), times)
     _log_dropped("parts of words", counts, max_bytes)
     return counts.most_frequent(size)
+
+
+def new_terms(terms: Iterable[str], others: Iterable[str], size: int) -> list[str]:
+    """Return the others that are not among the terms, in their order, half of `size` at most."""
+    present = set(terms)
+    return [term for term in dict.fromkeys(others) if term not in present][: size // 2]
 
 
 def _count(kind: str, texts: Iterator[Iterable[str]], max_bytes: int) -> TermCounts:

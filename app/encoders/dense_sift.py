@@ -15,8 +15,7 @@ from app.domain.errors import EncoderUnavailableError
 N_NUMBERS = 128
 """Of a descriptor: 4 x 4 cells with 8 directions."""
 MAX_WORDS = 10_000
-_SIDES = (96, 128)
-"""Pixels: of a picture in two sizes, windows of one size are of two scales."""
+_SIDES = (96, 128)  # pixels: of a picture in two sizes, windows of one size are of two scales
 _CELL = 4
 _CELLS = 4
 _DIRECTIONS = 8
@@ -30,32 +29,16 @@ Floats = npt.NDArray[np.float32]
 
 
 def dense_descriptors(picture: Image.Image) -> Floats:
-    """Return the descriptors of an RGB picture, (n, 128), rows of unit length; none of plain colour.
-
-    Notes
-    -----
-    Windows are flat, as in the fast variant of VLFeat (Vedaldi and Fulkerson, 2008); upright descriptors
-    lie at each fourth pixel, and enter by their square root (Arandjelovic and Zisserman, CVPR 2012).
-    """
+    """Return the descriptors of an RGB picture, (n, 128), rows of unit length; none of plain colour."""
+    # Windows are flat, as in the fast variant of VLFeat (Vedaldi and Fulkerson, 2008); upright descriptors
+    # lie at each fourth pixel, and enter by their square root (Arandjelovic and Zisserman, CVPR 2012).
     gray = picture.convert("L")
     return np.concatenate([_describe(gray.resize((side, side), Image.Resampling.BOX)) for side in _SIDES])
 
 
 def learn_codebook(pictures: Iterable[Floats], n_words: int) -> Floats:
-    """Return the centres of descriptors, (n_words, 128).
-
-    Parameters
-    ----------
-    pictures : iterable of ndarray of shape (n, 128)
-        The descriptors of one picture after the other, of which some are taken.
-    n_words : int
-        How many centres.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer descriptors than words.
-    """
+    """Return the centres, (n_words, 128), of some descriptors, (n, 128) of one picture after the other.
+    Raises ValueError if there are fewer descriptors than words."""
     random = np.random.default_rng(0)
     taken = [np.zeros((0, N_NUMBERS), np.float32)]
     for descriptors in pictures:
@@ -72,13 +55,7 @@ def learn_codebook(pictures: Iterable[Floats], n_words: int) -> Floats:
 
 
 def load_codebook(path: Path) -> Floats:
-    """Return the codebook of an .npy file.
-
-    Raises
-    ------
-    EncoderUnavailableError
-        If it holds none.
-    """
+    """Return the codebook of an .npy file; raises EncoderUnavailableError if it holds none."""
     try:
         # Which reads this format alone; np.load would unpack archives, too.
         stored = np.lib.format.open_memmap(path, mode="r")

@@ -16,20 +16,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What encoders of one process share.
-
-    Parameters
-    ----------
-    pictures : PictureLimits
-        Largest pictures.
-    max_text_chars : int
-        Longest text.
-    make : callable
-        Returns the encoder of given options, for one that consists of others.
-    """
+    """What encoders of one process share."""
 
     pictures: PictureLimits
     max_text_chars: int
+    # returns the encoder of given options, for one that consists of others
     make: Callable[[Mapping[str, Any]], BaseEncoder]
     _files: dict[Callable[[Path], Any], LoadedFiles[Any]] = field(default_factory=dict, init=False)
 
@@ -40,18 +31,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class EncoderType:
-    """A type of encoder: the `ENCODER` of a module, or what an entry point of another package names.
+    """A type of encoder: the `ENCODER` of a module, or what an entry point of another package names."""
 
-    Parameters
-    ----------
-    options : type
-        A TypedDict (see `app.encoders.options`) whose field ``type`` is a literal, the name of the type.
-    make : callable
-        Returns the encoder from checked options and what encoders share.
-    content : str or None
-        What it takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``; None where its parts decide.
-    """
-
+    # a TypedDict (see `app.encoders.options`) whose field ``type`` is a literal, the name of the type
     options: Any
+    # from checked options and what encoders share
     make: Callable[[Mapping[str, Any], Resources], BaseEncoder]
-    content: str | None
+    content: str | None  # ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``; None where its parts decide

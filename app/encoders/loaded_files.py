@@ -23,18 +23,11 @@ T = TypeVar("T")
 
 class LoadedFiles(Generic[T]):
     """Loads models and keeps the last few; encoders of the same file share one.
+    `load` raises EncoderUnavailableError."""
 
-    A file is hashed once, and again when its times, size or inode change. Additional files in which a model
-    stores data are not hashed. Health checks never wait for a file: they report what the last
-    background check found, which looks at one file at a time.
-
-    Parameters
-    ----------
-    load : callable
-        Returns what a file holds; raises EncoderUnavailableError where it holds something else.
-    most : int
-        How many are kept.
-    """
+    # A file is hashed once, and again when its times, size or inode change. Additional files in which a model
+    # stores data are not hashed. Health checks never wait for a file: they report what the last background
+    # check found, which looks at one file at a time.
 
     def __init__(self, load: Callable[[Path], T], most: int = MOST_LOADED) -> None:
         self._load = load
@@ -54,22 +47,9 @@ class LoadedFiles(Generic[T]):
             return self._hash(path)[1]
 
     def get(self, path: Path, sha256: str | None) -> T:
-        """Return a loaded model.
-
-        A loaded model is used even if its file has changed since: its hash shows that it is the right one.
-
-        Parameters
-        ----------
-        path : Path
-            Its file.
-        sha256 : str or None
-            The hash it must have; any when None.
-
-        Raises
-        ------
-        EncoderUnavailableError
-            If the file is missing, damaged or has a different hash, or an extra is not installed.
-        """
+        """Return a loaded model of this hash (None: any), even if its file has changed since."""
+        # Raises EncoderUnavailableError if it is missing, damaged or has a different hash, or an extra is not
+        # installed.
         loaded = self._get_loaded(sha256)
         if loaded is not None:
             return loaded
@@ -88,22 +68,9 @@ class LoadedFiles(Generic[T]):
         return model
 
     def fault(self, path: Path, sha256: str | None) -> str | None:
-        """Return what was wrong with a model file when it was last looked at, and have it looked at again.
-
-        Returns immediately, and touches no file. The model is loaded while there is room for it.
-
-        Parameters
-        ----------
-        path : Path
-            Its file.
-        sha256 : str or None
-            The hash it must have; any when None.
-
-        Returns
-        -------
-        str or None
-            None when nothing was, or it has not been looked at yet.
-        """
+        """Return what was wrong with a model file when it was last looked at (None: nothing yet), and have it
+        looked at again. Returns immediately, and touches no file."""
+        # The model is loaded while there is room for it.
         key = path, sha256
         with self._guard:
             if key not in self._being_checked:

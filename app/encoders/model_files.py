@@ -27,12 +27,7 @@ class Signature(NamedTuple):
 
 def signature_of(path: Path) -> Signature:
     """Return the signature of a model file, which is not opened.
-
-    Raises
-    ------
-    EncoderUnavailableError
-        If there is none, or it is no regular file, empty or too large.
-    """
+    Raises EncoderUnavailableError if there is none, or it is no regular file, empty or too large."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -47,13 +42,8 @@ def signature_of(path: Path) -> Signature:
 
 
 def hash_of(path: Path, signature: Signature) -> str:
-    """Return the SHA-256 of a model file, which must have the signature from beginning to end.
-
-    Raises
-    ------
-    EncoderUnavailableError
-        If it has not, or cannot be read.
-    """
+    """Return the SHA-256 of a model file; raises EncoderUnavailableError unless it has the signature from
+    beginning to end."""
     digest = hashlib.sha256()
     try:
         # What became a pipe or a device since must not be waited for.

@@ -12,20 +12,10 @@ from app.encoders.extras import import_extra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """A loaded model.
-
-    Parameters
-    ----------
-    runtime : onnxruntime.InferenceSession
-        Runs it; may be shared by threads.
-    input_name : str
-        Of its first input.
-    outputs : tuple of str
-        Names of its outputs.
-    """
+    """A loaded model; its `runtime`, an onnxruntime.InferenceSession, may be shared by threads."""
 
     runtime: Any
-    input_name: str
+    input_name: str  # of its first input
     outputs: tuple[str, ...]
 
 

@@ -123,18 +123,7 @@ class _WithoutFieldTitles(GenerateJsonSchema):
 
 
 class OptionTable:
-    """The options of all encoder types.
-
-    Parameters
-    ----------
-    *options : type
-        A TypedDict for each type, whose field ``type`` is a literal.
-
-    Attributes
-    ----------
-    types : tuple of str
-        Names of the types.
-    """
+    """The options of all encoder `types`: a TypedDict for each, whose field ``type`` is a literal."""
 
     def __init__(self, *options: Any) -> None:
         union: Any = Union[options]  # noqa: UP007 - the members are known at run time only
@@ -151,12 +140,7 @@ class OptionTable:
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Check ``{"type": ..., ...}``; a file that is not named is no mistake yet.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the type or an option is unknown, or a value is not allowed; names the first of several.
-        """
+        Raises InvalidFieldError, which names the first of several mistakes."""
         kind = str(options.get("type"))
         if kind not in self.types:
             raise InvalidFieldError(

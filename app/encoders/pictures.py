@@ -11,38 +11,22 @@ from PIL import Image
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, Vector
-from app.domain.errors import ContentTooLargeError, WrongContentError
+from app.domain.errors import ContentTooLargeError, wrong_content
 from app.encoders.base import BaseEncoder, map_in_threads
 from app.encoders.content import PixelBudget, opened_picture
 
 
 @dataclass(frozen=True, slots=True)
 class PictureLimits:
-    """Largest pictures that encoders accept.
+    """Largest pictures that encoders accept."""
 
-    Parameters
-    ----------
-    max_bytes : int
-        Largest picture file.
-    max_pixels : int
-        Largest picture that is decoded.
-    budget : PixelBudget
-        Of all pictures that are decoded at once in this process.
-    """
-
-    max_bytes: int
-    max_pixels: int
-    budget: PixelBudget
+    max_bytes: int  # of a file
+    max_pixels: int  # of what is decoded
+    budget: PixelBudget  # of all pictures that are decoded at once in this process
 
 
 class PictureEncoder(BaseEncoder):
-    """Encodes pictures, several at a time where there are several; a subclass describes each.
-
-    Parameters
-    ----------
-    limits : PictureLimits
-        Largest pictures.
-    """
+    """Encodes pictures, several at a time where there are several; a subclass describes each."""
 
     content_form = "picture"
 
@@ -56,7 +40,7 @@ class PictureEncoder(BaseEncoder):
     @override
     def check(self, field: str, raw: Content) -> None:
         if raw.picture is None:
-            raise WrongContentError(field, "picture")
+            raise wrong_content(field, "picture")
         size, largest = len(raw.picture), self._limits.max_bytes
         if size > largest:
             raise ContentTooLargeError(field, f"{size} bytes, at most {largest} allowed")

@@ -11,9 +11,10 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from app.domain.entities import Content
+from app.domain.errors import ServiceError
 from app.encoders import types
 from app.encoders.base import BaseEncoder
-from app.encoders.content import PixelBudget, picture_type, sound_type
+from app.encoders.content import PixelBudget, picture_type, rendition, sound_type
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import OptionTable, type_name
 from app.encoders.pictures import PictureLimits
@@ -26,9 +27,7 @@ _logger = logging.getLogger(__name__)
 
 def find_types() -> dict[str, EncoderType]:
     """Return the types of the modules in `app.encoders.types`, and those of other packages, by their names.
-
-    A type of another package that cannot be used is logged and left out: a server serves everything else.
-    """
+    A type of another package that cannot be used is logged and left out: a server serves everything else."""
     by_name = {}
     for module in sorted(pkgutil.iter_modules(types.__path__), key=lambda module: module.name):
         entry: EncoderType = importlib.import_module(f"{types.__name__}.{module.name}").ENCODER
@@ -61,9 +60,7 @@ OPTIONS = OptionTable(*(entry.options for entry in TYPES.values()))
 
 def content_form(options: Mapping[str, Any]) -> str | None:
     """Return what the encoder of a collection takes: ``"picture"``, ``"sound"``, ``"text"`` or ``"vector"``.
-
-    None where the package is gone that brought its type, or its parts are not named.
-    """
+    None where the package is gone that brought its type, or its parts are not named."""
     first = options.get("parts", [{}])[0] if options["type"] == "combine" else options
     kind = first.get("type")
     return TYPES[kind].content if kind in TYPES else None
@@ -79,13 +76,7 @@ class ContentLimits:
 
 
 class EncoderRegistry:
-    """Makes encoders; those of one model file share it.
-
-    Parameters
-    ----------
-    limits : ContentLimits
-        Handed to every encoder.
-    """
+    """Makes encoders; those of one model file share it."""
 
     def __init__(self, limits: ContentLimits) -> None:
         # As many as the largest picture has, in however many: memory follows from the sum.
@@ -100,24 +91,14 @@ class EncoderRegistry:
 
     def make(self, options: Mapping[str, Any]) -> BaseEncoder:
         """Return the encoder that ``{"type": ..., ...}`` describes; needs no file yet.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the type or an option is not one of those there are.
-        """
+        Raises InvalidFieldError."""
         OPTIONS.check(options)
         encoder = TYPES[options["type"]].make(options, self._resources)
         return SteppedEncoder(encoder, options["steps"]) if "steps" in options else encoder
 
     def settle(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of a new collection's encoder, with those that are settled by its making.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the encoder cannot work; names the option.
-        """
+        Raises InvalidFieldError, which names the option, if the encoder cannot work."""
         return {**options, **self.make(options).settled_options()}
 
     def with_first_item(self, options: Mapping[str, Any], first: Content) -> dict[str, Any]:
@@ -125,13 +106,8 @@ class EncoderRegistry:
         return {**options, **self.make(options).options_from(first)}
 
     def pending_options(self, options: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
-        """Return which of the options that items were encoded with are still to be stored.
-
-        Raises
-        ------
-        InvalidFieldError
-            If another value has been stored meanwhile; names the field of an item.
-        """
+        """Return which of the options that items were encoded with are still to be stored. Raises
+        InvalidFieldError, which names the field of an item, if another value has been stored meanwhile."""
         return {} if options == used else self.make(options).pending_options(used)
 
     def restore(self, options: Mapping[str, Any], state: Mapping[str, Any]) -> BaseEncoder:
@@ -143,3 +119,12 @@ class EncoderRegistry:
         if content.picture is not None:
             return picture_type(content.picture)
         return None if content.sound is None else sound_type(content.sound)
+
+    def rendition(self, content: bytes, media_type: str) -> bytes | None:
+        """Return a stored picture as a JPEG; None where browsers show it as it is, or it cannot be opened."""
+        limits = self._resources.pictures
+        try:
+            return rendition(content, media_type, limits.max_pixels, limits.budget)
+        except ServiceError as error:  # limits are lower now, or an extra is gone
+            _logger.warning("no JPEG of a stored picture: %s", error)
+            return None

@@ -13,7 +13,7 @@ import scipy.sparse
 from typing_extensions import override
 
 from app.domain.entities import Content, Features, Matrix, WordReport
-from app.domain.errors import TrainingDataError
+from app.domain.errors import ConflictError
 from app.encoders.arrays import pack_array, unpack_array
 from app.encoders.base import BaseEncoder
 from app.encoders.options import DEFAULT_ENERGY
@@ -65,13 +65,7 @@ class UnitLength(Step):
 
 
 class Standardisation(Step):
-    """Subtracts the mean of each feature, and divides by its deviation where that is asked for.
-
-    Parameters
-    ----------
-    with_deviation : bool
-        Whether features get unit variance; one that was always the same is divided by one.
-    """
+    """Subtracts the mean of each feature, and divides by its deviation (0 counts as 1) if asked for."""
 
     learns = True
 
@@ -105,13 +99,7 @@ class Standardisation(Step):
 
 
 class PrincipalComponents(Step):
-    """Projects onto the first principal components, as many as have a share of the variance.
-
-    Parameters
-    ----------
-    energy : float
-        That share.
-    """
+    """Projects onto the first principal components, as many as have that share of the variance (`energy`)."""
 
     learns = True
 
@@ -161,21 +149,14 @@ def make_step(name: str) -> Step:
 
 
 class SteppedEncoder(BaseEncoder):
-    """An encoder with steps after it. What is stored with items is what the encoder itself gives.
-
-    Parameters
-    ----------
-    encoder : BaseEncoder
-        Comes first.
-    names : sequence of str
-        The steps, in their order.
-    """
+    """An encoder with steps after it. What is stored with items is what the encoder itself gives."""
 
     def __init__(self, encoder: BaseEncoder, names: Sequence[str]) -> None:
         self._encoder = encoder
         self._steps = [make_step(name) for name in names]
         self.content_form = encoder.content_form
         self.is_fitted_with_model = encoder.is_fitted_with_model
+        self.is_quick = encoder.is_quick
         self.has_learning_steps = any(step.learns for step in self._steps)
         self.learns_from_stored = self.has_learning_steps and not encoder.is_fitted_with_model
 
@@ -207,14 +188,15 @@ class SteppedEncoder(BaseEncoder):
 
     @override
     def fit_to_stored(self, features: Features) -> Self:
-        """Learn the steps one after the other; raises TrainingDataError if there are too many features."""
+        """Learn the steps one after the other; raises ConflictError if there are too many features."""
         features = features[:: _stride(features.shape[0])]
         for step in self._steps:
             if step.learns:
                 if features.shape[1] > _MOST_FEATURES:
-                    raise TrainingDataError(
+                    raise ConflictError(
+                        "training-data",
                         f"the encoder's steps learn from at most {_MOST_FEATURES} features, "
-                        f"and it gives {features.shape[1]}"
+                        f"and it gives {features.shape[1]}",
                     )
                 step.fit(_as_dense(features))
             features = step.apply(features)
@@ -223,6 +205,15 @@ class SteppedEncoder(BaseEncoder):
     @override
     def look_up_words(self, raw: Content) -> WordReport | None:
         return self._encoder.look_up_words(raw)
+
+    @override
+    def nearest_words(self, word: str) -> tuple[str, ...]:
+        return self._encoder.nearest_words(word)
+
+    @override
+    def learn_names(self, names: Sequence[str]) -> Self:
+        self._encoder.learn_names(names)
+        return self
 
     @override
     def settled_options(self) -> dict[str, Any]:

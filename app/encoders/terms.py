@@ -11,26 +11,16 @@ import numpy.typing as npt
 import scipy.sparse
 
 Positions = npt.NDArray[np.int32]
-_CACHED_WORDS = 4096
-"""Most texts consist of the few thousand most frequent words."""
-_LONGEST_CACHED = 500
-"""Letters of a cached word: the positions of its parts take 8 KB."""
+_CACHED_WORDS = 4096  # most texts consist of the few thousand most frequent words
+_LONGEST_CACHED = 500  # letters of a cached word: the positions of its parts take 8 KB
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedTerms:
-    """Terms of one kind, such as words, in the order of their features.
+    """Terms of one kind, such as words, in the order of their features."""
 
-    Parameters
-    ----------
-    positions : dict of str to int
-        The feature of each term.
-    idf : ndarray of shape (n_terms,)
-        Their inverse document frequencies.
-    """
-
-    positions: dict[str, int]
-    idf: npt.NDArray[np.float64]
+    positions: dict[str, int]  # the feature of each term
+    idf: npt.NDArray[np.float64]  # (n_terms,), inverse document frequencies
 
     @classmethod
     def restore(cls, terms: Sequence[str], idf: Sequence[float]) -> WeightedTerms:
@@ -40,14 +30,7 @@ class WeightedTerms:
     @classmethod
     def learn(cls, positions: dict[str, int], texts: Iterable[Positions]) -> WeightedTerms:
         """Return terms with smoothed weights: the logarithm of (n + 1) / (texts with the term + 1), plus 1.
-
-        Parameters
-        ----------
-        positions : dict of str to int
-            The feature of each term.
-        texts : iterable of ndarray
-            The positions of the terms of one text after the other.
-        """
+        `texts` are the positions of the terms of one text after the other."""
         n_texts, texts_with = 1, np.ones(len(positions))
         for text in texts:
             n_texts += 1
@@ -60,15 +43,7 @@ class WeightedTerms:
 
 
 class WordParts:
-    """The positions of the parts of words; those of the words used last are cached.
-
-    Parameters
-    ----------
-    take_apart : callable
-        Returns the parts of a word.
-    positions : dict of str to int
-        The feature of each part; other parts have none.
-    """
+    """The positions of the known parts of words; those of the words used last are cached."""
 
     def __init__(self, take_apart: Callable[[str], Iterable[str]], positions: dict[str, int]) -> None:
         self._take_apart = take_apart
@@ -99,33 +74,29 @@ def positions_in(positions: dict[str, int], terms: Iterable[str]) -> Positions:
 def term_features(
     kinds: Sequence[WeightedTerms], texts: Sequence[Sequence[Positions]]
 ) -> scipy.sparse.csr_array:
-    """Return the features of texts, (n_texts, terms of all kinds together), as sparse float32.
-
-    A feature is 1 + log(count) times the inverse document frequency. What a row has of each kind is scaled
-    to the same length, the one that gives a row with terms of every kind unit length: otherwise the kind of
-    which a text has most terms would decide alone.
-
-    Parameters
-    ----------
-    kinds : sequence of WeightedTerms
-        Their features follow each other.
-    texts : sequence
-        Of each text the positions of its terms of each kind, in the order of `kinds`.
-    """
-    columns: list[Positions] = []
-    counts = []
-    offsets = np.cumsum([0, *(len(kind.positions) for kind in kinds)]).astype(np.int32)
-    for text in texts:
-        for offset, positions in zip(offsets[:-1], text, strict=True):
-            different, times = np.unique(positions, return_counts=True)
-            columns.append(different + offset)
-            counts.append(times)
-    lengths = [len(positions) for positions in columns]
-    indices = np.concatenate(columns)
+    """Return the features of texts, (n_texts, terms of all kinds together), as sparse float32; both arguments
+    by kind."""
+    # A feature is 1 + log(count) times the inverse document frequency. What a row has of each kind is scaled
+    # to the same length, the one that gives a row with terms of every kind unit length: otherwise the kind of
+    # which a text has most terms would decide alone.
+    offsets = np.cumsum([0, *(len(kind.positions) for kind in kinds)])
+    n_terms, starts = int(offsets[-1]), offsets[:-1].tolist()
+    cells, counts = np.unique(
+        np.concatenate(
+            [
+                positions.astype(np.int64) + (number * n_terms + start)
+                for number, text in enumerate(texts)
+                for start, positions in zip(starts, text, strict=True)
+            ]
+        ),
+        return_counts=True,
+    )
+    rows, indices = np.divmod(cells, n_terms)
     idf = kinds[0].idf if len(kinds) == 1 else np.concatenate([kind.idf for kind in kinds])
-    values = (np.log(np.concatenate(counts)) + 1.0) * idf[indices]
-    part = np.repeat(np.arange(len(lengths)), lengths)
+    values = (np.log(counts) + 1.0) * idf[indices]
+    part = rows * len(kinds) + np.searchsorted(offsets[1:-1], indices, side="right")
     norms = np.sqrt(np.bincount(part, values * values, minlength=1) * len(kinds))
     features = (values / norms[part]).astype(np.float32)
-    ends = np.cumsum([0, *lengths], dtype=np.int32)[:: len(kinds)]
-    return scipy.sparse.csr_array((features, indices, ends), shape=(len(texts), int(offsets[-1])))
+    ends = np.searchsorted(rows, np.arange(len(texts) + 1))
+    columns, ends = indices.astype(np.int32), ends.astype(np.int32)
+    return scipy.sparse.csr_array((features, columns, ends), shape=(len(texts), n_terms))

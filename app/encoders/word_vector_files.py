@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.errors import EncoderUnavailableError
+from app.domain.words import fold
 
 MAX_WORDS = 200_000
 """Words that are read: files begin with the most frequent ones, and texts hold few others."""
 MAX_DIM = 2048
-_MAX_BYTES = 256 << 20
-"""Of the vectors in memory: 200 000 words with 300 numbers take 240 MB."""
+_MAX_BYTES = 256 << 20  # of the vectors in memory: 200 000 words with 300 numbers take 240 MB
 _MAX_WORD_BYTES = 500
 _MAX_LINE_BYTES = MAX_DIM * 32 + _MAX_WORD_BYTES
 """No way of writing numbers takes more than 32 bytes for each."""
@@ -27,18 +27,11 @@ Row = tuple[bytes, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WordVectors:
-    """Words and their vectors.
+    """Words and their vectors."""
 
-    Parameters
-    ----------
-    positions : dict of str to int
-        The row of each word.
-    rows : ndarray of shape (n_words, dim), float32
-        Finite.
-    """
-
-    positions: dict[str, int]
-    rows: npt.NDArray[np.float32]
+    positions: dict[str, int]  # the row of each word
+    rows: npt.NDArray[np.float32]  # (n_words, dim), finite
+    _compared: dict[str, int] = field(default_factory=dict)
 
     def find(self, word: str) -> int | None:
         """Return the row of a word: as it is written, else in small letters, else with a capital."""
@@ -47,15 +40,17 @@ class WordVectors:
                 return self.positions[form]
         return None
 
+    def find_compared(self, word: str) -> int | None:
+        """Return the row of the first word that is compared as the same; see `app.domain.words`."""
+        if not self._compared:
+            for spelling, place in self.positions.items():
+                self._compared.setdefault(fold(spelling), place)
+        return self._compared.get(word)
+
 
 def load_word_vectors(path: Path) -> WordVectors:
     """Return the first words of a file with their vectors; of a word that comes twice, the first one.
-
-    Raises
-    ------
-    EncoderUnavailableError
-        If the file is none of word vectors; names the word where it stops being one.
-    """
+    Raises EncoderUnavailableError, which names the word where it stops being a file of word vectors."""
     try:
         with path.open("rb") as file:
             dim, rows = _rows_of(path.name, file)

@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 
 from app.domain.entities import Matrix
-from app.domain.ports.engine import GalleryKey
+from app.domain.ports import GalleryKey
 from app.index.balance import Balance
 
 BEHIND = "its gallery is being made again: try again"

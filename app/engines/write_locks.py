@@ -6,9 +6,9 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import sqlalchemy as sa
 from sqlalchemy import Engine
@@ -20,43 +20,21 @@ from app.engines.packing import BUSY
 
 LOCK_NOT_AVAILABLE = "55P03"
 """SQLSTATE of a lock that was not free in time."""
-_CLASS = 5141231
-"""Distinguishes these advisory locks from others of the database."""
-_LOOK_SECONDS = 0.01
-"""How often somebody who waits for a lock of a file looks whether it is free."""
-
-
-class WriteLocks(Protocol):
-    """Locks by name."""
-
-    def hold(self, name: str) -> AbstractContextManager[Callable[[], None]]:
-        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile.
-
-        Raises VectorEngineUnavailableError if it is not free in time.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
+_CLASS = 5141231  # distinguishes these advisory locks from others of the database
+_LOOK_SECONDS = 0.01  # how often somebody who waits for a lock of a file looks whether it is free
 
 
 class DatabaseLocks:
-    """Locks of a PostgreSQL database, which the processes of all hosts share.
-
-    Parameters
-    ----------
-    engine : Engine
-        Of the database, which says how long to wait. A lock takes a connection, and is free again if that
-        is lost.
-    """
+    """Locks of a PostgreSQL database, which the processes of all hosts share; the engine says how long to
+    wait. A lock takes a connection, and is free again if that is lost."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Callable[[], None]]:
-        """Wait for a lock and have it; see `WriteLocks.hold`."""
+        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile. Raises
+        VectorEngineUnavailableError if it is not free in time."""
         with translate_errors(), self._engine.connect() as connection:
             lock = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))")
             # The server would take a lock from who writes elsewhere meanwhile, as it would seem to be idle.
@@ -80,15 +58,7 @@ class DatabaseLocks:
 
 
 class FileLocks:
-    """Locks of files, which the processes of a host share; a file is there as long as its lock is held.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the files are.
-    patience_seconds : float
-        How long to wait for a lock.
-    """
+    """Locks of files, which the processes of a host share; a file is there as long as its lock is held."""
 
     def __init__(self, folder: Path, patience_seconds: float) -> None:
         self._folder = folder
@@ -96,7 +66,8 @@ class FileLocks:
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Callable[[], None]]:
-        """Wait for a lock and have it; see `WriteLocks.hold`."""
+        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile. Raises
+        VectorEngineUnavailableError if it is not free in time."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path, deadline = self._folder / f"{name}.lock", time.monotonic() + self._patience_seconds
         while (file := _try_to_lock(path)) is None:
@@ -111,6 +82,10 @@ class FileLocks:
 
     def close(self) -> None:
         """Do nothing: a lock closes its file."""
+
+
+WriteLocks = DatabaseLocks | FileLocks
+"""Locks by name."""
 
 
 def _try_to_lock(path: Path) -> IO[str] | None:

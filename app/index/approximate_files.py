@@ -10,12 +10,11 @@ from typing import Any
 
 import faiss
 import numpy as np
-from typing_extensions import override
 
 from app.domain.entities import Matrix
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import ApproximateIndex, ApproximateIndexes, GalleryIndex
+from app.domain.ports import GalleryIndex
 from app.index.balance import Balance
 from app.index.inverted_lists import KINDS, InvertedLists, build_candidates
 
@@ -23,15 +22,15 @@ from app.index.inverted_lists import KINDS, InvertedLists, build_candidates
 _faiss: Any = faiss
 
 
-class InvertedListIndexes(ApproximateIndexes):
+class InvertedListIndexes:
     """Inverted lists; a file holds a line of JSON, three NumPy arrays, and the lists as FAISS writes them."""
 
-    @override
-    def candidates(self, vectors: Matrix, queries: Matrix) -> Iterator[ApproximateIndex]:
+    def candidates(self, vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists]:
+        """Yield indexes over the rows, built one after the other; seeded."""
         return build_candidates(vectors, queries)
 
-    @override
     def save(self, index: GalleryIndex, path: Path) -> bool:
+        """Write an index without its rows; return False, and write nothing, for one that is exact."""
         if not isinstance(index, InvertedLists):
             return False
         space = index.space
@@ -42,8 +41,8 @@ class InvertedListIndexes(ApproximateIndexes):
             faiss.write_index(index.lists, _faiss.PyCallbackIOWriter(stream.write))
         return True
 
-    @override
     def load(self, path: Path, vectors: Matrix) -> GalleryIndex:
+        """Read an index over the rows that it was built over; raises DamagedBundleError."""
         try:
             with path.open("rb") as stream:
                 spec = IndexSpec(**json.loads(stream.readline()))

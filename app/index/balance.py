@@ -1,10 +1,8 @@
-"""The space that inverted lists are built in.
-
-A ranking by inner products stays the same when a constant is added to all rows of the gallery, and when a map
-``A`` is applied to the gallery and ``A^-T`` to the queries. Rows are centred by their mean, so that lists
-follow their differences, and both sides get the same second moment: then rows that are near each other score
-alike for the queries that come, and clusters by distance are good lists for inner products.
-"""
+"""The space that inverted lists are built in."""
+# A ranking by inner products stays the same when a constant is added to all rows of the gallery, and when a
+# map ``A`` is applied to the gallery and ``A^-T`` to the queries. Rows are centred by their mean, so that
+# lists follow their differences, and both sides get the same second moment: then rows that are near each
+# other score alike for the queries that come, and clusters by distance are good lists for inner products.
 
 from __future__ import annotations
 
@@ -21,33 +19,18 @@ _FLOOR = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Balance:
-    """The maps of rows and queries into the space of the lists.
+    """The maps of rows and queries into the space of the lists: (rank, rank), symmetric inverses of each
+    other."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (rank,)
-        Of the gallery.
-    row_map, query_map : ndarray of shape (rank, rank)
-        Symmetric inverses of each other.
-    """
-
-    mean: Vector
+    mean: Vector  # of the gallery, (rank,)
     row_map: Matrix
     query_map: Matrix
 
     @classmethod
     def between(cls, vectors: Matrix, queries: Matrix) -> Balance:
-        """Return the maps that give centred rows and queries the same second moment.
-
-        It is the geometric mean of the two moments, in the sense of positive definite matrices.
-
-        Parameters
-        ----------
-        vectors : ndarray of shape (size, rank)
-            The gallery.
-        queries : ndarray of shape (n_queries, rank)
-            A sample of what will be asked.
-        """
+        """Return the maps that give centred rows (size, rank) and a sample of queries (n_queries, rank) the
+        same second moment."""
+        # It is the geometric mean of the two moments, in the sense of positive definite matrices.
         mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         of_rows, of_queries = _second_moment(vectors - mean), _second_moment(queries)
         root, inverse_root = _power(of_rows, 0.5), _power(of_rows, -0.5)

@@ -1,11 +1,9 @@
-"""Candidates for the best rows of several queries, from one product of matrices.
-
-A product of matrices reads the rows once for all queries, but rounds otherwise than a comparison of one query
-with one row. Either differs from the true inner product by at most ``gamma ||q|| ||v||`` with
-``gamma = d u / (1 - d u)`` for d dimensions and a unit roundoff u, in whatever order it is summed (Higham,
-Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1 and 3.5). So a row among the k best by the
-one has at least the k-th best score by the other less four times that bound.
-"""
+"""Candidates for the best rows of several queries, from one product of matrices."""
+# A product of matrices reads the rows once for all queries, but rounds otherwise than a comparison of one
+# query with one row. Either differs from the true inner product by at most ``gamma ||q|| ||v||`` with ``gamma
+# = d u / (1 - d u)`` for d dimensions and a unit roundoff u, in whatever order it is summed (Higham, Accuracy
+# and Stability of Numerical Algorithms, 2002, sections 3.1 and 3.5). So a row among the k best by the one has
+# at least the k-th best score by the other less four times that bound.
 
 from __future__ import annotations
 
@@ -28,17 +26,8 @@ _Maxima = npt.NDArray[np.float32]
 
 
 def best_of_blocks(vectors: Matrix, queries: Matrix, alive: npt.NDArray[np.bool] | None) -> _Maxima:
-    """Return the best score of each block of `BLOCK` rows, of shape (n_blocks, n_queries).
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (n_rows, rank)
-        The rows.
-    queries : ndarray of shape (n_queries, rank)
-        The queries.
-    alive : ndarray of bool, shape (n_rows,), or None
-        Rows that count; None for all. A block without any has the score -inf.
-    """
+    """Return the best score of each block of `BLOCK` rows, of shape (n_blocks, n_queries); None: all rows
+    count. A block of (n_rows, rank) without any row that counts has the score -inf."""
     n_rows, n_columns = len(vectors), -(-len(queries) // _COLUMNS) * _COLUMNS
     transposed = np.zeros((queries.shape[1], n_columns), np.float32)
     transposed[:, : len(queries)] = queries.T
@@ -59,18 +48,7 @@ def best_of_blocks(vectors: Matrix, queries: Matrix, alive: npt.NDArray[np.bool]
 
 def candidate_rows(maxima: Vector, k: int, n_rows: int, error: float) -> npt.NDArray[np.intp]:
     """Return rows among which are the k best of one query and all that tie with the last of these.
-
-    Parameters
-    ----------
-    maxima : ndarray of shape (n_blocks,)
-        Best scores of the blocks, of which there are at least k.
-    k : int
-        How many.
-    n_rows : int
-        Number of all rows.
-    error : float
-        Bound on the error of a score, as of `score_errors`.
-    """
+    `maxima` are the best scores of at least k blocks, `error` bounds that of a score (`score_errors`)."""
     # The best of k blocks are k rows: the k-th best row is no worse than the k-th best block.
     least = float(np.partition(maxima, len(maxima) - k)[len(maxima) - k])
     threshold = np.nextafter(np.float32(least - 4.0 * error), np.float32(-np.inf))
@@ -80,15 +58,8 @@ def candidate_rows(maxima: Vector, k: int, n_rows: int, error: float) -> npt.NDA
 
 
 def score_errors(largest_norm: float, queries: Matrix) -> Sequence[float]:
-    """Return for each query a bound on how far a score in single precision is from the true one.
-
-    Parameters
-    ----------
-    largest_norm : float
-        Of the rows.
-    queries : ndarray of shape (n_queries, rank)
-        The queries.
-    """
+    """Return for each query a bound on how far a score in single precision is from the true one, by the rows'
+    largest norm."""
     rank = queries.shape[1]
     gamma = rank * _UNIT_ROUNDOFF / (1.0 - rank * _UNIT_ROUNDOFF)
     smallest = rank * float(np.finfo(np.float32).tiny)  # results below it round by an absolute amount

@@ -17,13 +17,13 @@ from typing_extensions import override
 from app.domain.entities import Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import BestRows, GalleryIndex, IndexFiles, RowSearch
+from app.domain.ports import BestRows, GalleryIndex, RowSearch
 from app.index.candidates import BLOCK, best_of_blocks, candidate_rows, score_errors
 from solver import single_threaded_blas
 
-_NUMBERS_WORTH_A_PRODUCT = 1 << 22
-"""Of fewer numbers (100,000 rows of 40) each query is scanned for in .3 ms. A product takes three quarters of
-that, in a hundred calls, before each of which a thread waits for Python's other threads."""
+_NUMBERS_WORTH_A_PRODUCT = 1 << 21
+"""Of fewer numbers (50,000 rows of 40) each query is scanned for in .3 ms. A product has dozens of calls, and
+a thread waits for Python's others before each; of 100,000 rows it is twice as fast for eight queries."""
 QUERIES_AT_ONCE = 16
 """Of fewer than 20 queries, every version of FAISS compares each with one row after the other."""
 GATHERED_ONE_IN = 8
@@ -31,8 +31,7 @@ GATHERED_ONE_IN = 8
 Side by side, a tenth of 1,000,000 rows were compared in a thirtieth of the time that all of them took."""
 _QUERIES_WORTH_A_PRODUCT = 4
 """Of fewer queries each is scanned for in less time than a product of so few columns takes."""
-_NORMS_AT_ONCE = 1 << 16
-"""Bounds the memory of rows in double precision."""
+_NORMS_AT_ONCE = 1 << 16  # bounds the memory of rows in double precision
 # The published types describe the C++ constructors, not the Python ones.
 _faiss: Any = faiss
 
@@ -49,15 +48,8 @@ def single_threaded() -> Iterator[None]:
 
 
 class _StoredRows:
-    """The rows of a flat index, where FAISS keeps them, so that memory holds them once.
-
-    An array made of it refers to it, and so keeps the index.
-
-    Parameters
-    ----------
-    index : faiss.IndexFlat
-        Nothing is added to it from now on.
-    """
+    """The rows of a flat FAISS index, where FAISS keeps them, so that memory holds them once; it takes no
+    more rows. An array made of it refers to it, and so keeps the index."""
 
     def __init__(self, index: Any) -> None:
         self._index = index
@@ -70,13 +62,8 @@ class _StoredRows:
 
 
 class ExactIndex(GalleryIndex):
-    """A flat inner-product index, which compares a query with every row.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (size, rank)
-        Projected gallery. Rank 0 (a model that learned nothing) is allowed: all scores are 0.
-    """
+    """A flat inner-product index over (size, rank), which compares a query with every row.
+    Rank 0 (a model that learned nothing) is allowed: all scores are 0."""
 
     def __init__(self, vectors: Matrix) -> None:
         self._index: Any = faiss.IndexFlatIP(max(vectors.shape[1], 1))
@@ -242,15 +229,7 @@ class ExactIndex(GalleryIndex):
 
 
 class GatheredRows(RowSearch):
-    """A copy of some rows of an index, side by side: an exact search reads only these, in their order.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (size, rank)
-        Of the index.
-    rows : ndarray of int
-        Which of them.
-    """
+    """A copy of some rows of an index, side by side: an exact search reads only these, in their order."""
 
     def __init__(self, vectors: Matrix, rows: npt.NDArray[np.intp]) -> None:
         self._rows = rows
@@ -278,15 +257,7 @@ class GatheredRows(RowSearch):
 
 
 class FilteredRows(RowSearch):
-    """Many rows of an exact index, each of which is looked up in a bitset.
-
-    Parameters
-    ----------
-    index : ExactIndex
-        Of rank 1 at least.
-    alive : ndarray of bool, shape (index.size,)
-        Its rows.
-    """
+    """Many rows of an exact index of rank 1 at least, each of which is looked up in a bitset."""
 
     def __init__(self, index: ExactIndex, alive: npt.NDArray[np.bool]) -> None:
         self._index = index
@@ -314,13 +285,13 @@ class FilteredRows(RowSearch):
         return self._index.search_selected(query, k, self._size, selector)
 
 
-class ExactIndexFiles(IndexFiles):
+class ExactIndexFiles:
     """Stores galleries as flat FAISS files."""
 
-    @override
     def save(self, vectors: Matrix, path: Path) -> None:
+        """Write an index over the rows."""
         ExactIndex(vectors).save(path)
 
-    @override
     def load(self, path: Path, rank: int) -> ExactIndex:
+        """Read an index; raises DamagedBundleError."""
         return ExactIndex.load(path, rank)

@@ -1,8 +1,6 @@
-"""Approximate maximum-inner-product search by inverted lists, with FAISS.
-
-k-means divides the gallery into lists, in the space of `app.index.balance`. A search visits the lists whose
-centroids have the largest inner products with the query, and ranks what it finds there by the exact scores.
-"""
+"""Approximate maximum-inner-product search by inverted lists, with FAISS."""
+# k-means divides the gallery into lists, in the space of `app.index.balance`. A search visits the lists whose
+# centroids have the largest inner products with the query, and ranks what it finds there by the exact scores.
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
 from app.domain.entities.index_choice import IndexSpec
-from app.domain.ports import ApproximateIndex, BestRows, GalleryIndex, RowSearch, VisitedRows
+from app.domain.ports import BestRows, GalleryIndex, RowSearch, VisitedRows
 from app.index.balance import Balance
 from app.index.exact import GATHERED_ONE_IN, QUERIES_AT_ONCE, ExactIndex, GatheredRows, single_threaded
 
@@ -30,38 +28,26 @@ KINDS = ("ivf-flat", "ivf-sq8")
 """In the order in which one is preferred where they are equally fast."""
 _LISTS_PER_ROOT = 3.0
 """Lists in relation to the square root of the rows: 1024 for 100,000, where 512 needed as many probes."""
-_ROWS_PER_LIST = 64
-"""Rows that k-means sees for each list; FAISS warns below 39."""
+_ROWS_PER_LIST = 64  # rows that k-means sees for each list; FAISS warns below 39
 _ITERATIONS = 10
 """Of k-means: with ten, lists of 100,000 rows were filled evenly, the largest factor of imbalance 1.5."""
 _SEED = 7
 _PARALLEL_ROWS = 100_000
 """Fewer rows are clustered in one thread: on a busy machine, threads wait for each other for longer."""
-_PAGE = 10
-"""Rows of a first page, for which probes are chosen."""
-_MARGIN = 20
-"""Candidates beyond twice the rows asked for: rounding to 8 bits swaps neighbours."""
+_PAGE = 10  # rows of a first page, for which probes are chosen
+_MARGIN = 20  # candidates beyond twice the rows asked for: rounding to 8 bits swaps neighbours
 _GATHERED_PER_VISITED = 3
 """Rows side by side that are compared in the time of visiting one in a list behind a filter: 2.7 and 10 ns
 where a tenth of 1,000,000 rows passed."""
-_ID_BYTES = 8
-"""A list names each of its rows by a 64-bit number."""
+_ID_BYTES = 8  # a list names each of its rows by a 64-bit number
 
 
-class InvertedLists(ApproximateIndex):
-    """Inverted lists over the rows of a matrix.
+class InvertedLists(GalleryIndex):
+    """Inverted lists over the rows of a matrix (size, rank) of rank 1 at least; scores are inner products
+    with these."""
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (size, rank)
-        The gallery; scores are inner products with these. The rank is at least 1.
-    space : Balance
-        Of the lists.
-    lists : faiss.IndexIVF
-        Filled with the rows in their order; it visits lists by the inner product of query and centroid.
-    spec : IndexSpec
-        Its kind and parameters.
-    """
+    # `lists` is a faiss.IndexIVF of the rows in order, which visits lists by the inner product of query and
+    # centroid.
 
     def __init__(self, vectors: Matrix, space: Balance, lists: Any, spec: IndexSpec) -> None:
         self._vectors = np.ascontiguousarray(vectors, dtype=np.float32)
@@ -100,8 +86,8 @@ class InvertedLists(ApproximateIndex):
         visited = self.size * self._spec.probes // self.lists.nlist
         return int((self.lists.nlist + visited) * self._vectors.shape[1])
 
-    @override
     def with_probes(self, probes: int) -> InvertedLists:
+        """Return the same index with another number of probes; they share their memory."""
         return InvertedLists(self._vectors, self.space, self.lists, replace(self._spec, probes=probes))
 
     @override
@@ -198,12 +184,10 @@ class InvertedLists(ApproximateIndex):
         return self._widen_probes(k, n_alive) * self.size / self._spec.lists
 
     def _widen_probes(self, k: int, n_alive: int) -> int:
-        """Return how many lists to visit: more for later pages, and where fewer rows are alive.
-
-        In proportion to the rows for one that is alive, as a filter may follow the clusters: one that passed
-        the fifth with the largest first coordinate of 100,000 rows left a recall of 0.977 where probes grew
-        with the square root, as they do with k, where that loses nothing.
-        """
+        """Return how many lists to visit: more for later pages, and where fewer rows are alive."""
+        # In proportion to the rows for one that is alive, as a filter may follow the clusters: one that
+        # passed the fifth with the largest first coordinate of 100,000 rows left a recall of 0.977 where
+        # probes grew with the square root, as they do with k, where that loses nothing.
         return math.ceil(self._spec.probes * math.sqrt(max(k / _PAGE, 1.0)) * self.size / max(n_alive, 1))
 
     def _visit(
@@ -273,10 +257,8 @@ class _FilteredLists(RowSearch):
 
 
 def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists]:
-    """Yield an index of each of `KINDS`, with the same lists and one probe; as of `ApproximateIndexes`.
-
-    The centroids of the lists are those of k-means by distance, from a seeded sample of the rows.
-    """
+    """Yield an index of each of `KINDS`, with the same lists and one probe; as of `InvertedListIndexes`.
+    The centroids of the lists are those of k-means by distance, from a seeded sample of the rows."""
     space = Balance.between(vectors, queries)
     mapped = space.map_rows(vectors)
     n_lists = min(max(2 ** round(math.log2(_LISTS_PER_ROOT * math.sqrt(len(mapped)))), 1), len(mapped))

@@ -26,13 +26,12 @@ KINDS = tuple(sorted(file.name[:-5].replace("_", " ") for file in (_FOLDER / "ki
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of scene.
+    """One kind of scene."""
 
-    A picture takes one of the values of each facet, all equally likely, or several of them where it is
-    written as ``{of = "red blue", count = "number"}``. `number` decides between singular and plural; `time`
-    and `cover`, the clouds from 0 to 2, make the sky; pictures with `side` ``right`` are mirrored. `words`
-    fill the slots of the templates in `subject` and `setting`; a ``ground`` adds those about the sky.
-    """
+    # A picture takes one of the values of each facet, all equally likely, or several of them where it is
+    # written as ``{of = "red blue", count = "number"}``. `number` decides between singular and plural; `time`
+    # and `cover`, the clouds from 0 to 2, make the sky; pictures with `side` ``right`` are mirrored. `words`
+    # fill the slots of the templates in `subject` and `setting`; a ``ground`` adds those about the sky.
 
     facets: Mapping[str, Any]
     palette: Palette

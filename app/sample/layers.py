@@ -1,10 +1,8 @@
-"""Layers of a scene as text, one a line: a verb with named arguments, ``hills y=line+3 rise=12..34``.
-
-A number is written as ``7``, as ``12..34`` if it is drawn at random, or relative to a name, ``line+3`` or
-``line*0.6``; ``let`` introduces names, and facets that are numbers are names, too. A layer with ``if=island``
-is drawn if that facet is neither ``no`` nor 0, one with ``if=land:firs|hills`` if it has one of these values;
-``unless=`` is the opposite.
-"""
+"""Layers of a scene as text, one a line: a verb with named arguments, ``hills y=line+3 rise=12..34``."""
+# A number is written as ``7``, as ``12..34`` if it is drawn at random, or relative to a name, ``line+3`` or
+# ``line*0.6``; ``let`` introduces names, and facets that are numbers are names, too. A layer with
+# ``if=island`` is drawn if that facet is neither ``no`` nor 0, one with ``if=land:firs|hills`` if it has one
+# of these values; ``unless=`` is the opposite.
 
 from __future__ import annotations
 

@@ -13,10 +13,8 @@ __all__ = ["Point", "Points", "blob", "oval", "ridge", "smooth"]
 Point = tuple[float, float]
 Points = Sequence[Point]
 
-_OVAL_STEPS = 24
-"""Corners of an oval: at the largest radius in the scenes its edge still looks round."""
-_UNEVENNESS = 0.12
-"""Standard deviation of a blob's radius, as a share of it: a stone rather than a star."""
+_OVAL_STEPS = 24  # corners of an oval: at the largest radius in the scenes its edge still looks round
+_UNEVENNESS = 0.12  # standard deviation of a blob's radius, as a share of it: a stone rather than a star
 _FINER_HEIGHT = 0.32
 """Height of each finer layer of a ridge beside the one before it: hills rather than saw teeth."""
 
@@ -52,9 +50,7 @@ def blob(rng: Generator, x: float, y: float, rx: float, ry: float) -> list[Point
 
 def ridge(rng: Generator, base: float, rise: float, waves: int) -> list[Point]:
     """Return a smooth fractal skyline from left to right, `rise` high above `base`.
-
-    The widest of its waves are `waves`; each finer layer of them is a third as high as the one before.
-    """
+    The widest of its waves are `waves`; each finer layer of them is a third as high as the one before."""
     at, height, weight = np.linspace(0.0, 1.0, 17), np.zeros(17), 1.0
     while waves < 40 and weight > 0.02:
         height += weight * np.interp(at, np.linspace(0.0, 1.0, waves + 1), rng.random(waves + 1))

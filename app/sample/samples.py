@@ -16,32 +16,17 @@ __all__ = ["KINDS", "Sample", "draw_sample", "sources_of"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One drawn picture with its texts.
+    """One drawn picture with its texts."""
 
-    Parameters
-    ----------
-    id
-        Kind and number, for example ``"sailing-boats-007"``.
-    kind
-        One of ``KINDS``.
-    image
-        RGB picture of 256 by 256 pixels.
-    sentences
-        Two or three English sentences about the picture.
-    """
-
-    id: str
-    kind: str
-    image: Image.Image
-    sentences: tuple[str, ...]
+    id: str  # kind and number, for example ``"sailing-boats-007"``
+    kind: str  # one of ``KINDS``
+    image: Image.Image  # RGB, 256 by 256 pixels
+    sentences: tuple[str, ...]  # two or three, in English
 
 
 def draw_sample(kind: str, index: int, seed: int = 0) -> Sample:
-    """Draw one picture of a kind; the same arguments always give the same picture and sentences.
-
-    `index` counts the pictures of a kind from 0, `seed` is that of the whole set. A kind that is not one
-    of ``KINDS`` raises a ValueError.
-    """
+    """Draw one picture of one of ``KINDS`` (else ValueError); the same arguments always give the same picture
+    and sentences. `index` counts the pictures of a kind from 0, `seed` is that of the whole set."""
     drawn, (choosing, drawing, wording) = sources_of(kind, index, seed)
     facets = drawn.choose(choosing)
     image = drawn.draw(facets, drawing)

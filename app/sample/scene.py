@@ -25,10 +25,8 @@ Palette = Mapping[str, str | Mapping[str, str]]
 
 
 class Scene:
-    """One picture while it is drawn.
-
-    `palette` holds colours by name, or by name and value of the facet of that name; of several one is drawn.
-    """
+    """One picture while it is drawn. `palette` holds colours by name, or by name and value of the facet of
+    that name; of several one is drawn."""
 
     def __init__(self, facets: Mapping[str, Any], palette: Palette, sprites: Sprites, rng: Generator) -> None:
         self.facets, self.palette, self.sprites = facets, palette, sprites
@@ -139,12 +137,10 @@ class Scene:
             self.canvas.polygon(blob(self.rng, x, y, size, size * flat), fade(tone), alpha)
 
     def place(self, layer: Layer) -> None:
-        """Draw a sprite several times: spread from left to right, or where another one stands (``on=boat``).
-
-        The sprite is one of several at random (``fir|oak``), or the one that a facet names. Lower ones are
-        larger, and in less ``haze``; ``shrink=0.4`` makes many smaller than few; ``flip`` is ``each`` or
-        ``all``. With ``each=colours`` they alternate between that facet's colours, ``tone`` and ``other``.
-        """
+        """Draw a sprite several times: spread from left to right, or where another stands (``on=boat``)."""
+        # The sprite is one of several at random (``fir|oak``), or the one that a facet names. Lower ones are
+        # larger, and in less ``haze``; ``shrink=0.4`` makes many smaller than few; ``flip`` is ``each`` or
+        # ``all``. With ``each=colours`` they alternate between that facet's colours, ``tone`` and ``other``.
         written, facet = layer.text("sprite"), layer.text("each")
         names = [written] if written in self.sprites else str(self.facets.get(written, written)).split("|")
         places, haze = self._placing(layer), self._span(layer, "haze", "0")

@@ -1,18 +1,16 @@
-"""Sprites: things drawn from a few shapes, written as text, one shape a line.
-
-A line is ``form[s][:width] paint points [xN dx,dy]``. The points are in hundredths of the size at which a
-sprite is drawn, around its place, with y downwards. An ``s`` after the form adds the mirror image, left and
-right exchanged; ``x4 20,0`` repeats a shape four times, each 20 further to the right. The forms:
-
-- ``poly`` and ``curve``: an outline with straight or smooth edges;
-- ``line:3`` and ``arc:3``: a straight or smooth line, three hundredths wide;
-- ``oval x,y rx,ry [degrees]``: an ellipse; ``box left,top right,bottom``: a rectangle;
-- ``soft:5``: a blurred outline; ``glow x,y radius``: light; ``lamp``: light after sunset only.
-
-A paint is ``colour[+20][:style][~80]``: a hex code or a name, 20 % lighter (or darker, with a minus), as a
-fade of that style (`app.sample.colours.fade`), 80 % opaque. Colours are seen in the light of the sky; those
-with an exclamation mark shine by themselves (``#ffd27a!``).
-"""
+"""Sprites: things drawn from a few shapes, written as text, one shape a line."""
+# A line is ``form[s][:width] paint points [xN dx,dy]``. The points are in hundredths of the size at which a
+# sprite is drawn, around its place, with y downwards. An ``s`` after the form adds the mirror image, left and
+# right exchanged; ``x4 20,0`` repeats a shape four times, each 20 further to the right.
+#
+# The forms are ``poly`` and ``curve``: an outline with straight or smooth edges; ``line:3`` and ``arc:3``: a
+# straight or smooth line, three hundredths wide; ``oval x,y rx,ry [degrees]``: an ellipse; ``box left,top
+# right,bottom``: a rectangle; ``soft:5``: a blurred outline; ``glow x,y radius``: light; ``lamp``: light
+# after sunset only.
+#
+# A paint is ``colour[+20][:style][~80]``: a hex code or a name, 20 % lighter (or darker, with a minus), as a
+# fade of that style (`app.sample.colours.fade`), 80 % opaque. Colours are seen in the light of the sky; those
+# with an exclamation mark shine by themselves (``#ffd27a!``).
 
 from __future__ import annotations
 

@@ -28,11 +28,9 @@ _CONSONANT_SOUND = re.compile(r"(one|uni|use|eu)", re.IGNORECASE)
 
 
 def slots_of(words: Words, facets: Mapping[str, Any]) -> dict[str, str]:
-    """Return the alternatives for each slot of a picture's templates.
-
-    A slot ``{sail}`` is named after a facet, as are ``{sail2}`` and ``{sail3}``. A facet without words of its
-    own is described by the shared words for colours and numbers, or by its value.
-    """
+    """Return the alternatives for each slot of a picture's templates."""
+    # A slot ``{sail}`` is named after a facet, as are ``{sail2}`` and ``{sail3}``. A facet without words of
+    # its own is described by the shared words for colours and numbers, or by its value.
     time, cover = facets["time"], facets["cover"]
     air = PHRASES["air"].get(time if cover < 2 or time == "overcast" else "", PHRASES["air"][str(cover)])
     slots = {name: PHRASES[name][time] for name in ("when", "tones", "light")} | {"air": air}
@@ -63,19 +61,8 @@ def _join(words: Sequence[str]) -> str:
 
 
 def fill(template: str, slots: Mapping[str, str], plural: bool, rng: Generator) -> str:
-    """Return the sentence that a template gives.
-
-    Parameters
-    ----------
-    template
-        Text with ``{slot}``, ``<either|or>`` (at random) and ``[one/many]`` (by number).
-    slots
-        Alternatives for the slots; they may hold slots and alternatives themselves.
-    plural
-        Whether ``[one/many]`` takes its second form.
-    rng
-        Source of randomness.
-    """
+    """Return the sentence that a template gives: ``{slot}``, ``<either|or>`` (at random) and ``[one/many]``
+    (by number). Alternatives of slots may hold slots and alternatives themselves."""
 
     def pick(options: str) -> str:
         words = options.split("|")

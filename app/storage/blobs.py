@@ -17,21 +17,12 @@ from app.storage.folders import durable_file
 from app.storage.sweeping import COPYING, sweep_leftovers
 from app.storage.trash import Trash, Used
 
-_NEW = ".new-"
-"""Name prefix of unfinished writes."""
+_NEW = ".new-"  # name prefix of unfinished writes
 _logger = logging.getLogger(__name__)
 
 
 class FileBlobStore(BlobStore):
-    """Stores each content once, under its SHA-256.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the store; created if missing.
-    trash_seconds : float
-        How long discarded content can be restored.
-    """
+    """Stores each content once, under its SHA-256; what was discarded can be restored for a while."""
 
     def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
         self._root = root
@@ -53,9 +44,7 @@ class FileBlobStore(BlobStore):
     @override
     def get(self, content_hash: str) -> bytes:
         """Return content, restored from the trash if need be.
-
-        Raises FileNotFoundError where it is lost or damaged; storing it again gives it back.
-        """
+        Raises FileNotFoundError where it is lost or damaged; storing it again gives it back."""
         path = self._path(content_hash)
         try:
             content = path.read_bytes()
@@ -68,7 +57,6 @@ class FileBlobStore(BlobStore):
 
     @override
     def touch(self, content_hash: str) -> None:
-        """Refresh the timestamp of content, so that no sweep removes it before its row is written."""
         path = self._path(content_hash)
         try:
             os.utime(path)
@@ -79,41 +67,25 @@ class FileBlobStore(BlobStore):
 
     @override
     def names(self) -> Iterator[str]:
-        """Yield the hash of every content."""
         return (path.name for path in self._contents())
 
     @override
     def times(self) -> Iterator[tuple[str, float]]:
-        """Yield the hash of every content, and when it was last put, in seconds since the epoch."""
         for path in self._contents():
             with contextlib.suppress(FileNotFoundError):
                 yield path.name, path.stat().st_mtime
 
     @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:
-        """Move content to the trash; return the number of files that existed.
-
-        Parameters
-        ----------
-        content_hashes : sequence of str
-            Hashes that no row refers to.
-        before : float
-            If the trash keeps nothing, only content last put before this time is removed immediately, in
-            seconds since the epoch.
-        """
+        """Move content that no row refers to, to the trash; return the number of files that existed."""
+        # If the trash keeps nothing, only what was last put before this time (seconds since the epoch) goes,
+        # at once.
         return self._trash.put([self._path(content_hash) for content_hash in content_hashes], before)
 
     @override
     def tidy(self, before: float, used: Used) -> Iterator[int]:
-        """Tidy the trash, and remove the leftovers of interrupted writes; yield their number in each step.
-
-        Parameters
-        ----------
-        before : float
-            Files touched after this time are left alone, in seconds since the epoch.
-        used : callable
-            Returns the hashes in use, which are restored from the trash.
-        """
+        """Tidy the trash, and remove what interrupted writes left before this time (seconds since the epoch);
+        yield their number in each step. `used` returns the hashes in use, which are restored."""
         for _ in self._trash.tidy(self._path, before, used):
             yield 0
         for folder in [self._root, *self._folders()]:
@@ -125,7 +97,9 @@ class FileBlobStore(BlobStore):
         return [path for path in self._root.iterdir() if path.name[0] != "." and path.is_dir()]
 
     def _contents(self) -> Iterator[Path]:
-        return (path for folder in self._folders() for path in folder.iterdir() if path.name[0] != ".")
+        """Yield what lies where its name says; a sweep could not remove what lies elsewhere."""
+        contents = (path for folder in self._folders() for path in folder.iterdir())
+        return (path for path in contents if path == self._path(path.name))
 
     def _path(self, content_hash: str) -> Path:
         return self._root / content_hash[:2] / content_hash

@@ -23,20 +23,11 @@ from app.storage.sweeping import COPYING, sweep_leftovers
 from app.storage.trash import Trash, Used
 
 MANIFEST = "manifest.json"
-_PARTIAL = ".partial-"
-"""Name prefix of unfinished bundles."""
+_PARTIAL = ".partial-"  # name prefix of unfinished bundles
 
 
 class BundleStore(BundleFiles):
-    """Bundles in one folder.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the store; created if missing.
-    trash_seconds : float
-        How long discarded bundles can be restored.
-    """
+    """Bundles in one folder, which is made if missing; what was discarded can be restored for a while."""
 
     def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
         self._root = root
@@ -45,29 +36,9 @@ class BundleStore(BundleFiles):
     @translate_errors()
     @override
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
-        """Write a bundle.
-
-        Parameters
-        ----------
-        name : str
-            Prefix of the folder's name; a random part follows, so that two writers never collide.
-        fill : callable
-            Writes the files into the folder passed to it.
-        facts : mapping
-            Stored in the manifest beside the SHA-256 sum of every file.
-
-        Returns
-        -------
-        folder : str
-            Name of the bundle.
-        manifest_hash : str
-            SHA-256 of its manifest.
-
-        Raises
-        ------
-        StorageFullError, StorageReadOnlyError
-            If the disk is full or read-only; nothing is left behind.
-        """
+        """Write a bundle; return its folder, with a random part after `name` so that writers never collide,
+        and the SHA-256 of its manifest, which has the facts and the sum of every file."""
+        # Raises DatabaseUnavailableError where the disk does not take it; nothing is left behind then.
         folder = f"{name}-{secrets.token_hex(4)}"
         partial = self._root / f"{_PARTIAL}{folder}"
         make_folder(self._root)
@@ -93,27 +64,16 @@ class BundleStore(BundleFiles):
     @override
     def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Iterator[Path]:
         """Yield a bundle's folder after checking the sum of every file; raises DamagedBundleError.
-
-        Parameters
-        ----------
-        folder : str
-            Name of the bundle.
-        manifest_hash : str
-            SHA-256 of its manifest.
-        without : sequence of str
-            Subfolders whose files the caller does not read: they are not checked.
-        """
+        Subfolders that the caller does not read (`without`) are not checked."""
         self._check(folder, manifest_hash, without)
         yield self._root / folder
 
     @override
     def check(self, folder: str, manifest_hash: str) -> None:
-        """Check the sum of every file of a bundle; raises DamagedBundleError."""
         self._check(folder, manifest_hash)
 
     @override
     def names(self) -> Iterator[str]:
-        """Yield the name of every bundle."""
         return (path.name for path in self._bundles())
 
     @override
@@ -125,29 +85,14 @@ class BundleStore(BundleFiles):
 
     @override
     def discard(self, folders: Sequence[str], before: float) -> int:
-        """Move bundles to the trash; return how many existed.
-
-        Parameters
-        ----------
-        folders : sequence of str
-            Names of bundles that no row refers to.
-        before : float
-            If the trash keeps nothing, only bundles written before this time are removed immediately, in
-            seconds since the epoch.
-        """
+        """Move bundles that no row refers to, to the trash; return how many existed. If the trash keeps
+        nothing, only those written before this time (seconds since the epoch) go, at once."""
         return self._trash.put([self._root / folder for folder in folders], before)
 
     @override
     def tidy(self, before: float, used: Used) -> Iterator[int]:
-        """Tidy the trash, and remove the leftovers of interrupted writes; yield their number in each step.
-
-        Parameters
-        ----------
-        before : float
-            Bundles written after this time are left alone, in seconds since the epoch.
-        used : callable
-            Returns the bundles in use, which are restored from the trash.
-        """
+        """Tidy the trash, and remove what interrupted writes left before this time (seconds since the epoch);
+        yield their number in each step. `used` returns the bundles in use, which are restored."""
         for _ in self._trash.tidy(lambda folder: self._root / folder, before, used):
             yield 0
         yield sweep_leftovers(self._root, [_PARTIAL, COPYING], before)
@@ -176,22 +121,8 @@ def describe(path: Path, facts: Mapping[str, Any]) -> tuple[list[str], bytes]:
 
 
 def expected_sums(manifest: bytes, folder: str, manifest_hash: str) -> dict[str, str]:
-    """Return the sum of every file of a bundle by its name.
-
-    Parameters
-    ----------
-    manifest : bytes
-        As it is stored, where others may write: it is not read unless it is the one that was published.
-    folder : str
-        Name of the bundle.
-    manifest_hash : str
-        SHA-256 of the manifest that was published.
-
-    Raises
-    ------
-    DamagedBundleError
-        If it is another one, or not as `parse_sums` expects it.
-    """
+    """Return the sum of every file of a bundle by its name; raises DamagedBundleError for another manifest
+    than was published. It lies where others may write: it is not read before its hash was checked."""
     if hashlib.sha256(manifest).hexdigest() != manifest_hash:
         raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
     try:
@@ -202,9 +133,7 @@ def expected_sums(manifest: bytes, folder: str, manifest_hash: str) -> dict[str,
 
 def parse_sums(manifest: bytes) -> dict[str, str]:
     """Return the sums of a manifest by the names of their files, none of which leads out of their folder.
-
-    Raises ValueError, KeyError or TypeError for what is not such a manifest.
-    """
+    Raises ValueError, KeyError or TypeError for what is not such a manifest."""
     sums: dict[str, str] = dict(json.loads(manifest)["files"])
     for name in sums:
         if not is_inside(name):
@@ -218,19 +147,7 @@ def is_inside(name: str) -> bool:
 
 
 def check_folder(path: Path, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
-    """Check the sum of every file of a folder; raises DamagedBundleError.
-
-    Parameters
-    ----------
-    path : Path
-        Where the bundle lies.
-    folder : str
-        Its name.
-    manifest_hash : str
-        SHA-256 of its manifest.
-    without : sequence of str
-        Subfolders whose files are not checked.
-    """
+    """Check the sum of every file of a folder, not of subfolders `without`; raises DamagedBundleError."""
     try:
         sums = expected_sums((path / MANIFEST).read_bytes(), folder, manifest_hash)
         for file_name, expected in sums.items():

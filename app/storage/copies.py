@@ -1,8 +1,6 @@
-"""Copies of pictures and bundles between a folder and a store, each file checked by its sum on its way.
-
-What is at its place is copied before what is in the trash: a file that moves there in the meantime is found
-there. A file appears in the copy whole or not at all, and the manifest of a bundle after its other files.
-"""
+"""Copies of pictures and bundles between a folder and a store, each file checked by its sum on its way."""
+# What is at its place is copied before what is in the trash: a file that moves there in the meantime is found
+# there. A file appears in the copy whole or not at all, and the manifest of a bundle after its other files.
 
 from __future__ import annotations
 
@@ -15,9 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
-
-from typing_extensions import override
 
 from app.domain.entities import CopiedFiles
 from app.storage.bundles import MANIFEST, is_inside, parse_sums
@@ -29,94 +24,65 @@ from app.storage.trash import TRASH
 _logger = logging.getLogger(__name__)
 
 
-class Place(Protocol):
-    """Files by names with slashes."""
-
-    def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files, or of those below a folder; unfinished ones may be among them."""
-        ...
-
-    def fetch(self, name: str, path: Path) -> None:
-        """Write a file of this machine from one of these; raises FileNotFoundError."""
-        ...
-
-    def aside(self) -> TemporaryDirectory[str]:
-        """Return a folder for what is on its way here."""
-        ...
-
-    def take(self, path: Path, name: str) -> None:
-        """Add a file that is complete in the folder aside."""
-        ...
-
-
-class FolderPlace(Place):
-    """Files in a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Made when a file is added.
-    """
+class FolderPlace:
+    """Files in a folder, which is made when a file is added."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    @override
     def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files, or of those below a folder; unfinished ones may be among them."""
         return sorted(
             (Path(inside) / file).relative_to(self._folder).as_posix()
             for inside, _, files in os.walk(self._folder / folder)
             for file in files
         )
 
-    @override
     def fetch(self, name: str, path: Path) -> None:
+        """Write a file of this machine from one of these; raises FileNotFoundError."""
         shutil.copy2(self._folder / name, path)
 
-    @override
     def aside(self) -> TemporaryDirectory[str]:
+        """Return a folder for what is on its way here."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return TemporaryDirectory(dir=self._folder, prefix=COPYING)
 
-    @override
     def take(self, path: Path, name: str) -> None:
+        """Add a file that is complete in the folder aside."""
         target = self._folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(target)
 
 
-class RemotePlace(Place):
-    """Files in an object store.
-
-    Parameters
-    ----------
-    folder : RemoteFolder
-        Of the store.
-    cache : LocalCache
-        Where files are on their way to the store: a file may be larger than the system's temporary folder.
-    """
+class RemotePlace:
+    """Files in an object store; on their way they are in the cache: one may be larger than the system's
+    temporary folder."""
 
     def __init__(self, folder: RemoteFolder, cache: LocalCache) -> None:
         self._folder = folder
         self._cache = cache
 
-    @override
     def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files, or of those below a folder; unfinished ones may be among them."""
         prefix = f"{folder}/" if folder else ""
         return [f"{prefix}{entry.name}" for entry in self._folder.walk(folder)]
 
-    @override
     def fetch(self, name: str, path: Path) -> None:
+        """Write a file of this machine from one of these; raises FileNotFoundError."""
         self._folder.download(name, path)
 
-    @override
     def aside(self) -> TemporaryDirectory[str]:
+        """Return a folder for what is on its way here."""
         return self._cache.make_temporary_folder()
 
-    @override
     def take(self, path: Path, name: str) -> None:
+        """Add a file that is complete in the folder aside."""
         self._folder.upload(path, name)
         path.unlink()
+
+
+Place = FolderPlace | RemotePlace
+"""Files by names with slashes."""
 
 
 class _DamageError(Exception):
@@ -124,15 +90,7 @@ class _DamageError(Exception):
 
 
 class _Copy:
-    """One copy on its way.
-
-    Parameters
-    ----------
-    source, target : Place
-        From where to where.
-    aside : Path
-        For files on their way.
-    """
+    """One copy on its way, with a folder aside for its files."""
 
     def __init__(self, source: Place, target: Place, aside: Path) -> None:
         self._source = source

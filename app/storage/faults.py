@@ -9,15 +9,14 @@ from pathlib import Path
 
 from app.domain.errors import storage_error
 
-_MIB = 1 << 20
-"""Bytes."""
+_MIB = 1 << 20  # bytes
 _LOW_SPACE_BYTES = 64 * _MIB
 """A disk with less free space counts as full, so that readiness fails before writes do."""
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn an OSError of a full or read-only disk into StorageFullError or StorageReadOnlyError."""
+    """Turn an OSError of a full or read-only disk into a DatabaseUnavailableError."""
     try:
         yield
     except OSError as error:
@@ -28,16 +27,8 @@ def translate_errors() -> Iterator[None]:
 
 
 def fault_of_disk(path: Path) -> str | None:
-    """Return why writes to a file or folder fail or soon will; None if no fault is known.
-
-    It queries the file system and writes nothing, so it does not see a quota. A path that does not exist yet
-    has no fault.
-
-    Parameters
-    ----------
-    path : Path
-        File or folder that is written to.
-    """
+    """Return why writes to a file or folder fail or soon will; None if no fault is known, or nothing exists
+    yet. It queries the file system and writes nothing, so it does not see a quota."""
     try:
         disk = os.statvfs(path)
     except FileNotFoundError:

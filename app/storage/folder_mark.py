@@ -8,10 +8,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from typing_extensions import override
-
 from app.domain.entities import Mark
-from app.domain.ports import FolderMark
 from app.storage.folders import durable_file
 
 _MARKER = ".database"
@@ -19,28 +16,17 @@ _SQLITE = "sqlite://:/"
 _INSIDE = "inside this folder"
 
 
-class FileFolderMark(FolderMark):
-    """A small file in the data folder.
+class FileFolderMark:
+    """A small file in the data folder, created when a mark is written."""
 
-    Earlier versions wrote the location of the database instead of its identity: ``backend://host:port/name``,
-    or that it lies inside this folder.
-
-    Parameters
-    ----------
-    folder : Path
-        The data folder; created when a mark is written.
-    location : str
-        Location of the current database, as earlier versions wrote it.
-    usual_file : str
-        Name of the SQLite file that a folder has by default.
-    """
+    # Earlier versions wrote the location of the database instead of its identity:
+    # ``backend://host:port/name``, or that it lies inside this folder, in its usual file.
 
     def __init__(self, folder: Path, location: str, usual_file: str) -> None:
         self._folder = folder
         self._location = location
         self._usual_file = usual_file
 
-    @override
     def read(self) -> Mark | None:
         """Return the mark; None if there is none, or if a crash of an earlier version left it empty."""
         text = self._text()
@@ -51,24 +37,15 @@ class FileFolderMark(FolderMark):
         except (ValueError, TypeError):
             return Mark("", "")
 
-    @override
     def names_this_database(self) -> bool:
         """Return whether an earlier version marked the folder with the location of the current database."""
         text = self._text()
         name = _portable_name(self._folder, self._location, self._usual_file)
         return bool(text) and name in (text, _portable_name(self._folder, text, self._usual_file))
 
-    @override
     def write(self, mark: Mark, replace: bool) -> None:
-        """Write a mark atomically, through a temporary file; raises OSError.
-
-        Parameters
-        ----------
-        mark : Mark
-            The new mark.
-        replace : bool
-            Whether an existing mark is replaced; otherwise it stays.
-        """
+        """Write a mark atomically, through a temporary file, in place of an existing one only with `replace`;
+        raises OSError."""
         with durable_file(self._folder, f"{_MARKER}-", json.dumps(asdict(mark)).encode()) as aside:
             if replace or ((self._folder / _MARKER).exists() and not self._text()):
                 os.replace(aside, self._folder / _MARKER)

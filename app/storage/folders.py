@@ -32,18 +32,7 @@ def make_folder(folder: Path) -> None:
 @contextmanager
 def durable_file(folder: Path, prefix: str, content: bytes) -> Iterator[Path]:
     """Write a file under a temporary name, which the block replaces by the final one with a rename or a link.
-
-    The temporary name is gone afterwards, whether the block ends well or not. Raises OSError.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the file; created if missing.
-    prefix : str
-        Prefix of the temporary name.
-    content : bytes
-        What the file holds.
-    """
+    The temporary name is gone afterwards, whether the block ends well or not. Raises OSError."""
     make_folder(folder)
     descriptor, name = tempfile.mkstemp(dir=folder, prefix=prefix)
     try:

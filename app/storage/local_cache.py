@@ -1,8 +1,7 @@
-"""A cache of remote files on this machine, bounded in size and shared by its processes.
-
-A copy is made under a temporary name and renamed, so that no reader sees a part of one. A reader of a folder
-holds a shared lock on the cache once its copy is made. The oldest copies are removed under an exclusive lock.
-"""
+"""A cache of remote files on this machine, bounded in size and shared by its processes."""
+# A copy is made under a temporary name and renamed, so that no reader sees a part of one. A reader of a
+# folder holds a shared lock on the cache once its copy is made. The oldest copies are removed under an
+# exclusive lock.
 
 from __future__ import annotations
 
@@ -20,21 +19,12 @@ from app.storage.trash import delete
 
 _NEW = ".new-"
 _LOCK = ".lock"
-_SHARE_BETWEEN = 32
-"""Of the bound, copies of this share are added before the whole is looked at."""
+_SHARE_BETWEEN = 32  # of the bound, copies of this share are added before the whole is looked at
 _LEFTOVER_SECONDS = 3600.0
 
 
 class LocalCache:
-    """Copies in one folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Created when it is first needed.
-    max_bytes : int
-        Of all copies together; a copy that is read stays for as long.
-    """
+    """Copies in one folder, bounded together; a copy that is read stays for as long."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -86,15 +76,7 @@ class LocalCache:
 
     @contextmanager
     def hold(self, name: str, fetch: Callable[[Path], None]) -> Iterator[Path]:
-        """Yield a copied folder, which stays until the end of the block.
-
-        Parameters
-        ----------
-        name : str
-            Of the copy.
-        fetch : callable
-            Fills a new folder where there is no copy.
-        """
+        """Yield a copied folder, which stays until the end of the block; `fetch` fills one without a copy."""
         path = self._folder / name
         with ExitStack() as reading:
             reading.enter_context(self._lock(fcntl.LOCK_SH))
@@ -133,9 +115,7 @@ class LocalCache:
 
     def _shrink_if_due(self) -> None:
         """Remove the oldest copies if much was added; later, if others read some at the moment.
-
-        Who removes some looks again afterwards: those who added more meanwhile did not wait.
-        """
+        Who removes some looks again afterwards: those who added more meanwhile did not wait."""
         with contextlib.suppress(BlockingIOError):
             while self._added_bytes >= max(1, self._max_bytes // _SHARE_BETWEEN):
                 with self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):

@@ -1,9 +1,8 @@
-"""A file of which the processes of one host may use at a time: a SQLite database on a network file system.
-
-Processes that have such a database open share memory, which hosts do not: two of them would destroy it. So
-each process holds a lock on a small file of its host beside the database, and starts only where nothing holds
-that of another one. The locks are those of `flock`, which network file systems pass on to their server.
-"""
+"""A file of which the processes of one host may use at a time: a SQLite database on a network file system."""
+# Processes that have such a database open share memory, which hosts do not: two of them would destroy it. So
+# each process holds a lock on a small file of its host beside the database, and starts only where nothing
+# holds that of another one. The locks are those of `flock`, which network file systems pass on to their
+# server.
 
 from __future__ import annotations
 
@@ -41,16 +40,10 @@ _SHARED = frozenset(
 
 
 def hold_for_this_host(file: Path) -> BinaryIO | None:
-    """Keep processes of other hosts from a file until the result is closed.
-
-    None, and nothing is done, where other hosts cannot reach the file system, or where it takes no writes.
-
-    Raises
-    ------
-    OSError
-        If a process of another host holds it.
-    """
-    if not _MOUNTS.is_file() or kind_of_file_system(file, _MOUNTS.read_text(encoding="utf-8")) not in _SHARED:
+    """Keep processes of other hosts from a file until the result is closed; raises OSError if one of theirs
+    holds it."""
+    # None, and nothing is done, where other hosts cannot reach the file system, or where it takes no writes.
+    if not is_within_reach_of_others(file):
         return None
     try:
         # Containers of one machine have names of their own, but share its memory.
@@ -62,23 +55,14 @@ def hold_for_this_host(file: Path) -> BinaryIO | None:
         raise
 
 
+def is_within_reach_of_others(path: Path) -> bool:
+    """Return whether other hosts can have the file system of a path, too, as far as its kind shows."""
+    return _MOUNTS.is_file() and kind_of_file_system(path, _MOUNTS.read_text(encoding="utf-8")) in _SHARED
+
+
 def hold(file: Path, host: str, name: str) -> BinaryIO:
-    """Return a lock on a file for a host.
-
-    Parameters
-    ----------
-    file : Path
-        The file; its folder gets another one with the names of hosts.
-    host : str
-        What identifies the host.
-    name : str
-        Its name, for people.
-
-    Raises
-    ------
-    OSError
-        If a process of another host holds it.
-    """
+    """Return a lock on a file for a host, named for people in the folder of the file; raises OSError if
+    another host holds it."""
     folder = file.with_name(f"{file.name}-hosts")
     folder.mkdir(parents=True, exist_ok=True)
     own = (folder / host).open("a+b")

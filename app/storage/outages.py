@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from app.domain.errors import StorageUnavailableError, storage_error
+from app.domain.errors import storage_error, storage_unavailable
 
 _PAUSE_SECONDS = 1.0
 """After a failure calls are refused for this time: not each of many waits for a store that is away."""
@@ -56,7 +56,7 @@ class Outage:
         return self._reason
 
     def require_over(self) -> None:
-        """Raise StorageUnavailableError after a failure, but for one caller, who is to try again."""
+        """Raise UnavailableError after a failure, but for one caller, who is to try again."""
         if self._reason is None:
             return
         with self._lock:
@@ -64,7 +64,7 @@ class Outage:
             if reason is None:
                 return
             if now < self._next_try:
-                raise StorageUnavailableError(reason)
+                raise storage_unavailable(reason)
             self._next_try = now + _PROBE_SECONDS
 
     def record(self, reason: str | None) -> None:
@@ -76,13 +76,8 @@ class Outage:
 
     @contextmanager
     def translate_errors(self, find_refusal: Callable[[], None]) -> Iterator[None]:
-        """Turn whatever a file system raises for a store that is away into StorageUnavailableError.
-
-        Parameters
-        ----------
-        find_refusal : callable
-            Called where access is refused without a reason: asks for something by which the store says it.
-        """
+        """Turn whatever a file system raises for a store that is away into UnavailableError. Where
+        access is refused without a reason, `find_refusal` asks for something by which the store says it."""
         try:
             yield
         except (FileNotFoundError, FileExistsError) as error:
@@ -105,7 +100,7 @@ class Outage:
 
     def _fail(self, reason: str, error: Exception) -> None:
         self.record(reason)
-        raise StorageUnavailableError(reason) from error
+        raise storage_unavailable(reason) from error
 
 
 def _explain_refusal(find_refusal: Callable[[], None]) -> str:

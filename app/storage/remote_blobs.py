@@ -17,16 +17,7 @@ from app.storage.trash import Used
 
 class RemoteBlobStore(BlobStore):
     """Stores each content once, under its SHA-256; an object appears whole or not at all.
-
-    Parameters
-    ----------
-    folder : RemoteFolder
-        Of the store.
-    cache : LocalCache
-        Copies of what was read or written here.
-    trash_seconds : float
-        How long discarded content can be restored.
-    """
+    The cache has what was read or written here; what was discarded can be restored for a while."""
 
     def __init__(self, folder: RemoteFolder, cache: LocalCache, trash_seconds: float = 0.0) -> None:
         self._folder = folder
@@ -43,10 +34,6 @@ class RemoteBlobStore(BlobStore):
 
     @override
     def get(self, content_hash: str) -> bytes:
-        """Return content, restored from the trash if need be.
-
-        Raises FileNotFoundError where it is lost or damaged; storing it again gives it back.
-        """
         copy = self._cache.read(content_hash)
         if copy is not None and hashlib.sha256(copy).hexdigest() == content_hash:
             return copy
@@ -66,22 +53,18 @@ class RemoteBlobStore(BlobStore):
 
     @override
     def touch(self, content_hash: str) -> None:
-        """Refresh the timestamp of content, so that no sweep removes it before its row is written."""
         self._folder.write(_place(content_hash), self._read(content_hash))
 
     @override
     def names(self) -> Iterator[str]:
-        """Yield the hash of every content."""
         return (entry.name for entry in self._contents())
 
     @override
     def times(self) -> Iterator[tuple[str, float]]:
-        """Yield the hash of every content, and when it was last put, in seconds since the epoch."""
         return ((entry.name, entry.modified) for entry in self._contents())
 
     @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:
-        """Move content to the trash; return the number of files that existed."""
         return self._trash.put(content_hashes)
 
     @override
@@ -93,7 +76,9 @@ class RemoteBlobStore(BlobStore):
         """Yield what is stored: a folder is listed once those before it were seen, since all may be many."""
         for folder in self._folder.entries():
             if folder.is_folder and not folder.name.startswith("."):
-                yield from (entry for entry in self._folder.entries(folder.name) if not entry.is_folder)
+                contents = (entry for entry in self._folder.entries(folder.name) if not entry.is_folder)
+                # A sweep could not remove what lies elsewhere than its name says.
+                yield from (entry for entry in contents if entry.name[:2] == folder.name)
 
     def _files_at(self, place: str) -> Sequence[str]:
         return [""] if self._folder.find(place) is not None else []

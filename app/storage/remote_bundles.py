@@ -23,17 +23,7 @@ from app.storage.trash import Used, delete
 
 
 class RemoteBundleStore(BundleFiles):
-    """Bundles in one folder of a store.
-
-    Parameters
-    ----------
-    folder : RemoteFolder
-        Of the store.
-    cache : LocalCache
-        Copies of what was read or written here.
-    trash_seconds : float
-        How long discarded bundles can be restored.
-    """
+    """Bundles in one folder of a store, with cached copies; discarded ones can be restored for a while."""
 
     def __init__(self, folder: RemoteFolder, cache: LocalCache, trash_seconds: float = 0.0) -> None:
         self._folder = folder
@@ -95,7 +85,6 @@ class RemoteBundleStore(BundleFiles):
 
     @override
     def times(self) -> Iterator[tuple[str, float]]:
-        """Yield the name of every bundle, and when it was written, in seconds since the epoch."""
         newest: dict[str, float] = {}
         for entry in self._folder.walk():
             name = entry.name.partition("/")[0]
@@ -104,7 +93,6 @@ class RemoteBundleStore(BundleFiles):
 
     @override
     def discard(self, folders: Sequence[str], before: float) -> int:
-        """Move bundles to the trash; return how many existed."""
         for folder in folders:
             self._cache.drop(folder)
         return self._trash.put(folders)
@@ -112,9 +100,7 @@ class RemoteBundleStore(BundleFiles):
     @override
     def tidy(self, before: float, used: Used) -> Iterator[int]:
         """Tidy the trash; yield 0 after each step.
-
-        What an interrupted write has left is a bundle that nothing refers to.
-        """
+        What an interrupted write has left is a bundle that nothing refers to."""
         return (0 for _ in self._trash.tidy(before, used))
 
     def _download(self, folder: str, manifest_hash: str, path: Path) -> None:

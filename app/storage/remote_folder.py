@@ -12,17 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.domain.errors import StorageUnavailableError
+from app.domain.errors import storage_unavailable
 from app.storage.outages import Outage
 
-_TRIES = 2
-"""Of a call; the library's own five would keep those who wait for minutes."""
-_PART_BYTES = 8 << 20
-"""Of a file that is read in parts: what is in memory at a time, and yet few requests."""
-_AT_A_TIME = 16
-"""Requests of one caller: most of a request is waiting for the answer."""
-_CONNECTIONS = 2 * _AT_A_TIME
-"""So that who reads a picture does not wait for connections while much is moved."""
+_TRIES = 2  # of a call; the library's own five would keep those who wait for minutes
+_PART_BYTES = 8 << 20  # of a file that is read in parts: what is in memory at a time, and yet few requests
+_AT_A_TIME = 16  # requests of one caller: most of a request is waiting for the answer
+_CONNECTIONS = 2 * _AT_A_TIME  # so that who reads a picture does not wait for connections while much is moved
 _OPTIONS: dict[str, dict[str, Any]] = {
     # In seconds. A store that is away is noticed soon, one that is slow may take its time for an answer.
     "s3": {
@@ -45,41 +41,17 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands in a folder.
+    """What stands in a folder."""
 
-    Parameters
-    ----------
-    name : str
-        Relative to the folder that was listed.
-    modified : float
-        When it was written, in seconds since the epoch by the store's clock; 0 for a folder.
-    size : int
-        Bytes.
-    is_folder : bool
-        Whether it is a folder.
-    """
-
-    name: str
-    modified: float
-    size: int
+    name: str  # relative to the folder that was listed
+    modified: float  # seconds since the epoch by the store's clock; 0 for a folder
+    size: int  # bytes
     is_folder: bool
 
 
 class RemoteFolder:
-    """A folder of an object store; made by `open_remote`.
-
-    Every method raises StorageUnavailableError where the store does not answer or refuses, and
-    StorageFullError where a local file cannot be written.
-
-    Parameters
-    ----------
-    filesystem : fsspec.AbstractFileSystem
-        The store.
-    path : str
-        The folder in it.
-    outage : Outage
-        Of the store.
-    """
+    """A folder of an object store; made by `open_remote`. Every method raises UnavailableError where
+    the store does not answer or refuses, or a local file cannot be written."""
 
     def __init__(self, filesystem: Any, path: str, outage: Outage) -> None:
         self._filesystem = filesystem
@@ -89,7 +61,7 @@ class RemoteFolder:
     def find_fault(self) -> str | None:
         """Return why the store failed when it was last asked; None if it did not."""
         reason = self._outage.reason
-        return None if reason is None else str(StorageUnavailableError(reason))
+        return None if reason is None else str(storage_unavailable(reason))
 
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one."""
@@ -189,19 +161,9 @@ class RemoteFolder:
 
 
 def open_remote(url: str) -> RemoteFolder:
-    """Return the folder that a URL names; nothing is asked of the store yet.
-
-    Parameters
-    ----------
-    url : str
-        Such as ``s3://bucket/prefix``; credentials and address come from where the library of the scheme
-        looks for them.
-
-    Raises
-    ------
-    StorageUnavailableError
-        If a library is missing, or the scheme is unknown.
-    """
+    """Return the folder that a URL such as ``s3://bucket/prefix`` names; nothing is asked of the store yet.
+    Raises UnavailableError if a library is missing, or the scheme is unknown."""
+    # Credentials and address come from where the library of the scheme looks for them.
     try:
         fsspec = importlib.import_module("fsspec")
         scheme = fsspec.utils.get_protocol(url)
@@ -210,11 +172,11 @@ def open_remote(url: str) -> RemoteFolder:
             options["session"] = _make_session()
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
-        raise StorageUnavailableError(
+        raise storage_unavailable(
             "LRBS_STORAGE_URL needs a library that is not installed: pip install 'lrbs[s3]' for s3://"
         ) from error
     except ValueError as error:
-        raise StorageUnavailableError(f"LRBS_STORAGE_URL is not understood: {error}") from error
+        raise storage_unavailable(f"LRBS_STORAGE_URL is not understood: {error}") from error
     if hasattr(filesystem, "retries"):
         filesystem.retries = _TRIES
     return RemoteFolder(filesystem, path, Outage())
@@ -222,9 +184,7 @@ def open_remote(url: str) -> RemoteFolder:
 
 def _make_session() -> Any:
     """Return a session of the library of S3 whose uploads do not wait to be asked for.
-
-    That wait knows no timeout: a store that takes connections and does not answer would hold it forever.
-    """
+    That wait knows no timeout: a store that takes connections and does not answer would hold it forever."""
     session = importlib.import_module("aiobotocore.session").get_session()
     session.unregister("before-call.s3", importlib.import_module("botocore.handlers").add_expect_header)
     return session
@@ -232,16 +192,7 @@ def _make_session() -> Any:
 
 def move(folder: RemoteFolder, keys: Sequence[tuple[str, str]]) -> int:
     """Copy files, the last one after the others, then remove the originals, that one first; return how many.
-
-    A process that is killed in between leaves whole files at both places; the last one stands for all.
-
-    Parameters
-    ----------
-    folder : RemoteFolder
-        Of both places.
-    keys : sequence of (str, str)
-        From where to where.
-    """
+    A process that is killed in between leaves whole files at both places; the last one stands for all."""
     others, last = keys[:-1], keys[-1:]
     for part in (others, last):
         run_together(lambda key: folder.copy(*key), part)
@@ -252,9 +203,7 @@ def move(folder: RemoteFolder, keys: Sequence[tuple[str, str]]) -> int:
 
 def run_together(act: Callable[[_Argument], _Result], arguments: Sequence[_Argument]) -> list[_Result]:
     """Return what a function of the store returns for each argument, several at a time.
-
-    Once one of them raises, no further one is begun.
-    """
+    Once one of them raises, no further one is begun."""
     if len(arguments) < 2:  # most are; they need no threads
         return [act(argument) for argument in arguments]
     with ThreadPoolExecutor(min(_AT_A_TIME, len(arguments))) as threads:

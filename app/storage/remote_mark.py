@@ -8,28 +8,19 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 
-from typing_extensions import override
-
 from app.domain.entities import Mark
-from app.domain.errors import StorageUnavailableError
-from app.domain.ports import FolderMark
+from app.domain.errors import UnavailableError
+from app.storage.folder_mark import FileFolderMark
 from app.storage.remote_folder import RemoteFolder
 
 _MARKER = ".database"
-_SECONDS = 10.0
-"""How long a mark is remembered: the store is not asked by every request."""
+_SECONDS = 10.0  # how long a mark is remembered: the store is not asked by every request
 _PATIENCE_SECONDS = 2.0
 """How long a request waits for a mark to be read again; what is remembered serves until it comes."""
 
 
-class RemoteFolderMark(FolderMark):
-    """A small object beside the others.
-
-    Parameters
-    ----------
-    folder : RemoteFolder
-        The whole store.
-    """
+class RemoteFolderMark:
+    """A small object beside the others of the store."""
 
     def __init__(self, folder: RemoteFolder) -> None:
         self._folder = folder
@@ -37,7 +28,6 @@ class RemoteFolderMark(FolderMark):
         self._guard = threading.Lock()
         self._inquiry: threading.Thread | None = None
 
-    @override
     def read(self) -> Mark | None:
         """Return the mark; the one that was read last while the store is away. None if there is none."""
         remembered = self._remembered
@@ -59,7 +49,7 @@ class RemoteFolderMark(FolderMark):
         return not inquiry.is_alive()
 
     def _ask_again(self) -> None:
-        with suppress(StorageUnavailableError):  # its outage is known, and what is remembered stays
+        with suppress(UnavailableError):  # its outage is known, and what is remembered stays
             self._ask()
 
     def _ask(self) -> Mark | None:
@@ -73,17 +63,18 @@ class RemoteFolderMark(FolderMark):
         self._remembered = (time.monotonic(), mark)
         return mark
 
-    @override
     def names_this_database(self) -> bool:
         """Return False: there were no such marks in earlier versions."""
         return False
 
-    @override
     def write(self, mark: Mark, replace: bool) -> None:
-        """Write a mark; one that is there stays unless it is to be replaced."""
         content = json.dumps(asdict(mark)).encode()
         self._remembered = None
         if replace:
             self._folder.write(_MARKER, content)
         else:
             self._folder.create(_MARKER, content)
+
+
+FolderMark = FileFolderMark | RemoteFolderMark
+"""What a data folder, or the store in its place, remembers of its database."""

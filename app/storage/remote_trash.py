@@ -1,11 +1,9 @@
-"""A trash in an object store, which knows no rename: what moves is copied first, and then removed.
-
-What is moved is named by its content or by a random word, so that two copies of a name are the same, and a
-process killed in between leaves at least one of them whole. A writer that stores something again does so by
-writing it, which a removal of the earlier copy may overtake: then the copy in the trash is the last one.
-Therefore nothing goes for good but from the trash, after the database was asked once more, and what is
-restored stays in the trash until nothing refers to it.
-"""
+"""A trash in an object store, which knows no rename: what moves is copied first, and then removed."""
+# What is moved is named by its content or by a random word, so that two copies of a name are the same, and a
+# process killed in between leaves at least one of them whole. A writer that stores something again does so by
+# writing it, which a removal of the earlier copy may overtake: then the copy in the trash is the last one.
+# Therefore nothing goes for good but from the trash, after the database was asked once more, and what is
+# restored stays in the trash until nothing refers to it.
 
 from __future__ import annotations
 
@@ -21,19 +19,8 @@ Files = Callable[[str], Sequence[str]]
 
 
 class RemoteTrash:
-    """The unused files of one store.
-
-    Parameters
-    ----------
-    folder : RemoteFolder
-        Folder of the store; the trash lies inside it.
-    keep_seconds : float
-        How long files are kept, to the hour.
-    place : callable
-        Returns the place that a name belongs at.
-    files : callable
-        Returns the files at a place; none where it is not whole.
-    """
+    """The unused files of one store, kept to the hour in a folder inside it; `files` at a place are none
+    where it is not whole."""
 
     def __init__(
         self, folder: RemoteFolder, keep_seconds: float, place: Callable[[str], str], files: Files
@@ -56,11 +43,9 @@ class RemoteTrash:
         return n_moved + sum(self._move(keys) for keys in moves if len(keys) > 1)
 
     def give_back(self, name: str) -> bool:
-        """Copy what is missing at its place back if it is in the trash; return whether it is at its place.
-
-        The trash keeps its copy until its time is over: another host may be moving the same name here at
-        this moment, and of a copy removed here and one removed there nothing would be left.
-        """
+        """Copy what is missing at its place back if it is in the trash; return whether it is at its place."""
+        # The trash keeps its copy until its time is over: another host may be moving the same name here at
+        # this moment, and of a copy removed here and one removed there nothing would be left.
         place = self._place(name)
         for batch in reversed(self._batches()):
             if self._copy(f"{batch}/{name}", place):
@@ -68,15 +53,8 @@ class RemoteTrash:
         return bool(self._files(place))
 
     def tidy(self, before: float, used: Used) -> Iterator[None]:
-        """Restore what is in use after all, and remove what has been here for long enough, in steps.
-
-        Parameters
-        ----------
-        before : float
-            What was put here after this time stays, in seconds since the epoch.
-        used : callable
-            Returns the names that are in use.
-        """
+        """Restore names in use after all, and remove what has been here for long enough, in steps; what was
+        put here after this time (seconds since the epoch) stays."""
         for batch in self._batches():
             is_over = int(batch.rpartition("/")[2]) + HOUR_SECONDS + self._keep_seconds < time.time()
             listed = self._newest_by_name(batch)

@@ -12,31 +12,20 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from typing_extensions import override
-
 from app.domain.entities import Item, vector_bytes, vector_of
-from app.domain.ports import Spool
 
-_IN_MEMORY = 4 << 20
-"""Bytes of items kept in memory before a file is created: a small import needs none."""
-_CACHE_KIB = 8 << 10
-"""Memory for the table of ids, in KiB, before it spills to disk."""
+_IN_MEMORY = 4 << 20  # bytes of items kept in memory before a file is created: a small import needs none
+_CACHE_KIB = 8 << 10  # memory for the table of ids, in KiB, before it spills to disk
 _HEAD = struct.Struct("<QHIi")
 """Line number; sizes in bytes of the id, of the other fields, and of the features (or `_NO_FEATURES`)."""
-_NO_FEATURES = -1
-"""In place of a size: the item has no features."""
+_NO_FEATURES = -1  # in place of a size: the item has no features
 
 
-class ItemSpool(Spool):
-    """Items in an unnamed file, and their ids in a temporary table: both disappear with the process.
+class ItemSpool:
+    """Items in an unnamed file, and their ids in a temporary table: both disappear with the process. For one
+    thread."""
 
-    Memory is bounded for any number of items. To be used by one thread at a time.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the file, which is created once the items no longer fit in memory; created if missing.
-    """
+    # Memory is bounded for any number of items; the file is created in the folder once they no longer fit.
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,18 +42,13 @@ class ItemSpool(Spool):
         self._size = 0
 
     @property
-    @override
     def size(self) -> int:
+        """Number of items."""
         return self._size
 
-    @override
     def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
-        """Append items, each with its line number.
-
-        Returns the index in `entries` of the first item whose id was added before, and the line of that
-        earlier item; None if all are new. Raises OSError when the disk is full; only `close` may be called
-        after that.
-        """
+        """Append items, each with its line number; the index of the first whose id was added before and that
+        item's line, or None. Raises OSError when the disk is full; only `close` may be called after that."""
         pairs = [(item.id, line) for line, item in entries]
         added = self._add_ids(pairs)
         if added != len(pairs):
@@ -78,8 +62,9 @@ class ItemSpool(Spool):
         self._size += len(entries)
         return None
 
-    @override
     def batches(self, size: int, max_bytes: int | None = None) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` items at a time. A batch ends with the item that
+        brings it to `max_bytes`, when these are given."""
         self._items.seek(0)
         left, place = self._size, 0
         while left:
@@ -92,16 +77,16 @@ class ItemSpool(Spool):
             left -= len(batch)
             yield batch
 
-    @override
     def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
         self._items.seek(0)
         for _ in range(self._size):
             _, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
             yield self._items.read(id_length).decode()
             self._items.seek(facts_length + max(length, 0), io.SEEK_CUR)
 
-    @override
     def close(self) -> None:
+        """Remove everything."""
         self._ids.close()
         try:
             self._items.close()

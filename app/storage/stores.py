@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.entities import CopiedFiles
-from app.domain.ports import BlobStore, BundleFiles, FolderMark
+from app.domain.ports import BlobStore, BundleFiles
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore
 from app.storage.copies import FolderPlace, Place, RemotePlace, copy_bundles, copy_pictures
@@ -15,57 +15,31 @@ from app.storage.local_cache import LocalCache
 from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import open_remote
-from app.storage.remote_mark import RemoteFolderMark
+from app.storage.remote_mark import FolderMark, RemoteFolderMark
 
 _PICTURES, _BUNDLES, _GALLERIES = "pictures", "models", "galleries"
 _CACHE = "cache"
-_SHARES = {_PICTURES: 0.5, _BUNDLES: 0.25, _GALLERIES: 0.25}
-"""Of the bound on all copies."""
+_SHARES = {_PICTURES: 0.5, _BUNDLES: 0.25, _GALLERIES: 0.25}  # of the bound on all copies
 _COPY = {_PICTURES: copy_pictures, _BUNDLES: copy_bundles}
 """How the files are copied that a backup holds, by their kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a service.
+    """The stores of a service."""
 
-    Parameters
-    ----------
-    pictures : BlobStore
-        Originals of items and of queries.
-    bundles : BundleFiles
-        Model versions.
-    galleries : BundleFiles
-        Saved galleries.
-    mark : FolderMark
-        Names the database that all of it belongs to.
-    copy_files : callable
-        Copies the pictures and bundles of the first folder that the second one lacks, but for damaged ones;
-        one of them is the data folder.
-    find_fault : callable
-        Returns why the stores could not be used when they were last; None if they could.
-    """
-
-    pictures: BlobStore
-    bundles: BundleFiles
-    galleries: BundleFiles
-    mark: FolderMark
+    pictures: BlobStore  # originals of items and of queries
+    bundles: BundleFiles  # model versions
+    galleries: BundleFiles  # saved ones
+    mark: FolderMark  # names the database that all of it belongs to
+    # copies what the second folder lacks of the first, but for damaged files; one is the data folder
     copy_files: Callable[[Path, Path], CopiedFiles]
+    # returns why the stores could not be used when they were last; None if they could
     find_fault: Callable[[], str | None]
 
 
 def local_stores(data_folder: Path, trash_seconds: float, mark: FolderMark) -> Stores:
-    """Return stores in the data folder.
-
-    Parameters
-    ----------
-    data_folder : Path
-        Where they are.
-    trash_seconds : float
-        How long what was discarded can be restored.
-    mark : FolderMark
-        Of the folder.
-    """
+    """Return stores in the data folder, where what was discarded can be restored for a while."""
 
     def copy_files(source: Path, target: Path) -> CopiedFiles:
         return _copy_all((kind, FolderPlace(source / kind), FolderPlace(target / kind)) for kind in _COPY)
@@ -81,19 +55,8 @@ def local_stores(data_folder: Path, trash_seconds: float, mark: FolderMark) -> S
 
 
 def remote_stores(url: str, data_folder: Path, trash_seconds: float, cache_bytes: int) -> Stores:
-    """Return stores in an object store, with copies in the data folder.
-
-    Parameters
-    ----------
-    url : str
-        As of `open_remote`.
-    data_folder : Path
-        Of this host.
-    trash_seconds : float
-        How long what was discarded can be restored.
-    cache_bytes : int
-        Bound on the copies, half of it for pictures.
-    """
+    """Return stores in an object store (`open_remote`), with bounded copies in the data folder, half of them
+    for pictures."""
     root = open_remote(url)
 
     caches = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,31 +13,31 @@ COPYING = ".copying-"
 """Name prefix of files on their way from or to a copy of the store."""
 _REMOVED = ".removed-"
 """Name prefix that versions without a trash gave to files and folders they were removing."""
+_logger = logging.getLogger(__name__)
 
 
 def sweep_leftovers(folder: Path, prefixes: Sequence[str], before: float) -> int:
-    """Remove the leftovers of interrupted writes in a folder; return the number of files and folders removed.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of a store; need not exist.
-    prefixes : sequence of str
-        Name prefixes of unfinished writes.
-    before : float
-        Only what was last touched before this time is removed, in seconds since the epoch.
-    """
+    """Remove leftovers of interrupted writes of these prefixes in a folder, which need not exist; return
+    their number. Only what was last touched before this time (seconds since the epoch) is removed."""
     if not folder.is_dir():
         return 0
     for aside in folder.glob(f"{_REMOVED}*"):
         _put_back(aside)
     leftovers = [path for path in folder.iterdir() if path.name.startswith(tuple(prefixes))]
-    return sum(delete(path) for path in leftovers if is_older(path, before))
+    n_removed = 0
+    for path in leftovers:
+        if is_older(path, before):
+            if delete(path):
+                n_removed += 1
+            else:
+                _logger.warning("left by an interrupted write, but it cannot be removed: %s", path)
+    return n_removed
 
 
 def _put_back(aside: Path) -> None:
     """Undo an interrupted removal; the next sweep decides again whether the path is unused."""
-    path = aside.with_name(aside.name.removeprefix(_REMOVED).rpartition("-")[0])
+    name = aside.name.removeprefix(_REMOVED).rpartition("-")[0]
+    path = aside.with_name(name or aside.name)
     if path.exists():
         delete(aside)
     else:

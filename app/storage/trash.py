@@ -1,14 +1,14 @@
-"""A trash, in which unused files are kept for a while before they are removed for good.
-
-A file moves to the trash, and back, by a single rename: a process killed in between leaves it whole in one
-place or the other. Each folder of the trash is named by the hour in which its files were put there: its
-start, in seconds since the epoch.
-"""
+"""A trash, in which unused files are kept for a while before they are removed for good."""
+# A file moves to the trash, and back, by a single rename: a process killed in between leaves it whole in one
+# place or the other. Each folder of the trash is named by the hour in which its files were put there: its
+# start, in seconds since the epoch.
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
+import os
 import secrets
 import shutil
 import time
@@ -25,34 +25,21 @@ Used = Callable[[Sequence[str]], set[str]]
 BATCH = 500
 """Names looked up in one query: far below the limits of both databases on bound parameters."""
 HOUR_SECONDS = 3600
+_logger = logging.getLogger(__name__)
 
 
 class Trash:
-    """The unused files of one store.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the store; the trash lies inside it, on the same file system, so that a rename suffices.
-    keep_seconds : float
-        How long files are kept, to the hour; with 0 they are not kept.
-    """
+    """The unused files of one store, kept to the hour (0: not at all).
+    The trash lies inside its folder, on the same file system, so that a rename suffices."""
 
     def __init__(self, root: Path, keep_seconds: float) -> None:
         self._folder = root / TRASH
         self._keep_seconds = keep_seconds
 
     def put(self, paths: Iterable[Path], before: float) -> int:
-        """Move files or folders to the trash; return how many existed.
-
-        Parameters
-        ----------
-        paths : iterable of Path
-            Unused files or folders. A writer that is about to use one again finds it in the trash.
-        before : float
-            With `keep_seconds` 0, those last touched before this time are removed immediately, in seconds
-            since the epoch; the others when the trash is tidied.
-        """
+        """Move files or folders to the trash, where a writer finds them again; return how many existed."""
+        # With `keep_seconds` 0, those last touched before this time (seconds since the epoch) are removed
+        # immediately; the others when the trash is tidied.
         batch = self._folder / str(int(time.time()) // HOUR_SECONDS * HOUR_SECONDS)
         moved = [path for path in paths if self._take(path, batch)]
         if moved:
@@ -83,16 +70,7 @@ class Trash:
 
     def tidy(self, place: Callable[[str], Path], before: float, used: Used) -> Iterator[None]:
         """Restore files that are in use after all, and remove those whose time is over, in steps.
-
-        Parameters
-        ----------
-        place : callable
-            Returns the path a name belongs at.
-        before : float
-            Nothing that was touched after this time is removed, in seconds since the epoch.
-        used : callable
-            Returns the names that are in use.
-        """
+        Nothing that was touched after this time (seconds since the epoch) is removed."""
         for leftover in self._folder.glob(f"{_REMOVED}*"):
             delete(leftover)
         for batch in self._batches():
@@ -111,14 +89,19 @@ class Trash:
                 batch.rmdir()
 
     def _take(self, path: Path, batch: Path) -> bool:
-        """Move a path to the trash; return False if it no longer exists."""
+        """Move a path to the trash; return False if it no longer exists, or if it cannot be moved."""
         make_folder(batch)
-        if (batch / path.name).is_dir():
-            self._remove(batch / path.name)  # put here earlier, and since written again
-        with contextlib.suppress(FileNotFoundError):
+        try:
+            if (batch / path.name).is_dir():
+                self._remove(batch / path.name)  # put here earlier, and since written again
             path.rename(batch / path.name)
-            return True
-        return False
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            # One that another user owns, for example, keeps none of the others.
+            _logger.warning("unused, but it cannot be removed: %s: %s", path, error.strerror)
+            return False
+        return True
 
     def _remove(self, path: Path) -> None:
         """Remove a path of the trash for good, renamed first, so that it cannot be restored in part."""
@@ -138,7 +121,7 @@ class Trash:
 def is_older(path: Path, before: float) -> bool:
     """Return whether a path exists and was last touched before a time, in seconds since the epoch."""
     with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_mtime < before
+        return path.lstat().st_mtime < before
     return False
 
 
@@ -151,8 +134,9 @@ def _split(names: Iterable[str], size: int) -> Iterator[list[str]]:
 
 def delete(path: Path) -> bool:
     """Remove a file or folder for good; return whether it no longer exists."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
-    return not path.exists()
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    return not os.path.lexists(path)

@@ -10,32 +10,21 @@ from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.api.log_intervals import LogIntervals
 from app.wire.connections import Connections
 
 _PAUSE_SECONDS = 0.5
 """Pause after a failed `accept`, for lack of descriptors or memory: the socket stays ready, so a loop
 without a pause would spin."""
-_SWEEP_SECONDS = 0.5
-"""Between two checks of the deadlines: short beside the seconds that they last."""
+_SWEEP_SECONDS = 0.5  # between two checks of the deadlines: short beside the seconds that they last
 _logger = logging.getLogger(__name__)
 
 
 class Acceptor:
-    """Accept connections until closed; starts immediately, in the running event loop.
+    """Accept connections until closed, and check their deadlines; starts immediately, in the running event
+    loop. The listening socket is non-blocking, and may be shared with other processes."""
 
-    The servers of asyncio and uvloop accept every waiting connection before any is counted; when descriptors
-    run out, one logs a traceback for each connection and the other stops listening.
-
-    Parameters
-    ----------
-    listening : socket
-        Non-blocking; may be shared with other processes.
-    make_protocol : callable
-        Returns the protocol for a new connection.
-    connections : Connections
-        The connections of this process; their deadlines are checked here.
-    """
+    # The servers of asyncio and uvloop accept every waiting connection before any is counted; when
+    # descriptors run out, one logs a traceback for each connection and the other stops listening.
 
     def __init__(
         self,
@@ -46,7 +35,6 @@ class Acceptor:
         self._listening = listening
         self._make_protocol = make_protocol
         self._connections = connections
-        self._log_intervals = LogIntervals()
         self._accepting = asyncio.create_task(self._accept())
         self._sweeping = asyncio.create_task(self._sweep())
 
@@ -93,6 +81,4 @@ class Acceptor:
                 self._connections.sweep(loop.time())
 
     def _log_failure(self, error: OSError) -> None:
-        if self._log_intervals.is_due("failure"):
-            n_open = len(self._connections)
-            _logger.error("cannot accept connections: %s (%d open; logged once a minute)", error, n_open)
+        _logger.error("cannot accept connections: %s (%d open)", error, len(self._connections))

@@ -10,13 +10,11 @@ from typing import Protocol
 _MAX_DESCRIPTORS = 65_536
 """Open files this process asks for: enough for any plausible limit on connections, where the system's own
 hard limit may be a billion."""
-_RESERVED_DESCRIPTORS = 256
-"""For the database, pictures, indexes, and connections that are being closed."""
+_RESERVED_DESCRIPTORS = 256  # for the database, pictures, indexes, and connections that are being closed
 _MAX_LINGERING = 32
 """Refused connections that stay open for their clients: they are not counted, and have to fit among the
 reserved descriptors."""
-_CLOSING_SECONDS = 20.0
-"""How long the rest of an answer may take once its connection is being closed."""
+_CLOSING_SECONDS = 20.0  # how long the rest of an answer may take once its connection is being closed
 
 
 class Connection(Protocol):
@@ -43,20 +41,13 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The open connections of one process.
+    """The open connections of one process; one address may hold three quarters of the most."""
 
-    Idle connections, those waiting for a request, are kept in the order in which they became idle. At the
-    limit the address with the most connections loses an idle one: one that has never sent a request, or else
-    the one that has been idle longest. Connections with a request being answered are left alone.
-
-    Parameters
-    ----------
-    most : int
-        Maximum number of open connections; one address may hold three quarters of them.
-    head_seconds : float
-        Time allowed for the head of a request, from its first byte; for the first request, from the moment
-        the connection was opened.
-    """
+    # Idle connections, those waiting for a request, are kept in the order in which they became idle. At the
+    # limit the address with the most connections loses an idle one: one that has never sent a request, or
+    # else the one that has been idle longest. Connections with a request being answered are left alone. The
+    # head of a request may take `head_seconds` from its first byte; that of the first request, from the
+    # moment the connection was opened.
 
     def __init__(self, most: int, head_seconds: float) -> None:
         self.head_seconds = head_seconds
@@ -120,13 +111,7 @@ class Connections:
         self._lingering -= 1
 
     def sweep(self, now: float) -> None:
-        """Close the connections whose time is up.
-
-        Parameters
-        ----------
-        now : float
-            Time on the loop's clock, in seconds.
-        """
+        """Close the connections whose time is up; `now` is the loop's clock, in seconds."""
         for connection in list(self._open):
             if connection.is_closing():
                 connection.closing_since = min(connection.closing_since, now)
@@ -162,14 +147,6 @@ def raise_descriptor_limit() -> int:
 
 
 def most_connections(limit: int, descriptors: int) -> int:
-    """Return how many connections leave enough descriptors for everything else.
-
-    Parameters
-    ----------
-    limit : int
-        Upper bound.
-    descriptors : int
-        Limit on open files of this process.
-    """
+    """Return how many connections, at most the limit, leave enough descriptors for everything else."""
     reserved = min(_RESERVED_DESCRIPTORS, math.ceil(descriptors / 2))
     return max(min(limit, descriptors - reserved), 1)

@@ -1,8 +1,6 @@
-"""A transport that sends small writes of one step of the event loop together.
-
-A server writes the head of an answer and its body one after the other. Sent one by one, each costs a system
-call and wakes the client, which takes longer than preparing the answer to a search.
-"""
+"""A transport that sends small writes of one step of the event loop together."""
+# A server writes the head of an answer and its body one after the other. Sent one by one, each costs a system
+# call and wakes the client, which takes longer than preparing the answer to a search.
 
 from __future__ import annotations
 
@@ -15,15 +13,7 @@ _JOINED_BYTES = 1 << 14
 
 
 class JoiningTransport:
-    """Passes everything on to a transport, small writes at the end of the event loop's step.
-
-    Parameters
-    ----------
-    transport : asyncio.Transport
-        Of a connection.
-    loop : asyncio.AbstractEventLoop
-        Its event loop.
-    """
+    """Passes everything on to a transport, small writes at the end of the event loop's step."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

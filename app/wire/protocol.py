@@ -1,10 +1,8 @@
-"""Strict HTTP/1.1: a request that two parsers could read differently is rejected and its connection closed.
-
-The C parser rejects most of these by itself: a Content-Length beside a Transfer-Encoding, two lengths, bare
-line feeds, obsolete line folding, control characters. This module rejects what the parser and
-uvicorn accept. Uvicorn has no limits on the size of heads, on the overhead of chunked bodies, on pipelined
-requests or on the time until a head is complete either, so they are here.
-"""
+"""Strict HTTP/1.1: a request that two parsers could read in two ways is rejected, its connection closed."""
+# The C parser rejects most of these by itself: a Content-Length beside a Transfer-Encoding, two lengths, bare
+# line feeds, obsolete line folding, control characters. This module rejects what the parser and uvicorn
+# accept. Uvicorn has no limits on the size of heads, on the overhead of chunked bodies, on pipelined requests
+# or on the time until a head is complete either, so they are here.
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ import logging
 import math
 import secrets
 from collections import deque
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -24,9 +21,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
-from app.api.request_scope import ABORT, WHOLE_BODY
+from app.api.request_scope import ABORT
 from app.domain.addresses import party_of, unmap_ipv4
-from app.domain.errors import OverloadedError
+from app.domain.errors import PROBLEMS
 from app.wire.connections import Connections
 from app.wire.joining import JoiningTransport
 
@@ -35,8 +32,7 @@ _LINGER_SECONDS = 1.0
 _MAX_HEAD_BYTES = 1 << 16
 """Limit on a request's head, and on the lengths, extensions and trailers of a chunked body: four times the
 default of h11, the other parser that uvicorn has."""
-_HEADER_BYTES = 32
-"""Memory that a header takes beyond its name and value."""
+_HEADER_BYTES = 32  # memory that a header takes beyond its name and value
 _CHUNK_BYTES = 24
 """Allowance for a chunk's length and line ends: sixteen hexadecimal digits and four bytes, rounded up."""
 _MAX_PIPELINED = 32
@@ -48,15 +44,7 @@ _logger = logging.getLogger(__name__)
 
 
 class _RefusedError(Exception):
-    """A request is rejected.
-
-    Parameters
-    ----------
-    status : HTTPStatus
-        Status of the answer.
-    detail : str
-        Reason, for the client.
-    """
+    """A request is rejected; the detail is for the client."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
         super().__init__(detail)
@@ -65,19 +53,7 @@ class _RefusedError(Exception):
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """uvicorn's protocol of one connection, with strict parsing, limits and deadlines.
-
-    Parameters
-    ----------
-    connections : Connections
-        The connections of this process.
-    config : uvicorn.Config
-        Configuration of the server.
-    server_state : ServerState
-        State shared by the server's connections.
-    app_state : dict
-        State of the application's lifespan.
-    """
+    """uvicorn's protocol of one connection, with strict parsing, limits and deadlines."""
 
     def __init__(
         self,
@@ -148,9 +124,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> bytes | None:
         """Feed the parser; return what it left unread because of an `Upgrade`, which is ignored.
-
-        Raises _RefusedError.
-        """
+        Raises _RefusedError."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -195,10 +169,7 @@ class StrictProtocol(HttpToolsProtocol):
         self.deadline = math.inf
         self._connections.begin(self)
         super().on_headers_complete()
-        self.scope["extensions"] = {
-            ABORT: {"abort": self.transport.abort},
-            WHOLE_BODY: {"read": partial(_whole_body, self.cycle)},
-        }
+        self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
         self._unanswered.append(self.cycle)
         self._overhead = 0
 
@@ -282,15 +253,9 @@ class StrictProtocol(HttpToolsProtocol):
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
 
-def _whole_body(cycle: RequestResponseCycle) -> bytes | None:
-    return None if cycle.more_body else bytes(cycle.body)
-
-
 def _origin_form(target: bytes, host: bytes) -> bytes:
     """Return path and query of a target in absolute form whose host is `host` (RFC 9112, 3.2.2).
-
-    Any other target is returned as it is.
-    """
+    Any other target is returned as it is."""
     scheme, _, rest = target.partition(b"://")
     authority, _, path = rest.partition(b"/")
     is_absolute = scheme.lower() in _SCHEMES and host != b"" and authority.lower() == host.lower()
@@ -311,8 +276,8 @@ def _problem(refused: _RefusedError) -> bytes:
     is_overload = refused.status is HTTPStatus.SERVICE_UNAVAILABLE
     body = json.dumps(
         {
-            "type": f"/problems/{OverloadedError.code if is_overload else 'http'}",
-            "title": OverloadedError.title if is_overload else refused.status.phrase,
+            "type": f"/problems/{'overloaded' if is_overload else 'http'}",
+            "title": PROBLEMS["overloaded"].title if is_overload else refused.status.phrase,
             "status": refused.status.value,
             "detail": refused.detail,
         }

@@ -1,13 +1,11 @@
-"""The worker: claims retrain jobs one by one and trains each of them in a child process.
-
-`worker` claims and closes jobs, `lease` keeps a claimed one alive, `child` runs the trainer and follows it,
-`trainer` is what runs in the child and `order` what it does there, `outcome` is what an attempt ends with,
-and `assembly` puts a worker together from the services. This package imports none of them: a trainer starts
-faster by it.
-
-An attempt that was interrupted starts from the beginning: until a version is published in one transaction,
-which checks that the job still belongs to this worker, it leaves nothing but unreferenced files, which the
-garbage collector removes. A trainer that was killed and a database that was unavailable cost an attempt and
-are retried after a pause; what would fail again, such as items without labels, fails immediately; a worker
-that is asked to stop gives its job back.
-"""
+"""The worker: claims retrain jobs one by one and trains each of them in a child process."""
+# `worker` claims and closes jobs, `lease` keeps a claimed one alive, `child` runs the trainer and follows it,
+# `trainer` is what runs in the child and `order` what it does there, `outcome` is what an attempt ends with,
+# and `assembly` puts a worker together from the services. This package imports none of them: a trainer starts
+# faster by it.
+#
+# An attempt that was interrupted starts from the beginning: until a version is published in one transaction,
+# which checks that the job still belongs to this worker, it leaves nothing but unreferenced files, which the
+# garbage collector removes. A trainer that was killed and a database that was unavailable cost an attempt and
+# are retried after a pause; what would fail again, such as items without labels, fails immediately; a worker
+# that is asked to stop gives its job back.

@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from app.bootstrap import Services, sweep_checkpoints
-from app.worker.child import ChildTrainer
+from app.worker.child import train_in_child
 from app.worker.chores import Chore, whole
 from app.worker.worker import Trainer, Worker, WorkerLimits
 
-_SELDOM_SECONDS = 3600.0
-"""Between chores that go through all files or rows."""
-_SOMETIMES_SECONDS = 300.0
-"""Between chores that go through the rows of what was written meanwhile."""
-_OFTEN_SECONDS = 60.0
-"""Between chores that find little to do, or that somebody waits for."""
+_SELDOM_SECONDS = 3600.0  # between chores that go through all files or rows
+_SOMETIMES_SECONDS = 300.0  # between chores that go through the rows of what was written meanwhile
+_OFTEN_SECONDS = 60.0  # between chores that find little to do, or that somebody waits for
 
 
 def make_worker(
@@ -24,23 +21,13 @@ def make_worker(
     train: Trainer | None = None,
     poll_seconds: float = 0.5,
 ) -> Worker:
-    """Return a worker over a set of services.
-
-    Parameters
-    ----------
-    services : Services
-        As built by `app.bootstrap.build`.
-    should_stop : callable
-        Asked between jobs and during them; once it is true the worker ends, and gives its job back.
-    train : callable, optional
-        Trains the job of a lease; in a child process when None.
-    poll_seconds : float
-        How often an idle worker looks for a job. By default half a second, which is short beside a training
-        and costs the database one indexed query.
-    """
+    """Return a worker over a set of services, which trains in a child process unless `train` is given."""
+    # `should_stop` is asked between jobs and during them; once it is true the worker ends, and gives its job
+    # back. Half a second between two looks for a job is short beside a training, and costs the database one
+    # indexed query.
     settings = services.settings
     if train is None:
-        train = ChildTrainer(settings.model_dump(mode="json"), settings.max_training_seconds)
+        train = partial(train_in_child, settings.model_dump(mode="json"), settings.max_training_seconds)
     limits = WorkerLimits(
         lease_seconds=settings.lease_seconds,
         job_attempts=settings.job_attempts,

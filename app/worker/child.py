@@ -20,66 +20,46 @@ from app.worker.outcome import Failure, Outcome
 _COMMAND = (sys.executable, "-m", "app.worker.trainer")
 
 
-class ChildTrainer:
-    """Trains in a process of its own.
+def train_in_child(settings: Mapping[str, Any], max_seconds: float, lease: Lease) -> Outcome:
+    """Train the job of a lease in a process of its own, which builds its services from settings of JSON
+    values; raises what ended the lease, when the child is killed."""
+    # The child changes nothing but files that are not referenced yet, so it can be killed at any moment. It
+    # has a process group of its own, so that Ctrl-C in a terminal does not reach it.
+    process = subprocess.Popen(
+        _COMMAND,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        process_group=0,
+    )
+    lease.when_lost(process.kill)
+    is_late = threading.Event()
 
-    The child changes nothing but files that are not referenced yet, so it can be killed at any moment.
+    def kill_late() -> None:
+        is_late.set()
+        process.kill()
 
-    Parameters
-    ----------
-    settings : mapping
-        JSON values from which the child builds its own services.
-    max_seconds : float
-        How long a training may take.
-    """
+    timer = threading.Timer(max_seconds, kill_late)
+    timer.daemon = True
+    try:
+        timer.start()
+        outcome = _follow(process, _order(settings, lease.job), lease)
+    finally:
+        timer.cancel()
+        _end(process)
+    lease.require()
+    if outcome is None and is_late.is_set():
+        limit = f"{max_seconds:g} s"
+        return Failure(f"took longer than LRBS_MAX_TRAINING_SECONDS allows: {limit}", may_pass=False)
+    return outcome or Failure(f"the trainer {describe_end(process.returncode)}", may_pass=True)
 
-    def __init__(self, settings: Mapping[str, Any], max_seconds: float) -> None:
-        self._settings = settings
-        self._max_seconds = max_seconds
 
-    def __call__(self, lease: Lease) -> Outcome:
-        """Train the job of a lease; when the lease is lost, the child is killed.
-
-        Raises
-        ------
-        Exception
-            What ended the lease.
-        """
-        # A process group of its own, so that Ctrl-C in a terminal does not reach the child.
-        process = subprocess.Popen(
-            _COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            process_group=0,
-        )
-        lease.when_lost(process.kill)
-        is_late = threading.Event()
-
-        def kill_late() -> None:
-            is_late.set()
-            process.kill()
-
-        timer = threading.Timer(self._max_seconds, kill_late)
-        timer.daemon = True
-        try:
-            timer.start()
-            outcome = _follow(process, self._order(lease.job), lease)
-        finally:
-            timer.cancel()
-            _end(process)
-        lease.require()
-        if outcome is None and is_late.is_set():
-            limit = f"{self._max_seconds:g} s"
-            return Failure(f"took longer than LRBS_MAX_TRAINING_SECONDS allows: {limit}", may_pass=False)
-        return outcome or Failure(f"the trainer {_describe(process.returncode)}", may_pass=True)
-
-    def _order(self, job: Job) -> str:
-        """Return the child's task; the settings may contain a password, so they are sent over the pipe."""
-        return json.dumps(
-            {"settings": self._settings, "collection": job.collection, "parameters": dict(job.parameters)}
-        )
+def _order(settings: Mapping[str, Any], job: Job) -> str:
+    """Return the child's task; the settings may contain a password, so they are sent over the pipe."""
+    return json.dumps(
+        {"settings": settings, "collection": job.collection, "parameters": dict(job.parameters)}
+    )
 
 
 def _follow(process: subprocess.Popen[str], order: str, lease: Lease) -> Outcome | None:
@@ -113,7 +93,8 @@ def _end(process: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def _describe(status: int | None) -> str:
+def describe_end(status: int | None) -> str:
+    """Return how a process ended, by its exit status or the signal that ended it."""
     if status is not None and status < 0:
         name = signal.Signals(-status).name
         return f"was ended by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"

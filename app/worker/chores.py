@@ -15,18 +15,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Chore:
-    """A piece of periodic maintenance; its failure delays neither the other chores nor its next run for long.
+    """A piece of periodic maintenance, named in the log; its failure delays neither the other chores nor its
+    next run for long."""
 
-    Parameters
-    ----------
-    name : str
-        Name in the log.
-    act : callable
-        Takes how much time is left, and returns whether it finished. Whatever it raises is logged.
-    every_seconds : float
-        Interval. After a failure, or when it did not finish, the chore is due again in a minute, or sooner
-        where the interval is shorter.
-    """
+    # What it raises is logged. After a failure, or when it did not finish (as `act` returns), the chore is
+    # due again in a minute, or sooner where the interval is shorter.
 
     def __init__(self, name: str, act: Callable[[Round], bool], every_seconds: float) -> None:
         self._name = name

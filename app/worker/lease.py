@@ -1,8 +1,6 @@
-"""The lease on a claimed job: a thread renews it, writes progress, and notices a cancellation.
-
-A busy database ends no lease. While the lease cannot be renewed the thread tries again with growing pauses; a
-lease that expired meanwhile is resumed unless another worker claimed the job, as its fencing token shows.
-"""
+"""The lease on a claimed job: a thread renews it, writes progress, and notices a cancellation."""
+# A busy database ends no lease. While the lease cannot be renewed the thread tries again with growing pauses;
+# a lease that expired meanwhile is resumed unless another worker claimed the job, as its fencing token shows.
 
 from __future__ import annotations
 
@@ -11,36 +9,22 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from app.db.session import Database
 from app.domain.entities import Job
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.ports import Database
 from app.worker.outcome import WorkerStoppingError
 from app.worker.patience import LONGEST_WAIT_SECONDS, patiently, pause_after
 
 _TICK_SECONDS = 0.25
 """How often progress is written and a cancellation looked for: soon enough for somebody who watches."""
-_MOST_STEPS = 2000
-"""Progress steps held while the database is busy; older ones are dropped."""
-_RENEWALS = 3.0
-"""A lease is renewed this many times within its length, so that one or two may fail."""
+_MOST_STEPS = 2000  # progress steps held while the database is busy; older ones are dropped
+_RENEWALS = 3.0  # a lease is renewed this many times within its length, so that one or two may fail
 
 _Result = TypeVar("_Result")
 
 
 class Lease:
-    """A claimed job while it is worked on.
-
-    Parameters
-    ----------
-    database : Database
-        Holds the job queue.
-    job : Job
-        As claimed.
-    seconds : float
-        How long the lease lasts without renewal.
-    should_stop : callable
-        Whether the worker was asked to stop.
-    """
+    """A claimed job while it is worked on; the lease lasts for some seconds without renewal."""
 
     def __init__(self, database: Database, job: Job, seconds: float, should_stop: Callable[[], bool]) -> None:
         self.job = job
@@ -53,6 +37,7 @@ class Lease:
         self._renewed_at = time.monotonic()
         self._failures, self._next_try = 0, 0.0
         self._guard = threading.Lock()
+        self._writing = threading.Lock()  # steps on their way are written before the job is closed
         self._closed = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._hold, daemon=True)
@@ -79,9 +64,7 @@ class Lease:
 
     def insist(self, act: Callable[[], _Result]) -> _Result:
         """Return what `act` returns, retrying while the database is busy and the lease holds.
-
-        Raises what ended the lease; DatabaseUnavailableError only after hours.
-        """
+        Raises what ended the lease; DatabaseUnavailableError only after hours."""
 
         def pause(seconds: float) -> None:
             self._ended.wait(seconds)
@@ -101,15 +84,16 @@ class Lease:
     def write(self) -> None:
         """Write the reported progress and renew the lease; raises JobCancelledError when it has ended."""
         self.require()
-        with self._guard:
-            steps, self._steps = self._steps, []
-        try:
-            with self._database.write() as work:
-                work.jobs.heartbeat(self.job, self._seconds, steps[-1] if steps else {}, steps[:-1])
-        except DatabaseUnavailableError:
+        with self._writing:
             with self._guard:
-                self._steps = steps + self._steps
-            raise
+                steps, self._steps = self._steps, []
+            try:
+                with self._database.write() as work:
+                    work.jobs.heartbeat(self.job, self._seconds, steps[-1] if steps else {}, steps[:-1])
+            except DatabaseUnavailableError:
+                with self._guard:
+                    self._steps = steps + self._steps
+                raise
         self._renewed_at = time.monotonic()
 
     def _hold(self) -> None:

@@ -23,7 +23,10 @@ def train_as_ordered(line: str) -> None:
     os.dup2(2, 1)
 
     def send(kind: str, content: Mapping[str, Any]) -> None:
-        messages.write(json.dumps({kind: content}) + "\n")
+        try:
+            messages.write(json.dumps({kind: content}) + "\n")
+        except BrokenPipeError:  # the worker was killed
+            os._exit(1)
 
     settings = Settings(**order["settings"])
     log_to_stderr(settings.log_format)

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.domain.entities import BuiltModel, TrainingParameters
 from app.domain.entities.training import ENCODERS
-from app.domain.errors import (
-    DatabaseUnavailableError,
-    JobCancelledError,
-    ServiceError,
-    StorageFullError,
-    StorageReadOnlyError,
-)
+from app.domain.errors import DISK_FAULTS, DatabaseUnavailableError, JobCancelledError, ServiceError
 from solver import EngineError
 
 if TYPE_CHECKING:
@@ -27,21 +21,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt produced no model.
+    """Why an attempt produced no model."""
 
-    Parameters
-    ----------
-    reason : str
-        Shown as the job's error.
-    may_pass : bool
-        Whether another attempt may succeed.
-    counts : bool
-        Whether it counts as an attempt; one that the database refused does not.
-    """
-
-    reason: str
-    may_pass: bool
-    counts: bool = True
+    reason: str  # shown as the job's error
+    may_pass: bool  # another attempt may succeed
+    counts: bool = True  # as an attempt; one that the database refused does not
 
 
 Outcome = BuiltModel | Failure
@@ -52,30 +36,16 @@ class WorkerStoppingError(Exception):
 
 
 def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any], report: Report) -> Outcome:
-    """Train in this process.
-
-    Parameters
-    ----------
-    builder : ModelBuilder
-        Trains.
-    collection : str
-        Name of the collection.
-    parameters : mapping
-        Parameters of the job.
-    report : callable
-        Takes progress. What it raises because the job was lost reaches the caller.
-    """
+    """Train in this process; what `report` raises because the job was lost reaches the caller."""
     try:
         rest = {name: value for name, value in parameters.items() if name != ENCODERS}
         encoders = parameters.get(ENCODERS, {})
         return builder.build(collection, TrainingParameters.from_json(rest), report, encoders)
     except (JobCancelledError, WorkerStoppingError):
         raise
-    except (StorageFullError, StorageReadOnlyError) as error:
-        # There may be no room for a long time: the attempt counts, so that the job ends and says why.
-        return Failure(str(error), may_pass=True)
     except DatabaseUnavailableError as error:
-        return Failure(str(error), may_pass=True, counts=False)
+        # There may be no room for a long time: that attempt counts, so that the job ends and says why.
+        return Failure(str(error), may_pass=True, counts=error.code in DISK_FAULTS)
     except EngineError as error:
         return Failure(str(error), may_pass=True)
     except ServiceError as error:

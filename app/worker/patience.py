@@ -11,10 +11,8 @@ from app.domain.errors import DatabaseUnavailableError
 
 LONGEST_WAIT_SECONDS = 6 * 3600.0
 """After this long without the database a worker gives up: longer than a migration or a restore takes."""
-_FIRST_PAUSE_SECONDS = 0.25
-"""Doubled after each failure."""
-_LONGEST_PAUSE_SECONDS = 2.0
-"""Bound on the doubled pause, so that a free database is noticed soon."""
+_FIRST_PAUSE_SECONDS = 0.25  # doubled after each failure
+_LONGEST_PAUSE_SECONDS = 2.0  # bound on the doubled pause, so that a free database is noticed soon
 _logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
@@ -30,22 +28,9 @@ def patiently(
     longest_seconds: Callable[[], float] = lambda: LONGEST_WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> _Result:
-    """Return what `act` returns, retrying with growing pauses while the database is busy.
-
-    Parameters
-    ----------
-    act : callable
-        Changes nothing when it raises DatabaseUnavailableError.
-    longest_seconds : callable
-        Asked after each failure for the total time allowed.
-    pause : callable
-        Waits for a number of seconds; whatever it raises ends the retries.
-
-    Raises
-    ------
-    DatabaseUnavailableError
-        If the database is still busy after `longest_seconds`.
-    """
+    """Return what `act` returns, retrying with growing pauses while the database is busy; what `pause` raises
+    ends that."""
+    # Raises DatabaseUnavailableError, on which `act` has changed nothing, after `longest_seconds` in all.
     began, failures = time.monotonic(), 0
     while True:
         try:
@@ -55,5 +40,5 @@ def patiently(
             waited = time.monotonic() - began
             if waited >= longest_seconds():
                 raise
-            _logger.info("the database has been busy for %.0f s, will retry", waited)
+            _logger.info("the database has been busy for %.0f s, will retry", waited, extra={"cause": "busy"})
         pause(pause_after(failures))

@@ -10,14 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import BuiltModel, Job, JobState
-from app.domain.errors import (
-    DatabaseUnavailableError,
-    JobCancelledError,
-    JobNotFoundError,
-    ServiceError,
-)
-from app.domain.ports import Database, UnitOfWork
+from app.domain.errors import DatabaseUnavailableError, JobCancelledError, NotFoundError, ServiceError
 from app.services.models.registry import ModelRegistry
 from app.services.storage.rounds import Round
 from app.services.training.requests import TrainingService
@@ -28,8 +23,7 @@ from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
 
 _LONGEST_PAUSE_SECONDS = 10.0
 """After several failures in a row an idle worker looks for jobs no less often than this."""
-_MOST_DOUBLINGS = 10
-"""Keeps the pause after many failures in a row within the range of a float."""
+_MOST_DOUBLINGS = 10  # keeps the pause after many failures in a row within the range of a float
 _CHORES_SECONDS = 30.0
 """Time for maintenance between two jobs; chores done in steps continue after the next job."""
 _logger = logging.getLogger(__name__)
@@ -40,50 +34,18 @@ Trainer = Callable[[Lease], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """How long a worker waits, and how often it tries.
+    """How long a worker waits, and how often it tries."""
 
-    Parameters
-    ----------
-    lease_seconds : float
-        How long a silent worker keeps its job.
-    job_attempts : int
-        How often a job is tried whose failure may be temporary.
-    retry_seconds : float
-        Pause before the second attempt; doubles each time.
-    stop_seconds : float
-        How long a worker that is asked to stop tries to close its job in a busy database.
-    poll_seconds : float
-        How often an idle worker looks for a job.
-    """
-
-    lease_seconds: float
-    job_attempts: int
-    retry_seconds: float
-    stop_seconds: float
-    poll_seconds: float
+    lease_seconds: float  # how long a silent worker keeps its job
+    job_attempts: int  # of a job whose failure may be temporary
+    retry_seconds: float  # before the second attempt; doubles each time
+    stop_seconds: float  # how long one that is asked to stop tries to close its job in a busy database
+    poll_seconds: float  # how often an idle worker looks for a job
 
 
 class Worker:
-    """Runs jobs one by one, and maintenance between them.
-
-    Parameters
-    ----------
-    database : Database
-        Transactions on the job queue.
-    training : TrainingService
-        Reads jobs.
-    versions : ModelRegistry
-        Publishes finished models.
-    maintenance : sequence of Chore
-        Periodic work on files and rows.
-    train : callable
-        Trains the job of a lease.
-    limits : WorkerLimits
-        Pauses and attempts.
-    should_stop : callable
-        Asked all the time; once it is true the worker ends, and its job returns to the queue as if it had
-        not been claimed.
-    """
+    """Runs jobs one by one, and maintenance between them. `should_stop` is asked all the time; once it is
+    true the worker ends, and its job returns to the queue as if it had not been claimed."""
 
     def __init__(
         self,
@@ -104,21 +66,11 @@ class Worker:
         self._should_stop = should_stop
 
     def run_once(self, job_id: str | None = None) -> Job | None:
-        """Claim and run one job.
-
-        Parameters
-        ----------
-        job_id : str, optional
-            Only this job; the oldest when None.
-
-        Returns
-        -------
-        Job or None
-            The job as this attempt left it; None when there was nothing to do.
-        """
+        """Claim and run the oldest job, or the one given; return it as this attempt left it, None when there
+        was nothing to do."""
         with self._database.write() as work:
             job = work.jobs.claim(
-                f"{socket.gethostname()}:{os.getpid()}",
+                name_of_worker(os.getpid()),
                 self._limits.lease_seconds,
                 self._limits.job_attempts,
                 job_id,
@@ -129,15 +81,13 @@ class Worker:
         self._attempt(job)
         try:
             return self._training.job(job.id)
-        except JobNotFoundError:
+        except NotFoundError:
             # Deleted with its collection.
             return replace(job, state=JobState.CANCELLED, error="the collection was deleted")
 
     def run_forever(self) -> None:
         """Run jobs as they come, and maintenance between them, until the worker is asked to stop.
-
-        Errors are logged, and the work is tried again later.
-        """
+        Errors are logged, and the work is tried again later."""
         failures = 0
         while not self._should_stop():
             self._maintain()
@@ -210,7 +160,13 @@ class Worker:
         counts = failure.counts or _age_seconds(job, claimed_at) > LONGEST_WAIT_SECONDS
         if failure.may_pass and (not counts or job.attempts < self._limits.job_attempts):
             pause = self._limits.retry_seconds * 2 ** (job.attempts - 1)
-            _logger.warning("job %s: %s; another attempt in %g s", job.id, failure.reason, pause)
+            _logger.warning(
+                "job %s: retraining %s: %s; another attempt in %g s",
+                job.id,
+                job.collection,
+                failure.reason,
+                pause,
+            )
             self._release(job, lambda work: work.jobs.give_back(job, failure.reason, pause, counts))
             return
         prefix = f"gave up after {job.attempts} attempts: " if failure.may_pass else ""
@@ -234,10 +190,13 @@ class Worker:
             _logger.info("job %s now belongs to another worker, or is closed", job.id)
 
 
+def name_of_worker(process: int) -> str:
+    """Return the name under which a process of this host claims jobs."""
+    return f"{socket.gethostname()}:{process}"
+
+
 def _age_seconds(job: Job, claimed_at: float) -> float:
     """Return the age of a job that was claimed at a time of the monotonic clock.
-
-    Its own times are of the database's clock, from which the host's may differ.
-    """
+    Its own times are of the database's clock, from which the host's may differ."""
     assert job.started_at is not None
     return (job.started_at - job.created_at).total_seconds() + time.monotonic() - claimed_at

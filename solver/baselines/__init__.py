@@ -1,7 +1,5 @@
 """The methods the paper compares with, under the contract of `solver.base.CrossModalEstimator`.
-
-Each file is one method. They take features as they are: scaling and PCA are up to the caller.
-"""
+Each file is one method. They take features as they are: scaling and PCA are up to the caller."""
 
 from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines.cca import CCA

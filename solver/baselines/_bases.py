@@ -15,44 +15,20 @@ from solver.validation.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CentredBasis:
-    """Centred samples in their principal axes: ``samples - mean = coordinates @ axes.T``.
+    """Centred samples in their principal axes: ``samples - mean = coordinates @ axes.T``."""
 
-    Directions in which the samples do not vary beyond the rounding of their own precision are left out,
-    so that nothing computed in these coordinates meets a covariance that is singular by construction.
+    # Directions in which the samples do not vary beyond the rounding of their own precision are left out, so
+    # that nothing computed in these coordinates meets a covariance that is singular by construction.
 
-    Parameters
-    ----------
-    mean : ndarray of shape (n_features,)
-        Mean of the samples.
-    axes : ndarray of shape (n_features, rank)
-        Orthonormal columns.
-    lengths : ndarray of shape (rank,)
-        Singular values of the centred samples, positive, in descending order.
-    coordinates : ndarray of shape (n_samples, rank)
-        Orthogonal columns of these lengths.
-    """
-
-    mean: FloatArray
-    axes: FloatArray
-    lengths: FloatArray
-    coordinates: FloatArray
+    mean: FloatArray  # (n_features,), of the samples
+    axes: FloatArray  # (n_features, rank), orthonormal columns
+    lengths: FloatArray  # (rank,), singular values of the centred samples, positive, descending
+    coordinates: FloatArray  # (n_samples, rank), orthogonal columns of these lengths
 
     @classmethod
     def of(cls, samples: npt.ArrayLike, name: str) -> CentredBasis:
-        """Compute the basis of samples in float64.
-
-        Parameters
-        ----------
-        samples : array-like or sparse array of shape (n_samples, n_features)
-            Made dense.
-        name : str
-            How the caller names them; it appears in the error.
-
-        Raises
-        ------
-        InvalidInputError
-            If the samples are unusable or all the same.
-        """
+        """Compute the basis of samples in float64; sparse ones are made dense.
+        InvalidInputError, which says `name`, if they are unusable or all the same."""
         array, precision = _dense(samples, name)
         mean = array.mean(axis=0)
         U, s, Vt = scipy.linalg.svd(array - mean, full_matrices=False, check_finite=False)
@@ -67,17 +43,11 @@ class CentredBasis:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of axes and coordinates."""
         return self.axes.nbytes + self.coordinates.nbytes
 
     def whitening(self, reg: float) -> FloatArray:
-        """Return what each axis is multiplied by: (variance + ridge)^(-1/2).
-
-        Parameters
-        ----------
-        reg : float, >= 0
-            The ridge as a share of the mean variance.
-        """
+        """Return what each axis is multiplied by: (variance + ridge)^(-1/2), `reg` being the share of the
+        mean variance."""
         variances = self.lengths**2 / len(self.coordinates)
         factors: FloatArray = 1.0 / np.sqrt(variances + reg * variances.mean())
         return factors
@@ -88,8 +58,7 @@ class CentredBasis:
         return factors, -(self.mean @ factors)
 
 
-Bases = tuple[CentredBasis, CentredBasis]
-"""Those of both modalities."""
+Bases = tuple[CentredBasis, CentredBasis]  # those of both modalities
 
 
 def _dense(samples: npt.ArrayLike, name: str) -> tuple[FloatArray, float]:

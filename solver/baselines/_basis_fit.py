@@ -13,6 +13,7 @@ from solver.baselines._bases import Bases, CentredBasis
 from solver.baselines._linear import LinearBaseline
 from solver.linalg.matrices import FloatArray
 from solver.logistic import class_targets
+from solver.supervision.conversion import AnyLabels
 from solver.supervision.signed_pairs import AnySupervision
 from solver.supervision.sizes import check_sizes
 
@@ -20,15 +21,14 @@ from solver.supervision.sizes import check_sizes
 class BasisEstimator(CrossModalEstimator):
     """Base of the methods whose `fit` takes the bases of both modalities, if the caller already has them."""
 
-    _needs_classes: ClassVar[bool] = False
-    """Whether the supervision has to be `Labels` or `MultiLabels`."""
+    _needs_classes: ClassVar[bool] = False  # whether the supervision has to be `Labels` or `MultiLabels`
 
     @override
     def fit(
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: AnySupervision,
+        supervision: AnyLabels = None,
         *,
         bases: Bases | None = None,
     ) -> Self:
@@ -36,12 +36,10 @@ class BasisEstimator(CrossModalEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; made dense.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; made dense.
-        supervision : Supervision or SignedPairs
-            Which pairs are similar; `Labels` or `MultiLabels` for a method that learns from classes.
+        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
+            Both modalities; made dense.
+        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
+            Which pairs are similar, as in `LowRankBilinear.fit`; a method of classes needs labels.
         bases : tuple of CentredBasis, optional
             Bases of X and Z, if the caller already has them; computed if omitted.
 
@@ -51,10 +49,10 @@ class BasisEstimator(CrossModalEstimator):
             If a parameter is out of range, an array unusable, or the supervision of other samples or of
             another kind than is needed.
         """
-        self._check_parameters()
+        x, z, checked = self._check_inputs(X, Z, supervision)
         if self._needs_classes:
-            class_targets(supervision, type(self).__name__)  # now rather than after the bases
-        self._fit(X, Z, supervision, bases)
+            class_targets(checked, type(self).__name__)  # now rather than after the bases
+        self._fit(x, z, checked, bases)
         return self
 
     @abstractmethod

@@ -1,8 +1,6 @@
 """Metric learning as a second step: a common space by CCA, then a metric in it.
-
 The metrics are written here, because metric-learn 0.7.0 does not work with scikit-learn 1.8 or newer (it
-passes `force_all_finite`, which is gone) and its pairs are drawn within one set of samples.
-"""
+passes `force_all_finite`, which is gone) and its pairs are drawn within one set of samples."""
 
 from __future__ import annotations
 
@@ -27,15 +25,7 @@ from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, optional
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonSpace:
-    """The samples that a metric is learned from.
-
-    Parameters
-    ----------
-    x, z : ndarray of shape (n_samples, n_dimensions)
-        Samples of either modality in the common space.
-    x_indicators, z_indicators : ndarray of shape (n_samples, n_classes)
-        1 where a sample is of a class.
-    """
+    """The samples, (n_samples, n_dimensions), that a metric is learned from; 1 where one is of a class."""
 
     x: FloatArray
     z: FloatArray
@@ -48,9 +38,7 @@ class CommonSpace:
 
     def class_means(self) -> tuple[FloatArray, FloatArray]:
         """Return the (n_classes, n_dimensions) means of both modalities together, and the class sizes.
-
-        Classes without a sample are left out.
-        """
+        Classes without a sample are left out."""
         samples, indicators = self._together()
         counts = indicators.sum(axis=0)
         means: FloatArray = indicators.T @ samples / counts[:, None]
@@ -58,12 +46,7 @@ class CommonSpace:
 
     def scatter_within(self, class_weights: FloatArray) -> FloatArray:
         """Return ``sum_c w_c sum_{i in c} (x_i - m_c)(x_i - m_c)^T`` of both modalities together.
-
-        Raises
-        ------
-        InvalidInputError
-            If it vanishes up to rounding.
-        """
+        InvalidInputError if it vanishes up to rounding."""
         samples, indicators = self._together()
         means, _ = self.class_means()
         scatter = np.zeros((samples.shape[1],) * 2)
@@ -84,12 +67,7 @@ class CommonSpace:
 
 class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
     """Base of the metrics that are learned in the space of canonical correlations.
-
-    Attributes
-    ----------
-    cca_ : CCA
-        The first step; its projections are compared by the learned metric.
-    """
+    The projections of the first step, `cca_`, are compared by the learned metric."""
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "n_components": optional(COUNT),
@@ -129,20 +107,7 @@ class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
 
 class WhitenedMetric(CommonSpaceMetric):
     """Base of the metrics that whiten the scatter within classes.
-
-    Parameters
-    ----------
-    n_components : int, >= 1, or None
-        Canonical directions at most; all when None.
-    reg : float, >= 0
-        Ridge of `CCA`.
-    shrinkage : float, >= 0
-        Ridge on the scatter as a share of its mean eigenvalue.
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
-    metric : {"distance", "cosine", "inner"}
-        How projections are compared.
-    """
+    `shrinkage` is a ridge on it, as a share of its mean eigenvalue; the rest is as in `CCA`."""
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         **CommonSpaceMetric._parameter_rules,

@@ -19,14 +19,10 @@ Indices = npt.NDArray[np.intp]
 
 
 class DistanceBaseline(LinearBaseline):
-    """A linear method scored by the distance of its projections, by their inner product or their cosine.
+    """A linear method scored by the distance of its projections, by their inner product or their cosine."""
 
-    Attributes
-    ----------
-    metric_ : {"distance", "cosine", "inner"}
-        With "distance" projections a and b become ``(sqrt(2) a, -|a|^2, 1)`` and ``(sqrt(2) b, 1, -|b|^2)``,
-        whose inner product is the negative squared distance; the others as of `LinearBaseline`.
-    """
+    # With "distance" projections a and b become (sqrt(2) a, -|a|^2, 1) and (sqrt(2) b, 1, -|b|^2), whose
+    # inner product is the negative squared distance.
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
@@ -44,29 +40,14 @@ class DistanceBaseline(LinearBaseline):
 
 
 def distance_gradients(x: FloatArray, z: FloatArray, weights: Any) -> tuple[FloatArray, FloatArray]:
-    """Return the derivatives of ``sum_ij w_ij |x_i - z_j|^2`` with respect to the rows of x and z.
-
-    Parameters
-    ----------
-    x, z : ndarray of shape (n_samples, n_dimensions)
-        Projections of either modality.
-    weights : sparse array of shape (n_samples_x, n_samples_z)
-        The weights w.
-    """
+    """Return the derivatives of ``sum_ij w_ij |x_i - z_j|^2`` with respect to the rows of x and z."""
     x_degrees, z_degrees = (weights.sum(axis=axis)[:, None] for axis in (1, 0))
     return 2.0 * (x_degrees * x - weights @ z), 2.0 * (z_degrees * z - weights.T @ x)
 
 
 def smallest_allowed(values: FloatArray, allowed: BoolArray, count: int) -> tuple[Indices, BoolArray]:
-    """Return the columns of the smallest allowed values of each row, and which of them are allowed.
-
-    Parameters
-    ----------
-    values, allowed : ndarray of shape (n_rows, n_columns)
-        The values, and which of them may be chosen.
-    count : int, >= 1
-        How many to choose; a row with fewer allowed values is filled with columns that are not allowed.
-    """
+    """Return the columns of the `count` smallest allowed values of each row, and which of them are allowed:
+    a row with fewer allowed values is filled with others."""
     masked = np.where(allowed, values, np.inf)
     count = min(count, masked.shape[1])
     columns = np.argpartition(masked, count - 1, axis=1)[:, :count]

@@ -11,19 +11,12 @@ from solver.linalg.matrices import FloatArray
 from solver.validation.errors import NumericalError
 from solver.validation.parameters import one_of
 
-METRIC = one_of("cosine", "inner")
-"""Rule of the parameter `metric`."""
+METRIC = one_of("cosine", "inner")  # rule of the parameter `metric`
 
 
 class LinearBaseline(LinearCrossModalEstimator):
     """A linear method scored by the inner product of its projections or by their cosine.
-
-    Attributes
-    ----------
-    metric_ : {"cosine", "inner"}
-        With "cosine" each projection is divided by its norm, so that the inner product is the cosine;
-        zero projections stay zero.
-    """
+    With "cosine" each projection is divided by its norm; zero projections stay zero."""
 
     metric: str
     metric_: str
@@ -44,7 +37,6 @@ class LinearBaseline(LinearCrossModalEstimator):
         return cosines
 
     def _keep(self, x: tuple[FloatArray, FloatArray], z: tuple[FloatArray, FloatArray]) -> None:
-        """Store factors and intercept of either modality."""
         if not all(np.isfinite(part).all() for part in (*x, *z)):
             raise NumericalError(f"the factors of {type(self).__name__} are not finite: scale the features")
         self.metric_ = self.metric

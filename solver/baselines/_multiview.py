@@ -22,31 +22,15 @@ from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, op
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One modality's part of the problem, in the coordinates of its centred basis.
+    """One modality's part of the problem, in the coordinates of its centred basis."""
 
-    Parameters
-    ----------
-    spread : ndarray of shape (rank, rank)
-        Matrix to be maximised (A): scatter between classes, or of the penalty graph.
-    compactness : ndarray of shape (rank, rank)
-        Matrix to be minimised (B): scatter within classes, or of the intrinsic graph.
-    anchors : ndarray of shape (n_classes, rank)
-        Points that the two modalities have in common: row c of one goes with row c of the other.
-    """
-
-    spread: FloatArray
-    compactness: FloatArray
-    anchors: FloatArray
+    spread: FloatArray  # A, (rank, rank), to be maximised: scatter between classes, or penalty graph
+    compactness: FloatArray  # B, (rank, rank), to be minimised: scatter within, or intrinsic graph
+    anchors: FloatArray  # (n_classes, rank), row c of one modality goes with row c of the other
 
 
 class MultiviewBaseline(BasisBaseline):
-    """Base of the methods that solve the eigenproblem of generalized multiview analysis.
-
-    Attributes
-    ----------
-    eigenvalues_ : ndarray of shape (rank,)
-        Of the chosen directions, in descending order.
-    """
+    """Base of the methods that solve the eigenproblem of generalized multiview analysis."""
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "n_components": optional(COUNT),
@@ -65,7 +49,7 @@ class MultiviewBaseline(BasisBaseline):
     gamma: float
     reg: float
     eigenvalue_power: float
-    eigenvalues_: FloatArray
+    eigenvalues_: FloatArray  # (rank,), of the chosen directions, in descending order
 
     @override
     def _learn_directions(
@@ -104,20 +88,8 @@ class MultiviewBaseline(BasisBaseline):
 
 
 def whitening(matrix: FloatArray, reg: float) -> FloatArray:
-    """Return W with ``W^T (matrix + ridge) W = I``, the ridge being a share of the mean eigenvalue.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (size, size)
-        Symmetric, positive semi-definite.
-    reg : float, >= 0
-        The share. With 0, directions in which the matrix vanishes up to rounding are left out.
-
-    Returns
-    -------
-    ndarray of shape (size, rank)
-        Orthogonal columns.
-    """
+    """Return W, with orthogonal columns, such that ``W^T (matrix + ridge) W = I``.
+    The ridge is the share `reg` of the mean eigenvalue; with 0, directions without any are left out."""
     values, vectors = scipy.linalg.eigh(matrix)
     rounding = len(matrix) * np.finfo(np.float64).eps * float(values[-1])
     values = np.maximum(values, 0.0) + reg * float(np.mean(values))

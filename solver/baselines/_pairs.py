@@ -14,31 +14,15 @@ from solver.supervision.sizes import check_sizes
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import one_of
 
-PAIRS = one_of("auto", "rows", "similar")
-"""Rule of the parameter `pairs`."""
+PAIRS = one_of("auto", "rows", "similar")  # rule of the parameter `pairs`
 
 
 def mean_cross_product(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pairs: str) -> FloatArray:
-    """Return the mean of ``x_i z_j^T`` over pairs of samples.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : ndarray of shape (n_samples_z, n_features_z)
-        Second modality.
-    supervision : Supervision or SignedPairs
-        Which pairs are similar.
-    pairs : {"auto", "rows", "similar"}
-        "rows": sample i of one modality with sample i of the other. "similar": all similar pairs.
-        "auto": rows where the supervision carries them (`PairedRows`, or labels that are the same row by
-        row on both sides), all similar pairs otherwise.
-
-    Raises
-    ------
-    SupervisionError
-        If the supervision is of other samples, or rows are asked for and their numbers differ.
-    """
+    """Return the mean of ``x_i z_j^T`` over pairs of samples. SupervisionError if the supervision is of other
+    samples, or rows are asked for and their numbers differ."""
+    # "rows" are sample i of one modality with sample i of the other, "similar" all similar pairs; "auto" is
+    # rows where the supervision carries them (`PairedRows`, or labels that are the same row by row on both
+    # sides), all similar pairs otherwise.
     if rows_are_pairs(X, Z, supervision, pairs):
         paired: FloatArray = X.T @ Z / len(X)
         return paired

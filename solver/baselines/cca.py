@@ -38,7 +38,6 @@ class CCA(BasisBaseline):
         Each canonical variate is multiplied by its correlation to this power; 0 is the method itself,
         larger powers give weakly correlated directions less weight [3]_.
     metric : {"cosine", "inner"}
-        How projections are compared.
     pairs : {"auto", "rows", "similar"}
         "rows": sample i of X with sample i of Z, the method as published. "similar": all similar pairs, with
         equal weight; under `Labels` the method then uses the classes, as in [4]_. "auto": rows for
@@ -57,12 +56,9 @@ class CCA(BasisBaseline):
     References
     ----------
     .. [1] H. Hotelling, "Relations between two sets of variates", Biometrika 28, 1936.
-    .. [2] D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical Correlation Analysis: An Overview with
-       Application to Learning Methods", Neural Computation 16, 2004, for the ridge.
-    .. [3] Y. Gong, Q. Ke, M. Isard, S. Lazebnik, "A Multi-View Embedding Space for Modeling Internet
-       Images, Tags, and their Semantics", IJCV 106, 2014.
-    .. [4] N. Rasiwasia, D. Mahajan, V. Mahadevan, G. Aggarwal, "Cluster Canonical Correlation Analysis",
-       AISTATS 2014.
+    .. [2] D. R. Hardoon et al., "Canonical Correlation Analysis", Neural Computation 16, 2004, for the ridge.
+    .. [3] Y. Gong et al., "A Multi-View Embedding Space for Modeling Internet Images", IJCV 106, 2014.
+    .. [4] N. Rasiwasia et al., "Cluster Canonical Correlation Analysis", AISTATS 2014.
 
     Examples
     --------

@@ -74,14 +74,6 @@ class CMML(BasisBaseline, DistanceBaseline):
     References
     ----------
     .. [1] A. Mignon, F. Jurie, "CMML: a New Metric Learning Approach for Cross Modal Matching", ACCV 2012.
-
-    Examples
-    --------
-    >>> from solver import CMML, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = CMML(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -138,7 +130,6 @@ class CMML(BasisBaseline, DistanceBaseline):
         return x_whitening[:, None] * left, z_whitening[:, None] * right
 
     def _draw(self, supervision: Supervision) -> _Pairs:
-        """Draw similar and dissimilar partners for each sample of the first modality."""
         rng = np.random.default_rng(self.random_state)
         n, m = len(supervision.x_order), len(supervision.z_order)
         drawn: dict[float, list[tuple[Indices, Indices]]] = {1.0: [], -1.0: []}
@@ -184,7 +175,6 @@ class _Problem:
     beta: float
 
     def split(self, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the maps of both modalities."""
         n_x, n_z = self.x.shape[1], self.z.shape[1]
         left, right = np.split(flat.reshape(n_x + n_z, -1), [n_x])
         return left, right
@@ -197,7 +187,6 @@ class _Problem:
         return scaled
 
     def objective(self, flat: FloatArray) -> tuple[float, FloatArray]:
-        """Return the sum and its derivative."""
         left, right = self.split(flat)
         a, b = self.x @ left, self.z @ right
         margins = self.beta * self.pairs.signs * (self._distances(a, b) - 1.0)

@@ -22,34 +22,20 @@ class DCA(WhitenedMetric):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Canonical directions at most; all when None.
-    reg : float, >= 0
-        Ridge of `CCA`.
+    n_components, reg, pairs
+        As in `CCA`.
     shrinkage : float, >= 0
         Ridge on C_w, after C_b is whitened, as a share of its mean eigenvalue; 0 is the method as published.
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
     metric : {"distance", "cosine", "inner"}
         How projections are compared; "distance" is the method as published.
 
     Attributes
     ----------
     cca_ : CCA
-        The first step.
 
     References
     ----------
-    .. [1] S. C. H. Hoi, W. Liu, M. R. Lyu, W.-Y. Ma, "Learning Distance Metrics with Contextual Constraints
-       for Image Retrieval", CVPR 2006.
-
-    Examples
-    --------
-    >>> from solver import DCA, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = DCA().fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.x_factors_.shape[1]  # one less than classes
-    3
+    .. [1] S. C. H. Hoi et al., "Learning Distance Metrics with Contextual Constraints ...", CVPR 2006.
     """
 
     def _learn(self, space: CommonSpace) -> FloatArray:

@@ -36,7 +36,6 @@ class GMLDA(MultiviewBaseline):
         Each direction is multiplied by its eigenvalue to this power; 0 is the method itself. Eigenvalues
         below zero count as zero.
     metric : {"cosine", "inner"}
-        How projections are compared.
 
     Attributes
     ----------
@@ -52,16 +51,7 @@ class GMLDA(MultiviewBaseline):
 
     References
     ----------
-    .. [1] A. Sharma, A. Kumar, H. Daume III, D. W. Jacobs, "Generalized Multiview Analysis: A
-       Discriminative Latent Space", CVPR 2012.
-
-    Examples
-    --------
-    >>> from solver import GMLDA, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = GMLDA(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] A. Sharma et al., "Generalized Multiview Analysis: A Discriminative Latent Space", CVPR 2012.
     """
 
     def __init__(

@@ -28,28 +28,12 @@ class GMMFA(MultiviewBaseline):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Number of directions at most; the number of classes less one when None.
-    coupling : float, >= 0
-        Weight of the cross-view term (alpha in the paper). The term is divided by the norms of both
-        modalities' anchors, so that 1 makes it as large as the spreads. With 0 the modalities know nothing
-        of each other.
-    mu : float, > 0
-        Weight of the second modality's spread, as a share of tr(A_x) / tr(A_z).
-    gamma : float, > 0
-        Weight of the second modality's compactness, as a share of tr(B_x) / tr(B_z), the paper's choice.
+    n_components, coupling, mu, gamma, reg, eigenvalue_power, metric
+        As in `GMLDA`.
     n_intrinsic : int, >= 1
         Neighbours of a sample in the intrinsic graph (k_1); all where there are fewer.
     n_penalty : int, >= 1
         Neighbours of a sample in the penalty graph (k_2); all where there are fewer.
-    reg : float, >= 0
-        Ridge on B of either modality as a share of its mean eigenvalue. With 0, directions along which B
-        vanishes are left out.
-    eigenvalue_power : float, >= 0
-        Each direction is multiplied by its eigenvalue to this power; 0 is the method itself. Eigenvalues
-        below zero count as zero.
-    metric : {"cosine", "inner"}
-        How projections are compared.
 
     Attributes
     ----------
@@ -65,18 +49,8 @@ class GMMFA(MultiviewBaseline):
 
     References
     ----------
-    .. [1] A. Sharma, A. Kumar, H. Daume III, D. W. Jacobs, "Generalized Multiview Analysis: A
-       Discriminative Latent Space", CVPR 2012.
-    .. [2] S. Yan, D. Xu, B. Zhang, H.-J. Zhang, Q. Yang, S. Lin, "Graph Embedding and Extensions: A General
-       Framework for Dimensionality Reduction", IEEE TPAMI 29, 2007.
-
-    Examples
-    --------
-    >>> from solver import GMMFA, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = GMMFA(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] A. Sharma et al., "Generalized Multiview Analysis: A Discriminative Latent Space", CVPR 2012.
+    .. [2] S. Yan et al., "Graph Embedding and Extensions", IEEE TPAMI 29, 2007.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {

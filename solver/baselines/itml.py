@@ -31,10 +31,8 @@ class ITML(CommonSpaceMetric):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Canonical directions at most; all when None.
-    reg : float, >= 0
-        Ridge of `CCA`.
+    n_components, reg, pairs
+        As in `CCA`.
     gamma : float, > 0
         Weight of the slack: the larger, the closer the bounds are kept.
     n_constraints : int, >= 1
@@ -44,8 +42,6 @@ class ITML(CommonSpaceMetric):
         Passes over all pairs at most.
     tol : float, > 0
         Ends the passes where the multipliers change by no more than this share of their sum.
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
     metric : {"distance", "cosine", "inner"}
         How projections are compared; "distance" is the method as published.
     random_state : int, >= 0
@@ -54,22 +50,12 @@ class ITML(CommonSpaceMetric):
     Attributes
     ----------
     cca_ : CCA
-        The first step.
     n_iter_ : int
         Passes made.
 
     References
     ----------
-    .. [1] J. V. Davis, B. Kulis, P. Jain, S. Sra, I. S. Dhillon, "Information-Theoretic Metric Learning",
-       ICML 2007.
-
-    Examples
-    --------
-    >>> from solver import ITML, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = ITML(3, n_constraints=50).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] J. V. Davis et al., "Information-Theoretic Metric Learning", ICML 2007.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {

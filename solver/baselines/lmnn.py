@@ -14,8 +14,7 @@ from solver.baselines._distance import BoolArray, Indices, distance_gradients, s
 from solver.linalg.matrices import FloatArray
 from solver.validation.parameters import COUNT, POSITIVE, Rule
 
-_ROWS_AT_ONCE = 1024
-"""Samples whose distances to all others are computed together: 160 MB for 20 000 others."""
+_ROWS_AT_ONCE = 1024  # samples whose distances to all others are computed together: 160 MB for 20 000 others
 
 
 class LMNN(CommonSpaceMetric):
@@ -34,10 +33,8 @@ class LMNN(CommonSpaceMetric):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Canonical directions at most; all when None.
-    reg : float, >= 0
-        Ridge of `CCA`.
+    n_components, reg, pairs
+        As in `CCA`.
     n_targets : int, >= 1
         Target neighbours of a sample; all of its class where there are fewer.
     n_impostors : int, >= 1
@@ -48,15 +45,12 @@ class LMNN(CommonSpaceMetric):
         How often the impostors are searched for.
     max_iter : int, >= 1
         Steps of L-BFGS in a round at most.
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
     metric : {"distance", "cosine", "inner"}
         How projections are compared; "distance" is the method as published.
 
     Attributes
     ----------
     cca_ : CCA
-        The first step.
     objectives_ : list of float
         The objective at the end of each round, over its impostors, divided by the number of targets.
 
@@ -67,16 +61,7 @@ class LMNN(CommonSpaceMetric):
 
     References
     ----------
-    .. [1] K. Q. Weinberger, L. K. Saul, "Distance Metric Learning for Large Margin Nearest Neighbor
-       Classification", JMLR 10, 2009.
-
-    Examples
-    --------
-    >>> from solver import LMNN, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = LMNN(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] K. Q. Weinberger, L. K. Saul, "Distance Metric Learning for Large Margin ...", JMLR 10, 2009.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -136,21 +121,11 @@ class LMNN(CommonSpaceMetric):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Neighbours:
-    """Samples of the other modality, for each sample of one.
+    """Samples of the other modality, for each sample of one."""
 
-    Parameters
-    ----------
-    of_x : bool
-        Whether they are neighbours of X in Z, rather than of Z in X.
-    columns : ndarray of shape (n_samples, n_neighbours)
-        Rows of the other modality.
-    is_pair : ndarray of shape (n_samples, n_neighbours)
-        False where a sample has fewer neighbours.
-    """
-
-    of_x: bool
-    columns: Indices
-    is_pair: BoolArray
+    of_x: bool  # neighbours of X in Z, rather than of Z in X
+    columns: Indices  # (n_samples, n_neighbours), rows of the other modality
+    is_pair: BoolArray  # false where a sample has fewer neighbours
 
     def distances(self, space: CommonSpace) -> FloatArray:
         """Return the squared distances to the neighbours, 0 where there are fewer."""

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from solver.baselines._linear import METRIC, LinearBaseline
 from solver.linalg.matrices import FloatArray, leading_triplets
-from solver.linalg.samples import check_samples
-from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.conversion import AnyLabels
 from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, Rule, optional
@@ -49,18 +48,8 @@ class MsAlg(LinearBaseline):
 
     References
     ----------
-    .. [1] W. Wu, J. Xu, H. Li, "Learning Similarity Function between Objects in Heterogeneous Spaces",
-       Microsoft Research Technical Report MSR-TR-2010-86, 2010.
-    .. [2] W. Wu, H. Li, J. Xu, "Learning Query and Document Similarities from Click-through Bipartite
-       Graph with Metadata", WSDM 2013.
-
-    Examples
-    --------
-    >>> from solver import Labels, MsAlg, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = MsAlg(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] W. Wu et al., "Learning Similarity Function between Objects ...", report MSR-TR-2010-86, 2010.
+    .. [2] W. Wu et al., "Learning Query and Document Similarities ...", WSDM 2013.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -74,17 +63,15 @@ class MsAlg(LinearBaseline):
         self.n_components = n_components
         self.metric = metric
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
         """Find the maps.
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality.
-        supervision : Supervision or SignedPairs
-            Which pairs are similar.
+        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
+            Both modalities.
+        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
+            Which pairs are similar, as in `LowRankBilinear.fit`.
 
         Raises
         ------
@@ -92,10 +79,9 @@ class MsAlg(LinearBaseline):
             If a parameter is out of range, an array unusable, the supervision without pairs or of other
             samples, or the similar pairs sum to zero.
         """
-        self._check_parameters()
-        samples = check_samples(X, "X"), check_samples(Z, "Z")
-        check_sizes(*samples, supervision)
-        cross = supervision.sum_over_similar(*samples) / supervision.n_similar
+        x, z, checked = self._check_inputs(X, Z, supervision)
+        check_sizes(x, z, checked)
+        cross = checked.sum_over_similar(x, z) / checked.n_similar
         triplets = leading_triplets(cross, self.n_components or min(cross.shape))
         if triplets.rank == 0:
             raise InvalidInputError("X and Z sum to zero over the similar pairs: there is nothing to learn")

@@ -43,7 +43,6 @@ class MvDA(BasisBaseline):
     eigenvalue_power : float, >= 0
         Each direction is multiplied by its eigenvalue to this power; 0 is the method itself.
     metric : {"cosine", "inner"}
-        How projections are compared.
 
     Attributes
     ----------
@@ -60,16 +59,7 @@ class MvDA(BasisBaseline):
     References
     ----------
     .. [1] M. Kan, S. Shan, H. Zhang, S. Lao, X. Chen, "Multi-view Discriminant Analysis", ECCV 2012.
-    .. [2] M. Kan, S. Shan, H. Zhang, S. Lao, X. Chen, "Multi-View Discriminant Analysis", IEEE TPAMI 38,
-       2016.
-
-    Examples
-    --------
-    >>> from solver import Labels, MvDA, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = MvDA().fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [2] M. Kan et al., "Multi-View Discriminant Analysis", IEEE TPAMI 38, 2016.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -113,9 +103,7 @@ def _scatters(
     coordinates: tuple[FloatArray, FloatArray], indicators: tuple[FloatArray, FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
     """Return what the scatter between classes is the Gram matrix of, and the scatter within them.
-
-    Both are of stacked samples: (x, 0) of the first modality and (0, z) of the second.
-    """
+    Both are of stacked samples: (x, 0) of the first modality and (0, z) of the second."""
     counts = np.maximum(sum(side.sum(axis=0) for side in indicators), 1.0)
     sums = np.hstack([side.T @ samples for samples, side in zip(coordinates, indicators, strict=True)])
     means = sums / counts[:, None]
@@ -130,9 +118,7 @@ def _scatters(
 
 def _leading_directions(anchors: FloatArray, within: FloatArray, reg: float) -> tuple[FloatArray, FloatArray]:
     """Return positive eigenvalues and directions w with ``anchors^T anchors w = lambda (within + ridge) w``.
-
-    As many as the rank of the anchors, from a problem of their number's size.
-    """
+    As many as the rank of the anchors, from a problem of their number's size."""
     size = len(within)
     ridge = reg * float(np.trace(within)) / size
     if ridge > 0:

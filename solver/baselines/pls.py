@@ -39,11 +39,8 @@ class PLS(BasisBaseline):
         each modality its own score, as in [1]_ (PLS mode A, `sklearn.cross_decomposition.PLSCanonical`);
         it needs pairs of rows.
     metric : {"cosine", "inner"}
-        How projections are compared.
     pairs : {"auto", "rows", "similar"}
-        "rows": sample i of X with sample i of Z. "similar": all similar pairs, of which each counts
-        alike. "auto": rows for `PairedRows` and for labels that are the same row by row on both sides,
-        all similar pairs otherwise.
+        As in `CCA`.
 
     Attributes
     ----------
@@ -57,17 +54,8 @@ class PLS(BasisBaseline):
 
     References
     ----------
-    .. [1] A. Sharma, D. W. Jacobs, "Bypassing Synthesis: PLS for Face Recognition with Pose,
-       Low-Resolution and Sketch", CVPR 2011.
+    .. [1] A. Sharma, D. W. Jacobs, "Bypassing Synthesis: PLS for Face Recognition ...", CVPR 2011.
     .. [2] R. Rosipal, N. Kramer, "Overview and Recent Advances in Partial Least Squares", SLSFS 2005.
-
-    Examples
-    --------
-    >>> from solver import PLS, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = PLS(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {

@@ -22,34 +22,20 @@ class RCA(WhitenedMetric):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Canonical directions at most; all when None.
-    reg : float, >= 0
-        Ridge of `CCA`.
+    n_components, reg, pairs
+        As in `CCA`.
     shrinkage : float, >= 0
         Ridge on C as a share of its mean eigenvalue; 0 is the method as published.
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
     metric : {"distance", "cosine", "inner"}
         How projections are compared; "distance" is the method as published.
 
     Attributes
     ----------
     cca_ : CCA
-        The first step.
 
     References
     ----------
-    .. [1] A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall, "Learning a Mahalanobis Metric from
-       Equivalence Constraints", JMLR 6, 2005.
-
-    Examples
-    --------
-    >>> from solver import RCA, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = RCA(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] A. Bar-Hillel et al., "Learning a Mahalanobis Metric from Equivalence Constraints", JMLR 6, 2005.
     """
 
     def _learn(self, space: CommonSpace) -> FloatArray:

@@ -25,23 +25,13 @@ class SCM(BasisEstimator):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Canonical directions at most; all when None.
-    reg : float, >= 0
-        Ridge of `CCA`; 0 is the method as published.
+    n_components, reg, pairs
+        As in `CCA`; without the ridge it is the method as published.
     correlation_power : float, >= 0
         Canonical variates are weighted by their correlation to this power, as in `CCA`, so that the penalty
         of the logistic regressions falls on weakly correlated directions.
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
-    C : float, > 0
-        Inverse strength of the logistic regressions' penalty.
-    z_C : float, > 0, or None
-        The same for the second modality; `C` when None.
-    tol : float, > 0
-        Tolerance of the logistic regressions.
-    max_iter : int, >= 1
-        Iteration limit of the logistic regressions.
+    C, z_C, tol, max_iter
+        As in `SemanticMatching`.
 
     Attributes
     ----------
@@ -52,16 +42,7 @@ class SCM(BasisEstimator):
 
     References
     ----------
-    .. [1] N. Rasiwasia, J. Costa Pereira, E. Coviello, G. Doyle, G. R. G. Lanckriet, R. Levy,
-       N. Vasconcelos, "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
-
-    Examples
-    --------
-    >>> from solver import SCM, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = SCM(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.project_z(data.Z).shape
-    (50, 4)
+    .. [1] N. Rasiwasia et al., "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -124,10 +105,10 @@ class SCM(BasisEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(X, "X")
         return self.semantic_matching_.project_x(self.cca_.project_x(X))
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(Z, "Z")
         return self.semantic_matching_.project_z(self.cca_.project_z(Z))

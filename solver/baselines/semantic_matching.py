@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.linalg.matrices import FloatArray, Samples
-from solver.linalg.samples import check_samples, project_affinely
+from solver.linalg.samples import project_affinely
 from solver.logistic import LinearClassifier, Regression, Targets, class_targets
-from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.conversion import AnyLabels
 from solver.supervision.sizes import check_sizes
 from solver.validation.parameters import COUNT, POSITIVE, Rule, optional
 
@@ -56,16 +56,7 @@ class SemanticMatching(CrossModalEstimator):
 
     References
     ----------
-    .. [1] N. Rasiwasia, J. Costa Pereira, E. Coviello, G. Doyle, G. R. G. Lanckriet, R. Levy,
-       N. Vasconcelos, "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
-
-    Examples
-    --------
-    >>> from solver import Labels, SemanticMatching, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = SemanticMatching(C=10.0).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.project_x(data.X).shape
-    (60, 4)
+    .. [1] N. Rasiwasia et al., "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -87,17 +78,15 @@ class SemanticMatching(CrossModalEstimator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
         """Learn the posteriors.
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality.
-        supervision : Labels or MultiLabels
-            The classes.
+        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
+            Both modalities.
+        supervision : Labels, MultiLabels, array-like or tuple
+            The classes, as in `LowRankBilinear.fit`.
 
         Raises
         ------
@@ -105,10 +94,10 @@ class SemanticMatching(CrossModalEstimator):
             If a parameter is out of range, an array unusable, or the supervision of other samples or of
             another kind than is needed.
         """
-        self._check_parameters()
-        x, z = check_samples(X, "X", np.float64), check_samples(Z, "Z", np.float64)
-        x_targets, z_targets = class_targets(supervision, type(self).__name__)
-        check_sizes(x, z, supervision)
+        x, z, checked = self._check_inputs(X, Z, supervision)
+        x, z = x.astype(np.float64, copy=False), z.astype(np.float64, copy=False)
+        x_targets, z_targets = class_targets(checked, type(self).__name__)
+        check_sizes(x, z, checked)
         x_classifier = self._fit_classifier(x, x_targets, self.C)
         z_classifier = self._fit_classifier(z, z_targets, self.C if self.z_C is None else self.z_C)
         self.x_classifier_, self.z_classifier_ = x_classifier, z_classifier
@@ -122,12 +111,12 @@ class SemanticMatching(CrossModalEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(X, "X")
         return _posteriors(self.x_classifier_, X, "X")
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(Z, "Z")
         return _posteriors(self.z_classifier_, Z, "Z")
 
     def _fit_classifier(self, samples: Samples, targets: Targets, C: float) -> LinearClassifier:

@@ -19,8 +19,7 @@ from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import COUNT, Rule, optional
 
-Groups = list[tuple[Indices, Indices]]
-"""Rows of either modality that belong together, group by group."""
+Groups = list[tuple[Indices, Indices]]  # rows of either modality that belong together, group by group
 
 
 class WMCA(BasisBaseline):
@@ -43,7 +42,6 @@ class WMCA(BasisBaseline):
     max_iter : int, >= 1
         Pairings at most; fewer where one repeats the one before.
     metric : {"cosine", "inner"}
-        How projections are compared.
 
     Attributes
     ----------
@@ -63,16 +61,7 @@ class WMCA(BasisBaseline):
 
     References
     ----------
-    .. [1] C. H. Lampert, O. Kroemer, "Weakly-Paired Maximum Covariance Analysis for Multimodal
-       Dimensionality Reduction and Transfer Learning", ECCV 2010.
-
-    Examples
-    --------
-    >>> from solver import WMCA, Labels, make_low_rank_pairs
-    >>> data = make_low_rank_pairs(60, 50, n_classes=4, random_state=0)
-    >>> model = WMCA(n_components=3).fit(data.X, data.Z, Labels(data.x_labels, data.z_labels))
-    >>> model.similarity(data.X, data.Z).shape
-    (60, 50)
+    .. [1] C. H. Lampert, O. Kroemer, "Weakly-Paired Maximum Covariance Analysis ...", ECCV 2010.
     """
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
@@ -121,7 +110,6 @@ class WMCA(BasisBaseline):
 
 
 def _common_groups(x_indicators: FloatArray, z_indicators: FloatArray) -> Groups:
-    """Return the rows of each set of labels that both modalities have."""
     sets, codes = np.unique(np.vstack([x_indicators, z_indicators]), axis=0, return_inverse=True)
     x_codes, z_codes = np.split(codes.ravel(), [len(x_indicators)])
     groups = [

@@ -18,9 +18,9 @@ from solver.bilinear.problem import BilinearProblem
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray, Samples
-from solver.linalg.samples import check_samples
 from solver.progress import IterationProgress
 from solver.supervision.base import Indices
+from solver.supervision.conversion import AnyLabels
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
@@ -38,8 +38,7 @@ from solver.validation.parameters import (
     optional,
 )
 
-_PATH_MAX_ITER = 60
-"""Iterations per path point: a fold has to be good enough to be compared, not certified."""
+_PATH_MAX_ITER = 60  # iterations per path point: a fold has to be good enough to be compared, not certified
 
 
 class LowRankBilinearCV(LinearCrossModalEstimator):
@@ -145,7 +144,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: AnySupervision,
+        supervision: AnyLabels = None,
         *,
         callback: Callable[[IterationProgress], None] | None = None,
     ) -> Self:
@@ -153,12 +152,10 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality.
-        supervision : Labels, MultiLabels or PairedRows
-            Which pairs are similar.
+        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
+            Both modalities.
+        supervision : Labels, MultiLabels, PairedRows, array-like, tuple or None
+            Which pairs are similar, as in `LowRankBilinear.fit`.
         callback : callable, optional
             Called after each iteration of any fold, from the thread of that fold, and of the final fit; an
             exception it raises ends the fit and reaches the caller.
@@ -169,18 +166,18 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
             If a parameter or array is invalid, the supervision does not match the samples, or a fold is left
             without similar or dissimilar pairs.
         """
-        self._check_parameters()
+        x, z, checked = self._check_inputs(X, Z, supervision)
         final = LowRankBilinear(
             tol=self.tol, max_iter=self.max_iter, fit_intercept=self.fit_intercept, dtype=self.dtype
         )
         final._check_parameters()
-        samples = check_samples(X, "X"), check_samples(Z, "Z")
-        targets = _targets(supervision)
-        problem = BilinearProblem(*samples, supervision, self.fit_intercept, None)
+        samples = x, z
+        targets = _targets(checked)
+        problem = BilinearProblem(*samples, checked, self.fit_intercept, None)
         alphas = self._path(problem)
 
         def run_fold(held_out: tuple[Indices, Indices]) -> list[tuple[float, float, int, float]]:
-            return list(self._scores(samples, supervision, targets, alphas, held_out, callback))
+            return list(self._scores(samples, checked, targets, alphas, held_out, callback))
 
         folds = list(_folds(targets, self.n_folds, self.random_state))
         with ThreadPoolExecutor(min(self.n_jobs or os.cpu_count() or 1, len(folds))) as pool:
@@ -243,7 +240,6 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
 
 
 def _targets(supervision: AnySupervision) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the targets that decide which samples are relevant to each other."""
     if isinstance(supervision, Labels | MultiLabels):
         return supervision.x_targets, supervision.z_targets
     if isinstance(supervision, PairedRows):

@@ -15,12 +15,12 @@ from solver.bilinear.problem import BilinearProblem
 from solver.bilinear.rounding import FactorRounding
 from solver.bilinear.solving import solve_apg, solve_paper
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
-from solver.linalg.samples import check_samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor, StopReason
 from solver.optimisation.fit_checkpoints import FitRecord, current_checkpoints
 from solver.progress import IterationProgress
+from solver.supervision.conversion import AnyLabels
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import (
     ConvergenceWarning,
@@ -87,7 +87,6 @@ class LowRankBilinear(LinearCrossModalEstimator):
     singular_values_ : ndarray of shape (rank,)
         Of M, in descending order.
     rank_ : int
-        Rank of M.
     alpha_ : float
         Penalty weight of the fit: `alpha`, or `alpha_fraction` times `alpha_max_`.
     alpha_max_ : float
@@ -98,7 +97,6 @@ class LowRankBilinear(LinearCrossModalEstimator):
         (objective - dual value) / objective at the same M, computed in float64: an upper bound on how
         far the objective is from the optimum.
     n_iter_ : int
-        Number of iterations.
     converged_ : bool
         Whether ``duality_gap_ <= tol``.
     stop_reason_ : StopReason
@@ -108,8 +106,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
     References
     ----------
-    .. [1] C. Kang, S. Liao, Y. He, J. Wang, W. Niu, S. Xiang, C. Pan, "Cross-Modal Similarity
-       Learning: A Low Rank Bilinear Formulation", CIKM 2015, problem (4) and Algorithm 1.
+    .. [1] C. Kang et al., "Cross-Modal Similarity Learning", CIKM 2015, problem (4) and Algorithm 1.
 
     Examples
     --------
@@ -163,7 +160,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: AnySupervision,
+        supervision: AnyLabels = None,
         *,
         callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
@@ -172,12 +169,11 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality.
-        supervision : Supervision or SignedPairs
-            Which pairs are similar, such as `Labels`.
+        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
+            Both modalities.
+        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
+            Which pairs are similar. An array holds a class of each row of both modalities, or 0/1 indicators
+            of several, a tuple those of X and of Z. None: row i of X and row i of Z are partners.
         callback : callable, optional
             Called after each iteration; an exception it raises ends the fit and reaches the caller.
         start : Checkpoint, optional
@@ -186,7 +182,6 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Returns
         -------
         LowRankBilinear
-            Itself, fitted.
 
         Raises
         ------
@@ -196,14 +191,14 @@ class LowRankBilinear(LinearCrossModalEstimator):
         NumericalError
             If the objective becomes infinite or NaN.
         """
-        samples = self._check(X, Z)
-        return self._fit_problem(self._problem(samples, supervision), samples, callback, start)
+        x, z, checked = self._check_inputs(X, Z, supervision)
+        return self._fit_problem(self._problem((x, z), checked), (x, z), callback, start)
 
     def iter_fit(
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: AnySupervision,
+        supervision: AnyLabels = None,
         *,
         callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
@@ -223,17 +218,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
             Before the first step and after each; `solver="paper"`, and the first steps of a large problem,
             on a subsample alone, yield none.
         """
-        samples = self._check(X, Z)
-        yield from self._solve(self._problem(samples, supervision), samples, callback, start)
-
-    def _check(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> tuple[Samples, Samples]:
-        """Return checked samples of both modalities, after a check of the parameters."""
-        self._check_parameters()
-        if self.alpha is not None and self.alpha_fraction is not None:
-            raise InvalidParameterError("alpha_fraction", self.alpha_fraction, "None where alpha is given")
-        return check_samples(X, "X"), check_samples(Z, "Z")
+        x, z, checked = self._check_inputs(X, Z, supervision)
+        yield from self._solve(self._problem((x, z), checked), (x, z), callback, start)
 
     def _problem(self, samples: tuple[Samples, Samples], supervision: AnySupervision) -> BilinearProblem:
+        if self.alpha is not None and self.alpha_fraction is not None:
+            raise InvalidParameterError("alpha_fraction", self.alpha_fraction, "None where alpha is given")
         return BilinearProblem(*samples, supervision, self.fit_intercept, self.n_threads, self.loss)
 
     def _fit_problem(
@@ -243,7 +233,6 @@ class LowRankBilinear(LinearCrossModalEstimator):
         callback: Callable[[IterationProgress], None] | None = None,
         start: Checkpoint | None = None,
     ) -> Self:
-        """Fit on samples whose problem is prepared already."""
         for _ in self._solve(problem, samples, callback, start):
             pass
         if not self.converged_:
@@ -290,7 +279,6 @@ class LowRankBilinear(LinearCrossModalEstimator):
         return checkpoints.open(parameters, problem.fingerprint, *samples, problem.supervision)
 
     def _penalty_weight(self, problem: BilinearProblem) -> float:
-        """Return the penalty weight in the user's units."""
         if self.alpha_fraction is None:
             return _DEFAULT_ALPHA if self.alpha is None else float(self.alpha)
         alpha = float(self.alpha_fraction) * problem.largest_alpha

@@ -16,29 +16,13 @@ from solver.progress import IterationProgress
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathPoint:
-    """The solution for one penalty weight.
-
-    Parameters
-    ----------
-    M : LowRankMatrix
-        The solution in the original features; the constant features, if any, come last.
-    duality_gap : float
-        Certified duality gap, relative to the objective.
-    """
+    """The solution for one penalty weight, in the original features; the constant features come last."""
 
     M: LowRankMatrix
-    duality_gap: float
+    duality_gap: float  # certified, relative to the objective
 
     def project(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the samples of both modalities, projected into the common space.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples_x, n_features_x)
-            Without constant features.
-        Z : ndarray of shape (n_samples_z, n_features_z)
-            Without constant features.
-        """
+        """Return the samples of both modalities, without constant features, in the common space."""
         left, right = self.M.balanced_factors()
         return _affine(X, left), _affine(Z, right)
 
@@ -51,32 +35,14 @@ def regularisation_path(
     max_iter: int,
     callback: Callable[[IterationProgress], None] | None = None,
 ) -> Iterator[PathPoint]:
-    """Solve a problem for each of several penalty weights.
-
-    Parameters
-    ----------
-    problem : BilinearProblem
-        Prepared samples and supervision.
-    alphas : sequence of float, > 0
-        Penalty weights in the user's units; fastest in descending order.
-    tol : float, > 0
-        Relative duality gap of each solution.
-    max_iter : int, >= 1
-        Limit on the iterations of each.
-    callback : callable, optional
-        Called after each iteration; an exception it raises ends the path.
-
-    Yields
-    ------
-    PathPoint
-        The solution for each weight, in the order given.
-    """
+    """Yield the solution for each of several penalty weights in the user's units, fastest when descending.
+    `tol` (relative duality gap) and `max_iter` are those of each; `callback` may raise to end the path."""
     M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
     for alpha in alphas:
         scaled = problem.to_problem_units(alpha)
         monitor = ConvergenceMonitor(tol, max_iter, callback)
         descent = Descent(problem, scaled, np.float32)
-        for state in monitor.follow(problem, scaled, descent.states(descent.start(M))):
+        for state in monitor.follow(problem.loss, scaled, descent.states(descent.start(M))):
             M = state.M
         yield PathPoint(problem.lift(M), monitor.certificate.relative_gap)
 

@@ -22,6 +22,7 @@ from solver.losses.squared import PairSquaredLoss
 from solver.optimisation.preconditioner import GramSpectrum
 from solver.optimisation.subsample import PairSubsample, assign_blocks
 from solver.supervision.base import Indices
+from solver.supervision.conversion import AnyLabels, supervision_of
 from solver.supervision.signed_pairs import AnySupervision, SignedPairs
 from solver.supervision.sizes import check_sizes
 from solver.threads import single_threaded_blas
@@ -29,43 +30,17 @@ from solver.validation.errors import SupervisionError
 
 _MOST_REDUCED_SPARSE_SAMPLES = 5000
 """Sparse samples up to which they are reduced to a dense basis, of 200 MB in float64."""
-_ROWS_AT_ONCE = 4096
-"""Rows of which a float64 copy is made at a time."""
+_ROWS_AT_ONCE = 4096  # rows of which a float64 copy is made at a time
 
 
 class BilinearProblem:
-    """Samples and supervision, prepared for any solver.
+    """Samples and supervision, prepared for any solver; `SignedPairs` support the logistic loss only.
+    `n_features` counts constants; the power of two `penalty_scale` is a weight of 1 in the user's units."""
 
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality.
-    supervision : Supervision or SignedPairs
-        Which pairs are similar.
-    fit_intercept : bool
-        Append a constant feature 1 to both modalities.
-    n_threads : int or None
-        Threads over blocks of pairs; all cores when None.
-    loss : {"logistic", "squared", "softmax"}
-        The smooth term; `SignedPairs` support only the first.
-
-    Attributes
-    ----------
-    n_features : tuple of int
-        Features of both modalities with their constants, before any change of basis.
-    penalty_scale : float
-        Penalty weight in the user's units that corresponds to a weight of 1 in this problem, a power of two;
-        see `to_problem_units`.
-
-    Notes
-    -----
-    Each modality is divided by the root-mean-square norm of its samples, rounded to a power of two so that
-    the division is exact; this multiplies M and divides the penalty weight by both norms. A
-    modality with more features than samples is then expressed in a basis of the span of its samples, in
-    float64. Neither changes scores or penalty, hence not the optimum; `lift` undoes both.
-    """
+    # Each modality is divided by the root-mean-square norm of its samples, rounded to a power of two so that
+    # the division is exact; this multiplies M and divides the penalty weight by both norms. A modality with
+    # more features than samples is then expressed in a basis of the span of its samples, in float64. Neither
+    # changes scores or penalty, hence not the optimum; `lift` undoes both.
 
     def __init__(
         self,
@@ -194,7 +169,7 @@ class BilinearProblem:
 def alpha_max(
     X: npt.ArrayLike,
     Z: npt.ArrayLike,
-    supervision: AnySupervision,
+    supervision: AnyLabels = None,
     *,
     fit_intercept: bool = True,
     loss: str = "logistic",
@@ -203,12 +178,10 @@ def alpha_max(
 
     Parameters
     ----------
-    X : array-like or sparse array of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-        Second modality.
-    supervision : Supervision or SignedPairs
-        Which pairs are similar.
+    X, Z : array-like or sparse array of shapes (n_samples_x, n_features_x) and (n_samples_z, n_features_z)
+        Both modalities.
+    supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
+        Which pairs are similar, as in `LowRankBilinear.fit`.
     fit_intercept : bool
         As in the estimator that will use the value.
     loss : {"logistic", "squared", "softmax"}
@@ -220,10 +193,11 @@ def alpha_max(
         ``||l'(0)||_2``: zero is optimal exactly when the gradient there is a subgradient of
         ``alpha ||.||_*``, that is when no singular value of it exceeds alpha.
     """
+    x, z = check_samples(X, "X"), check_samples(Z, "Z")
     problem = BilinearProblem(
-        check_samples(X, "X"),
-        check_samples(Z, "Z"),
-        supervision,
+        x,
+        z,
+        supervision_of(supervision, x, z),
         fit_intercept,
         None,
         loss,
@@ -247,7 +221,6 @@ def _typical_norm(samples: Samples, with_constant: bool) -> float:
 
 
 def _power_of_two(size: float, dtype: npt.DTypeLike) -> float:
-    """Return the power of two nearest to a size, among those that the dtype can represent."""
     mantissa, exponent = math.frexp(size)
     limits = np.finfo(np.dtype(dtype))
     return math.ldexp(1.0, min(max(exponent - (mantissa < math.sqrt(0.5)), limits.minexp), limits.maxexp - 1))

@@ -16,21 +16,8 @@ from solver.validation.errors import NumericalError
 
 
 class FactorRounding:
-    """Rounds the solutions of one problem.
-
-    Parameters
-    ----------
-    problem : BilinearProblem
-        Prepared samples.
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality as passed to `fit`.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality as passed to `fit`.
-    fit_intercept : bool
-        Whether the factors' last rows are intercepts.
-    dtype : {float32, float64}
-        Precision of the factors.
-    """
+    """Rounds the solutions of one problem; X and Z are as passed to `fit`.
+    With `fit_intercept` the last rows of the factors are intercepts."""
 
     def __init__(
         self, problem: BilinearProblem, X: Samples, Z: Samples, fit_intercept: bool, dtype: npt.DTypeLike
@@ -41,12 +28,7 @@ class FactorRounding:
 
     def factors(self, M: LowRankMatrix) -> tuple[FloatArray, FloatArray]:
         """Return the rounded, balanced factors of a point of the problem.
-
-        Raises
-        ------
-        NumericalError
-            If they are too large or too small for the precision.
-        """
+        NumericalError if they are too large or too small for the precision."""
         left, right = self._problem.lift(M).balanced_factors()
         return self._round(left, self._means[0]), self._round(right, self._means[1])
 

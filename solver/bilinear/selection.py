@@ -27,10 +27,8 @@ from solver.validation.parameters import POSITIVE, list_of, some_of
 
 DEFAULT_SCALINGS = ("center", "l2")
 DEFAULT_FRACTIONS = (0.03, 0.01, 0.003)
-_LOOSE_TOL = 1e-2
-"""Relative duality gap along the path: accurate enough to compare candidates."""
-_MAX_STEPS = 30
-"""Iterations per path point, each of which has a warm start."""
+_LOOSE_TOL = 1e-2  # relative duality gap along the path: accurate enough to compare candidates
+_MAX_STEPS = 30  # iterations per path point, each of which has a warm start
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,6 @@ def fit_projector(
     Parameters
     ----------
     data : LabelledPair
-        Training samples.
     scaling : str
         Kind of `FeatureScaler`.
     estimator : LowRankBilinear

@@ -21,23 +21,11 @@ from solver.validation.errors import InvalidInputError
 def solve_paper(
     problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor, n_threads: int | None
 ) -> LowRankMatrix:
-    """Return the solution by Algorithm 1 to the letter, in float64.
-
-    Parameters
-    ----------
-    problem : BilinearProblem
-        Prepared samples and supervision.
-    alpha : float, > 0
-        Penalty weight in the units of the problem.
-    monitor : ConvergenceMonitor
-        Records the iterations and ends them.
-    n_threads : int or None
-        Threads over rows of pairs; all cores when None.
-    """
+    """Return the solution by Algorithm 1 to the letter, in float64; alpha is in the units of the problem."""
     pairs = DensePairs(problem.X, problem.Z, problem.supervision, n_threads)
     states = iterate_paper(pairs, alpha, problem.first_step)
     M = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
-    for state in monitor.follow(problem, alpha, states, patience=math.inf):
+    for state in monitor.follow(problem.loss, alpha, states, patience=math.inf):
         M = state.M
     return M
 
@@ -53,34 +41,16 @@ def solve_apg(
     start: Checkpoint | None,
 ) -> Generator[Checkpoint, None, LowRankMatrix]:
     """Yield the state before the first step and after each one, and return the solution.
-
-    Parameters
-    ----------
-    problem, alpha, monitor
-        As in `solve_paper`.
-    rounding : FactorRounding
-        The certificate is computed for what it makes of a state.
-    dtype : {numpy.float32, numpy.float64}
-        Precision of the first steps.
-    warm : LowRankMatrix
-        Solution of a similar problem, or zero.
-    start : Checkpoint, optional
-        Where an earlier call on the same problem was; `warm` then does not matter.
-
-    Raises
-    ------
-    InvalidInputError
-        If `start` was made from another problem.
-    NumericalError
-        If an objective becomes infinite or NaN.
-    """
+    InvalidInputError if `start` is of another problem, NumericalError if an objective is not finite."""
+    # The certificate is computed for what `rounding` makes of a state. `warm` is the solution of a similar
+    # problem, or zero; it does not matter where `start` says how far an earlier call on the same problem was.
     descent = Descent(problem, alpha, np.dtype(dtype).type)
     if start is None:
         state = _first_state(problem, alpha, monitor, descent, warm)
     else:
         state = _resume(problem, descent, start)
     states = monitor.follow(
-        problem,
+        problem.loss,
         alpha,
         descent.states(state),
         memory=None if start is None else start.memory,

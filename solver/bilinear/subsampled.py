@@ -11,20 +11,11 @@ from solver.optimisation.subsample import PairSubsample, SubsampledLoss
 
 
 class SubsampledProblem:
-    """A problem restricted to some blocks of its pairs, in the coordinates of the whole problem.
+    """A problem restricted to some blocks of its pairs, in the coordinates of the whole problem."""
 
-    Parameters
-    ----------
-    whole : BilinearProblem
-        The whole problem.
-    subsample : PairSubsample
-        Subsample of its pairs.
-    n_blocks : int
-        Number of blocks of the subsample to use.
-    penalty_growth : float
-        Its penalty weight over that of the whole problem. A gradient over fewer pairs is noisier; without a
-        stronger penalty this problem would learn noise that the fit on all pairs has to undo.
-    """
+    # `penalty_growth` is its penalty weight over that of the whole problem. A gradient over fewer pairs is
+    # noisier; without a stronger penalty this problem would learn noise that the fit on all pairs has to
+    # undo.
 
     subsample = None
 
@@ -38,7 +29,6 @@ class SubsampledProblem:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return self._whole.shape
 
     def loss(self, dtype: type) -> SubsampledLoss:
@@ -47,7 +37,6 @@ class SubsampledProblem:
 
     @property
     def spectra(self) -> tuple[GramSpectrum, GramSpectrum]:
-        """Spectra of all samples."""
         return self._whole.spectra
 
     @property
@@ -57,23 +46,11 @@ class SubsampledProblem:
 
     @property
     def first_step(self) -> float:
-        """Initial step size, of the right order of magnitude."""
         return self._whole.first_step
 
 
 def subsampled_problems(problem: BilinearProblem) -> Iterator[SubsampledProblem]:
-    """Yield increasing subsamples of a problem; none if the problem has no subsample.
-
-    Parameters
-    ----------
-    problem : BilinearProblem
-        The whole problem.
-
-    Yields
-    ------
-    SubsampledProblem
-        The first block alone, then all blocks of the subsample.
-    """
+    """Yield increasing subsamples of a problem: the first block, then all; none if it has no subsample."""
     subsample = problem.subsample
     if subsample is not None:
         yield SubsampledProblem(problem, subsample, 1, math.sqrt(subsample.n_blocks))

@@ -12,15 +12,7 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class BoundedCache(Generic[Key, Value]):
-    """Computed values by key.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Memory of all values at most; the value last asked for stays in any case.
-    size_of : callable
-        Returns the bytes of a value.
-    """
+    """Computed values by key, of at most `max_bytes`; the value last asked for stays in any case."""
 
     max_bytes: int
     size_of: Callable[[Value], int]

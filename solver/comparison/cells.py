@@ -1,8 +1,6 @@
 """One cell of a comparison: one method, on one set, with or without PCA; tuned, fitted, projected.
-
 A cell's outcome holds the projected test split, from which every figure can be computed again; it is stored
-under a key that changes with the data, the method's grid, the options and the code.
-"""
+under a key that changes with the data, the method's grid, the options and the code."""
 
 from __future__ import annotations
 
@@ -37,11 +35,9 @@ class Cell:
     Parameters
     ----------
     data : PairedFeatures
-        The set.
     data_key : str
         `fingerprint` of it.
     method : Method
-        The method.
     pca : bool
         Whether PCA follows the scaling.
     n_folds : int
@@ -138,18 +134,8 @@ class CellRunner:
     _key: tuple[str, int, int] | None = None
 
     def run(self, cell: Cell) -> CellOutcome:
-        """Tune on the training split, fit on all of it, and project the test split once.
-
-        Parameters
-        ----------
-        cell : Cell
-            What is computed, on one core.
-
-        Raises
-        ------
-        InvalidInputError
-            If the method cannot be fitted with any scaling.
-        """
+        """Tune on the training split, fit on all of it, and project the test split once, on one core.
+        InvalidInputError if the method cannot be fitted with any scaling."""
         splits = self._prepared_splits(cell)
         with single_threaded_blas():
             start = time.perf_counter()

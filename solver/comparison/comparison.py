@@ -28,9 +28,7 @@ class Comparison:
     Parameters
     ----------
     dataset : str
-        Name of the set.
     data : PairedFeatures
-        The set itself.
     rows : list of ComparisonRow
         Without PCA first, in the order of the methods.
     outcomes : list of CellOutcome
@@ -143,7 +141,6 @@ def compare(
 
 
 def _test_annotations(data: PairedFeatures, annotations: Annotations | None) -> Annotations:
-    """Return what is known of the test split."""
     if annotations is None:
         values = [(label,) for label in data.labels.tolist()]
         annotations = annotate_rows({LABEL: (values, values)})

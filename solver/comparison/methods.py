@@ -1,8 +1,6 @@
 """The methods that are compared, and the parameter values over which each is tuned.
-
 A method is one entry of `METHODS`: its class and a small grid. The rules of tuning are the same for all
-(see `tuning`); only the grids differ, as the parameters do.
-"""
+(see `tuning`); only the grids differ, as the parameters do."""
 
 from __future__ import annotations
 
@@ -58,7 +56,6 @@ class Axis:
     Parameters
     ----------
     name : str
-        The parameter.
     values : tuple
         Values to try; of equally good ones the first is taken.
     default : object

@@ -17,24 +17,13 @@ from solver.linalg.matrices import FloatArray
 from solver.scaling.estimator import FeatureScaler
 from solver.supervision.labels import Labels
 
-PCA_ENERGY = 0.99
-"""Share of the variance that the principal components keep."""
-_MAX_FEATURE_BYTES = 1 << 29
-"""512 MiB for each process, of which a comparison runs one a core."""
-_MAX_BASIS_BYTES = 2 * _MAX_FEATURE_BYTES
-"""A basis is float64, where prepared features are float32."""
+PCA_ENERGY = 0.99  # share of the variance that the principal components keep
+_MAX_FEATURE_BYTES = 1 << 29  # 512 MiB for each process, of which a comparison runs one a core
+_MAX_BASIS_BYTES = 2 * _MAX_FEATURE_BYTES  # a basis is float64, where prepared features are float32
 
 
 class FeaturePreparation:
-    """A `FeatureScaler`, followed on demand by PCA that keeps 99 % of the energy.
-
-    Parameters
-    ----------
-    scaling : str
-        Kind of `FeatureScaler`.
-    pca : bool
-        Whether principal components follow.
-    """
+    """A `FeatureScaler`, followed on demand by PCA that keeps 99 % of the energy."""
 
     def __init__(self, scaling: str, pca: bool) -> None:
         self._scaler = FeatureScaler(scaling)
@@ -42,7 +31,6 @@ class FeaturePreparation:
         self._pca: Any = None
 
     def fit(self, samples: FloatArray) -> Self:
-        """Learn scale and components."""
         self._scaler.fit(samples)
         if self._with_pca:
             scaled = self._scaler.transform(samples).astype(np.float64)
@@ -51,7 +39,6 @@ class FeaturePreparation:
         return self
 
     def transform(self, samples: FloatArray) -> FloatArray:
-        """Return float32 features."""
         scaled: FloatArray = self._scaler.transform(samples)
         if self._pca is None:
             return scaled
@@ -61,13 +48,7 @@ class FeaturePreparation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Rows to fit, and rows to score the fit on.
-
-    Parameters
-    ----------
-    fitting, scoring : ndarray of int
-        Rows of the whole set.
-    """
+    """Rows of the whole set to fit, and rows to score the fit on."""
 
     fitting: npt.NDArray[np.intp]
     scoring: npt.NDArray[np.intp]
@@ -75,8 +56,7 @@ class Split:
 
 FeatureKey = tuple[Split, str, str, bool]
 """Split (the very object), modality, scaling, and whether PCA follows."""
-PreparedPair = tuple[FloatArray, FloatArray]
-"""One modality's prepared rows to fit and to score."""
+PreparedPair = tuple[FloatArray, FloatArray]  # one modality's prepared rows to fit and to score
 
 
 def _feature_cache(max_bytes: int = _MAX_FEATURE_BYTES) -> BoundedCache[FeatureKey, PreparedPair]:
@@ -89,17 +69,8 @@ def _basis_cache() -> BoundedCache[FeatureKey, CentredBasis]:
 
 @dataclass(slots=True)
 class PreparedSplits:
-    """A set's cross-validation folds and its final split, with their features prepared once for all methods.
-
-    Parameters
-    ----------
-    data : PairedFeatures
-        The set.
-    folds : list of Split
-        Inside the training split.
-    final : Split
-        Training split, test split.
-    """
+    """A set's cross-validation folds inside the training split, and its final one, training against test.
+    Features are prepared once for all methods."""
 
     data: PairedFeatures
     folds: list[Split]
@@ -112,18 +83,7 @@ class PreparedSplits:
         cls, data: PairedFeatures, n_folds: int, seed: int, max_feature_bytes: int = _MAX_FEATURE_BYTES
     ) -> Self:
         """Deal the training rows to folds, class by class; the two rows of a pair stay together.
-
-        Parameters
-        ----------
-        data : PairedFeatures
-            The set.
-        n_folds : int, >= 2
-            Number of folds.
-        seed : int
-            Of the folds.
-        max_feature_bytes : int
-            Memory of the prepared features that are held for the next method.
-        """
+        `max_feature_bytes` bounds the prepared features that are held for the next method."""
         training, test = np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)
         rng = np.random.default_rng(seed)
         scoring = [
@@ -158,5 +118,4 @@ class PreparedSplits:
         return tuple(kind for kind in scalings if kind != "sqrt" or not is_negative)
 
     def supervision(self, split: Split) -> Labels:
-        """Return the classes of the rows to fit."""
         return Labels(self.data.labels[split.fitting])

@@ -12,7 +12,7 @@ from solver.baselines import SemanticMatching
 from solver.linalg.matrices import FloatArray, Samples
 from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig, check_features
 from solver.semantic.estimator import SemanticBilinear
-from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.conversion import AnyLabels
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, POSITIVE, SEED, Rule
 
@@ -31,27 +31,8 @@ class SemanticIdentity(SemanticBilinear):
 
 
 class KernelSemanticMatching(CrossModalEstimator):
-    """`SemanticMatching` of kernel features: one of the feature maps of `SemanticBilinear` for each modality.
-
-    Parameters
-    ----------
-    x_map, z_map : tuple
-        Kernel and width of each modality's `FeatureMap`, such as ``("rbf", 1.0)``; a Laplacian kernel takes
-        at most 256 features.
-    C, z_C : float, > 0
-        As of `SemanticMatching`.
-    n_landmarks : int, >= 1
-        Landmarks of the kernel maps.
-    random_state : int, >= 0
-        Seed for drawing the landmarks.
-
-    Attributes
-    ----------
-    x_features_, z_features_ : FeatureMap
-        Fitted feature map of each modality.
-    semantic_matching_ : SemanticMatching
-        Fitted to the mapped samples.
-    """
+    """`SemanticMatching` of kernel features: a feature map of `SemanticBilinear` for each modality.
+    A map is a kernel and its width; a Laplacian one takes at most 256 features."""
 
     _parameter_rules: ClassVar[dict[str, Rule]] = {
         "x_map": _MAP,
@@ -84,29 +65,14 @@ class KernelSemanticMatching(CrossModalEstimator):
         self.n_landmarks = n_landmarks
         self.random_state = random_state
 
-    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision) -> Self:
-        """Learn the feature maps, then the posteriors.
-
-        Parameters
-        ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality, scaled.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality, scaled.
-        supervision : Labels or MultiLabels
-            The classes.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
-        self._check_parameters()
-        x, z = check_features(X, "X"), check_features(Z, "Z")
+    def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
+        """Learn the feature maps of scaled samples, then the posteriors; the classes are as in
+        `LowRankBilinear.fit`."""
+        x, z, checked = self._check_inputs(X, Z, supervision)
+        x, z = check_features(x, "X"), check_features(z, "Z")
         x_features, z_features = self._features(x, self.x_map), self._features(z, self.z_map)
         matching = SemanticMatching(self.C, z_C=self.z_C)
-        matching.fit(x_features.transform(x), z_features.transform(z), supervision)
+        matching.fit(x_features.transform(x), z_features.transform(z), checked)
         self.x_features_, self.z_features_, self.semantic_matching_ = x_features, z_features, matching
         return self
 
@@ -118,12 +84,12 @@ class KernelSemanticMatching(CrossModalEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(X, "X")
         return self.semantic_matching_.project_x(_apply_map(X, "X", self.x_features_))
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(Z, "Z")
         return self.semantic_matching_.project_z(_apply_map(Z, "Z", self.z_features_))
 
     def _features(self, samples: Samples, kind: tuple[str, float]) -> FeatureMap:

@@ -76,23 +76,7 @@ def comparison_rows(
     n_permutations: int,
     random_state: int,
 ) -> list[ComparisonRow]:
-    """Return the rows of some outcomes, in their order.
-
-    Parameters
-    ----------
-    dataset : str
-        Name of the set.
-    outcomes : sequence of CellOutcome
-        Projected test split of each method.
-    labels : ndarray of shape (n_test,)
-        Classes of the test split.
-    n_resamples : int, >= 2
-        Bootstrap samples of each interval.
-    n_permutations : int, >= 1
-        Permutations of each test.
-    random_state : int, >= 0
-        Seed of the resampling.
-    """
+    """Return the rows of some outcomes (projected test splits, of these classes), in their order."""
     values = [_query_values(outcome, labels) for outcome in outcomes]
     rows = []
     for number, outcome in enumerate(outcomes):
@@ -122,7 +106,6 @@ def _query_values(outcome: CellOutcome, labels: Any) -> dict[str, FloatArray]:
 def _best_rival(
     outcomes: Sequence[CellOutcome], values: Sequence[dict[str, FloatArray]], number: int
 ) -> int | None:
-    """Return the best other outcome of the same table, or None if it is the only one."""
     rivals = [
         other
         for other, outcome in enumerate(outcomes)

@@ -18,18 +18,7 @@ def run_cells(
     work: Sequence[Cell], n_jobs: int, store: OutcomeStore | None, on_outcome: OnOutcome | None
 ) -> list[CellOutcome | str]:
     """Return the outcome of each cell, from the store or computed and then stored; or why there is none.
-
-    Parameters
-    ----------
-    work : sequence of Cell
-        What is computed.
-    n_jobs : int, >= 1
-        Cells computed in parallel, each on one core.
-    store : OutcomeStore, optional
-        Stores the outcome of each cell.
-    on_outcome : callable, optional
-        Called after each cell; an exception it raises ends the run.
-    """
+    Each takes one core; an exception that `on_outcome`, called after each, raises ends the run."""
     results: dict[int, CellOutcome | str] = {}
 
     def add(number: int, outcome: CellOutcome, was_stored: bool) -> None:

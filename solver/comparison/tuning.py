@@ -23,25 +23,13 @@ from solver.comparison.preparation import PreparedSplits, Split
 from solver.evaluation.metrics import bidirectional_map
 from solver.validation.errors import ConvergenceWarning, InvalidInputError, NumericalError
 
-_WORST = float("-inf")
-"""Score of a candidate that cannot be fitted."""
+_WORST = float("-inf")  # score of a candidate that cannot be fitted
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What tuning chose.
-
-    Parameters
-    ----------
-    x_scaling, z_scaling : str
-        Kinds of `FeatureScaler`.
-    parameters : dict
-        Tuned parameters.
-    score : float
-        Cross-validated MAP, averaged over both directions.
-    n_candidates : int
-        Candidates that were scored.
-    """
+    """What tuning chose: kinds of `FeatureScaler`, parameters, and the MAP of both directions,
+    cross-validated."""
 
     x_scaling: str
     z_scaling: str
@@ -51,22 +39,8 @@ class Choice:
 
 
 def tune(splits: PreparedSplits, method: Method, pca: bool) -> Choice:
-    """Choose scalings and parameters of a method.
-
-    Parameters
-    ----------
-    splits : PreparedSplits
-        Only its folds are looked at, never its test split.
-    method : Method
-        What is tuned.
-    pca : bool
-        Whether PCA follows the scaling.
-
-    Raises
-    ------
-    InvalidInputError
-        If it cannot be fitted with any scaling.
-    """
+    """Choose scalings and parameters of a method, by the folds alone: the test split is never looked at.
+    InvalidInputError if it cannot be fitted with any scaling."""
     has_choice = bool(method.grid) or len(method.scalings) > 1
     search = _Search(splits, method, pca, splits.folds if has_choice else splits.folds[:1])
     with warnings.catch_warnings():

@@ -11,25 +11,13 @@ from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import BoolArray
 from solver.supervision.base import Indices
 
-SIGNS = "signs"
-"""Name of the term of judged pairs."""
-Query = tuple[int, int]
-"""Modality, 0 or 1, and row of the sample that results were judged for."""
+SIGNS = "signs"  # name of the term of judged pairs
+Query = tuple[int, int]  # modality, 0 or 1, and row of the sample that results were judged for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedScores:
-    """Scores of judged pairs by terms that have learned from neither of both samples' judgements.
-
-    Parameters
-    ----------
-    terms : mapping of str to ndarray of shape (n_judged,)
-        Scores by term.
-    rows, columns : ndarray of int, shape (n_judged,)
-        The samples of both modalities.
-    is_relevant : ndarray of bool, shape (n_judged,)
-        What was judged.
-    """
+    """Scores (n_judged,) of judged pairs by terms that learned from neither of both samples' judgements."""
 
     terms: Mapping[str, FloatArray]
     rows: Indices
@@ -37,7 +25,6 @@ class JudgedScores:
     is_relevant: BoolArray
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
-        """Return the weighted sum of the terms' scores."""
         total = np.zeros(len(self.rows))
         for name, weight in weights.items():
             total += weight * self.terms[name]
@@ -65,16 +52,11 @@ class _JudgedList:
 
 class Agreement:
     """How often a relevant pair scores higher than another one that was judged for the same query.
+    Scores of different parts are not compared: each is scored by terms of its own."""
 
-    Every sample of which some judged partners are relevant and some are not is a query: which of both samples
-    people asked with is not known. Where there is none, as where each query got one click, a relevant pair is
-    compared with all others of its part.
-
-    Parameters
-    ----------
-    parts : sequence of JudgedScores
-        Each is scored by terms of its own, so scores of different parts are not compared.
-    """
+    # Every sample of which some judged partners are relevant and some are not is a query: which of both
+    # samples people asked with is not known. Where there is none, as where each query got one click, a
+    # relevant pair is compared with all others of its part.
 
     def __init__(self, parts: Sequence[JudgedScores]) -> None:
         self._parts = parts

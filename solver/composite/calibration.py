@@ -12,63 +12,32 @@ from solver.linalg.matrices import FloatArray
 
 _MOST_STEPS = 60
 """Of the optimiser: the likelihood is smooth and convex, and hardly changes after half as many."""
-_OFFSET_PENALTY = 1e-4
-"""Keeps the offset of a value that no sample has from growing without end."""
+_OFFSET_PENALTY = 1e-4  # keeps the offset of a value that no sample has from growing without end
 _MOST_SURE = 12.0
 """Log-odds at most, of the mean sample: where scores separate all values the likelihood has no maximum, and
 posteriors of 0 and 1 would leave nothing to rank by."""
-_LARGEST_SCALE = 1e6
-"""Of scores that hardly differ at all."""
-_START = 5.0
-"""Scale of scores between 0 and 1 that makes a softmax of them about as sure as they are."""
+_LARGEST_SCALE = 1e6  # of scores that hardly differ at all
+_START = 5.0  # scale of scores between 0 and 1 that makes a softmax of them about as sure as they are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """Posteriors ``softmax(scale * scores + offsets)``, or the logistic sigmoid of the same.
+    """Posteriors ``softmax(scale * scores + offsets)``, or the logistic sigmoid of the same."""
 
-    Platt scaling [1]_ with a common scale, fitted by likelihood to scores of samples that the regression had
-    not seen.
+    # Platt scaling (J. Platt, "Probabilistic Outputs for Support Vector Machines", Advances in Large Margin
+    # Classifiers, 1999) with a common scale, fitted by likelihood to scores that the regression had not seen.
 
-    Parameters
-    ----------
-    scale : float
-        Positive.
-    offsets : ndarray of shape (n_values,)
-        Added to the scaled scores.
-    loss : float
-        Mean negative log-likelihood, in nats per sample.
-    is_exclusive : bool
-        Softmax if true, sigmoids if false.
-
-    References
-    ----------
-    .. [1] J. Platt, "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized
-       Likelihood Methods", Advances in Large Margin Classifiers, 1999.
-    """
-
-    scale: float
-    offsets: FloatArray
-    loss: float
-    is_exclusive: bool
+    scale: float  # positive
+    offsets: FloatArray  # (n_values,), added to the scaled scores
+    loss: float  # mean negative log-likelihood, in nats per sample
+    is_exclusive: bool  # softmax; else sigmoids
 
     @classmethod
     def fit(
         cls, scores: FloatArray, indicators: FloatArray, is_exclusive: bool, start: Calibration | None = None
     ) -> Calibration:
-        """Fit scale and offsets.
-
-        Parameters
-        ----------
-        scores : ndarray of shape (n_samples, n_values)
-            Of samples that the regression had not seen.
-        indicators : ndarray of shape (n_samples, n_values)
-            1 where a sample has the value, else 0.
-        is_exclusive : bool
-            Whether every sample has exactly one value.
-        start : Calibration, optional
-            Of similar scores: from there to the optimum it is not far.
-        """
+        """Fit scale and offsets to scores, (n_samples, n_values), of samples that the regression had not
+        seen. From `start`, of similar scores, it is not far to the optimum."""
         likelihood = _softmax_loss if is_exclusive else _sigmoid_loss
 
         def evaluate(parameters: FloatArray) -> tuple[float, FloatArray]:
@@ -110,7 +79,6 @@ def _softmax(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _softmax_loss(scores: FloatArray, indicators: FloatArray) -> tuple[float, FloatArray]:
-    """Return the mean negative log-likelihood and its derivative by each score."""
     slopes, normalisers = _softmax(scores)
     loss = (float(normalisers.sum()) - float(np.vdot(scores, indicators))) / len(scores)
     slopes -= indicators

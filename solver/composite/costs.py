@@ -5,8 +5,7 @@ from __future__ import annotations
 from solver.composite.pairs import PAIR_RIDGES
 from solver.supervision.annotations import Annotations
 
-_UNIT = 1000.0
-"""Samples that the costs below are of."""
+_UNIT = 1000.0  # samples that the costs below are of
 _PER_MAPS, _PER_SPACE, _PER_VALUE, _PER_RIDGE, _PER_TERM, _PER_CURVE = 5.0, 0.45, 0.012, 0.4, 2.0, 1.0
 """Seconds of one core, measured on a catalogue of 2000 pairs: for all maps and a space of one modality, for a
 facet's value in both, for canonical directions, for a term's weight, and for the curve of matches."""
@@ -16,16 +15,7 @@ def costs_of_stages(
     annotations: Annotations, n_folds: int, max_samples: int, *, is_chosen: bool
 ) -> dict[str, float]:
     """Return the relative costs of the stages of a composite fit, from what there is to learn.
-
-    Parameters
-    ----------
-    annotations : Annotations
-        What is known of the samples.
-    n_folds, max_samples : int
-        As of `CompositeBilinear`.
-    is_chosen : bool
-        Whether maps, ridge and weights are taken over.
-    """
+    `is_chosen`: maps, ridge and weights are taken over."""
     sizes = [size / _UNIT for size in annotations.shape]
     most = max_samples / _UNIT
     held_out = n_folds * min(sizes[0] / n_folds, most) * min(sizes[1] / n_folds, most)

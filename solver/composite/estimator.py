@@ -19,9 +19,9 @@ from solver.progress import Progress, StepProgress, WorkPlan
 from solver.scaling.feature_maps import KERNELS
 from solver.scaling.scaler import SCALINGS
 from solver.supervision.annotations import Annotations
-from solver.supervision.base import Supervision
-from solver.supervision.conversion import annotations_of
+from solver.supervision.conversion import AnyLabels, annotations_of
 from solver.supervision.queries import Queries
+from solver.supervision.sizes import check_sizes
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
 
@@ -50,7 +50,6 @@ class CompositeBilinear(CrossModalEstimator):
     scalings : tuple of str
         Kinds of `FeatureScaler` to try.
     kernels : tuple of {"linear", "rbf", "laplacian"}
-        Kernels to try.
     n_landmarks : int, >= 1
         Landmarks of the kernel maps.
     n_components : int, >= 1
@@ -67,6 +66,9 @@ class CompositeBilinear(CrossModalEstimator):
     weights_ : dict of str to float
         Weight of each term: "facet:" and a name, "pairs", "distinctness", "signs", "cosine". The largest
         is 1.
+    dimensions_ : dict of str to int
+        What each term adds to the rank. Of the directions of pairs as few are kept as rank held-out partners
+        about as well as all of them.
     quality_ : float
         Of held-out samples, see `solver.composite.weights.WeightSearch`.
     choice_ : Choice
@@ -76,10 +78,8 @@ class CompositeBilinear(CrossModalEstimator):
 
     References
     ----------
-    .. [1] D. R. Hardoon, S. Szedmak, J. Shawe-Taylor, "Canonical Correlation Analysis: An Overview with
-       Application to Learning Methods", Neural Computation 16, 2004.
-    .. [2] S. Smith, D. Turban, S. Hamblin, N. Hammerla, "Offline Bilingual Word Vectors, Orthogonal
-       Transformations and the Inverted Softmax", ICLR 2017.
+    .. [1] D. R. Hardoon et al., "Canonical Correlation Analysis", Neural Computation 16, 2004.
+    .. [2] S. Smith et al., "Offline Bilingual Word Vectors ... and the Inverted Softmax", ICLR 2017.
 
     Examples
     --------
@@ -104,6 +104,7 @@ class CompositeBilinear(CrossModalEstimator):
 
     choice_: Choice
     weights_: dict[str, float]
+    dimensions_: dict[str, int]
     quality_: float
     projector_: CompositeProjector
 
@@ -131,7 +132,7 @@ class CompositeBilinear(CrossModalEstimator):
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: Annotations | Supervision,
+        supervision: AnyLabels = None,
         *,
         callback: Callable[[Progress], None] | None = None,
         reuse: CompositeBilinear | None = None,
@@ -141,12 +142,10 @@ class CompositeBilinear(CrossModalEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality.
-        supervision : Annotations, Labels, MultiLabels or PairedRows
-            What is known of the samples; labels are one facet.
+        X, Z : array-like or sparse array of shape (n_samples, n_features)
+            Both modalities.
+        supervision : Annotations, Labels, MultiLabels, PairedRows, array-like, tuple or None
+            What is known of the samples, plain labels as in `LowRankBilinear.fit`; labels are one facet.
         callback : callable, optional
             Called with a `StepProgress` at each step, with the share of the work that is done; an exception
             it raises ends the fit.
@@ -165,18 +164,15 @@ class CompositeBilinear(CrossModalEstimator):
         SupervisionError
             If the supervision is of other samples, or nothing can be learned from it.
         """
-        self._check_parameters()
+        x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
         steps = itertools.count(1)
 
         def report(share: float) -> None:
             if callback is not None:
                 callback(StepProgress(next(steps), share))
 
-        x_samples, z_samples = check_samples(X, "X"), check_samples(Z, "Z")
-        annotations = annotations_of(supervision)
-        for name, samples, size in zip("XZ", (x_samples, z_samples), annotations.shape, strict=True):
-            if samples.shape[0] != size:
-                raise SupervisionError(f"{name} has {samples.shape[0]} samples, the supervision has {size}")
+        annotations = annotations_of(checked)
+        check_sizes(x_samples, z_samples, annotations)
         for name, samples, side_queries in zip("XZ", (x_samples, z_samples), queries, strict=True):
             if side_queries is not None:
                 _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
@@ -200,6 +196,8 @@ class CompositeBilinear(CrossModalEstimator):
             queries,
         )
         self.weights_ = dict(self.choice_.weights)
+        side = self.projector_.x
+        self.dimensions_ = {head.term: width for head, width in zip(side.heads, side.widths, strict=True)}
         return self
 
     @property
@@ -210,14 +208,14 @@ class CompositeBilinear(CrossModalEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(X, "X")
         return self.projector_.x.project(
             check_samples(X, "X", n_features=self.projector_.x.feature_map.n_features)
         )
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(Z, "Z")
         return self.projector_.z.project(
             check_samples(Z, "Z", n_features=self.projector_.z.feature_map.n_features)
         )

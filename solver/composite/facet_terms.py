@@ -15,33 +15,17 @@ from solver.supervision.annotations import BoolArray
 
 _MAX_LOSS_RATIO = 1.02
 """Weaker penalties are skipped once the loss exceeds the best one by 2 %: they overfit still more."""
-_MIN_VALUES = 2
-"""Values that samples of a modality must have for a facet to distinguish any of them."""
+_MIN_VALUES = 2  # values that samples of a modality must have for a facet to distinguish any of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FacetPosteriors:
-    """Posteriors of one facet.
+    """Posteriors of one facet: a softmax, or sigmoids, of linear scores of principal coordinates."""
 
-    Parameters
-    ----------
-    coefficients : ndarray of shape (rank, n_values)
-        Of principal coordinates; with the intercepts they give the scores that a softmax, or sigmoids, turn
-        into posteriors.
-    intercepts : ndarray of shape (n_values,)
-        Added to the scores.
-    left_out : ndarray of shape (n_samples, n_values)
-        Posteriors of each fitting sample without that sample.
-    log_loss : float
-        Of those, in nats per sample.
-    is_exclusive : bool
-        Whether values exclude each other.
-    """
-
-    coefficients: FloatArray
-    intercepts: FloatArray
-    left_out: FloatArray
-    log_loss: float
+    coefficients: FloatArray  # (rank, n_values)
+    intercepts: FloatArray  # (n_values,)
+    left_out: FloatArray  # (n_samples, n_values), of each fitting sample without that sample
+    log_loss: float  # of those, in nats per sample
     is_exclusive: bool
 
     def posteriors(self, coordinates: FloatArray) -> FloatArray:
@@ -53,16 +37,7 @@ class FacetPosteriors:
 
 class FacetLearner:
     """Learns the posteriors of facets from the same samples; those known of the same samples share a path.
-
-    Parameters
-    ----------
-    coordinates : ndarray of shape (n_samples, rank)
-        Principal coordinates.
-    heartbeat : callable
-        Called at each step.
-    variances : ndarray of shape (rank,), optional
-        Variance along each axis, where the axes are the principal ones of these samples.
-    """
+    `variances` are given where the axes are the principal ones of just these samples."""
 
     def __init__(
         self, coordinates: FloatArray, heartbeat: Callable[[], None], variances: FloatArray | None = None
@@ -73,14 +48,7 @@ class FacetLearner:
 
     def fit(self, indicators: BoolArray, is_exclusive: bool) -> FacetPosteriors | None:
         """Return the posteriors; None where fewer than two values occur.
-
-        Parameters
-        ----------
-        indicators : ndarray of bool, shape (n_samples, n_values)
-            Values of each sample; samples without one are not learned from.
-        is_exclusive : bool
-            Whether values exclude each other.
-        """
+        Samples without a value are not learned from."""
         if int(indicators.any(axis=0).sum()) < _MIN_VALUES:
             return None
         is_known = indicators.any(axis=1)
@@ -106,7 +74,6 @@ class FacetLearner:
     def _calibrate(
         self, path: RidgePath, targets: FloatArray, is_exclusive: bool
     ) -> tuple[RidgeFit, Calibration]:
-        """Return the penalty's fit whose calibrated posteriors are the most likely."""
         fits: list[tuple[RidgeFit, Calibration]] = []
         for fit in path.fits(targets, RIDGES[::-1]):
             self._heartbeat()

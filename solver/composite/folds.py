@@ -8,22 +8,12 @@ import scipy.sparse
 from solver.supervision.annotations import Annotations
 from solver.supervision.base import Indices
 
-Part = tuple[Indices, Indices]
-"""Rows of both modalities."""
+Part = tuple[Indices, Indices]  # rows of both modalities
 
 
 def make_parts(annotations: Annotations, n_parts: int, rng: np.random.Generator) -> list[Part]:
     """Return a partition of the samples of both modalities; partners, and their partners, stay together.
-
-    Parameters
-    ----------
-    annotations : Annotations
-        Names the pairs.
-    n_parts : int
-        Number of parts; they are of about the same size where no group of partners is large.
-    rng : numpy.random.Generator
-        Draws which group falls into which part.
-    """
+    Parts are of about the same size where no group of partners is large."""
     n_x, n_z = annotations.shape
     ones, pairs = np.ones(len(annotations.pairs), np.int8), annotations.pairs
     graph = scipy.sparse.csr_array((ones, (pairs[:, 0], n_x + pairs[:, 1])), shape=(n_x + n_z, n_x + n_z))

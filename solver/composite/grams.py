@@ -13,13 +13,7 @@ ROUNDING = 1e-6
 
 
 def centre(products: FloatArray) -> FloatArray:
-    """Return the inner products of the centred samples.
-
-    Parameters
-    ----------
-    products : ndarray of shape (n_samples, n_samples)
-        Inner products of the samples, symmetric. Overwritten.
-    """
+    """Return the inner products of the centred samples; the symmetric ones of the samples are overwritten."""
     means = products.mean(axis=0)
     products -= means
     products -= (means - means.mean())[:, None]
@@ -27,22 +21,8 @@ def centre(products: FloatArray) -> FloatArray:
 
 
 def principal_axes(moments: FloatArray, n_axes: int, floor: float) -> tuple[FloatArray, FloatArray]:
-    """Return the leading eigenvectors, as columns, and eigenvalues in descending order.
-
-    Parameters
-    ----------
-    moments : ndarray of shape (size, size)
-        Positive semidefinite. Overwritten.
-    n_axes : int
-        How many at most.
-    floor : float
-        Share of the largest eigenvalue that the others have to exceed.
-
-    Raises
-    ------
-    InvalidInputError
-        If all eigenvalues are zero.
-    """
+    """Return the leading eigenvectors, as columns, and eigenvalues in descending order; overwrites `moments`.
+    Those below the share `floor` of the largest are left out. InvalidInputError if all are zero."""
     values, vectors = scipy.linalg.eigh(moments, check_finite=False, overwrite_a=True)
     if not values[-1] > 0.0:
         raise InvalidInputError("all samples are the same: there is nothing to learn from")

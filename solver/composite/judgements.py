@@ -22,40 +22,22 @@ hundred judgements teach more of these than of 256 directions."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedSimilarity:
-    """A bilinear matrix between coordinates of both modalities, with the nuclear norm as penalty.
+    """A bilinear matrix between coordinates of both modalities, with the nuclear norm as penalty."""
 
-    It is scaled so that the similarities of all samples have the mean square one: the more judged pairs there
-    are, the larger the matrix of a fit, and a weight that was chosen with fewer of them would not suit it.
+    # It is scaled so that the similarities of all samples have the mean square one: the more judged pairs
+    # there are, the larger the matrix of a fit, and a weight that was chosen with fewer of them would not
+    # suit it.
 
-    Parameters
-    ----------
-    x_factors : ndarray of shape (x_rank, rank)
-        ``U sqrt(S)``, scaled.
-    z_factors : ndarray of shape (z_rank, rank)
-        ``V sqrt(S)``, scaled.
-    duality_gap : float
-        Relative, of the fit on the coordinates before it is scaled: a certificate of this term.
-    """
-
-    x_factors: FloatArray
-    z_factors: FloatArray
-    duality_gap: float
+    x_factors: FloatArray  # (x_rank, rank), U sqrt(S), scaled
+    z_factors: FloatArray  # (z_rank, rank), V sqrt(S), scaled
+    duality_gap: float  # relative, of the fit before it is scaled: a certificate of this term
 
     @classmethod
     def fit(
         cls, coordinates: tuple[FloatArray, FloatArray], signs: scipy.sparse.csr_array, tol: float = 1e-3
     ) -> JudgedSimilarity | None:
-        """Fit to judged pairs; None unless some are relevant and some are not.
-
-        Parameters
-        ----------
-        coordinates : tuple of ndarray
-            Of both modalities, (n_samples, rank) each, of similar lengths along all axes.
-        signs : csr_array of shape (n_samples_x, n_samples_z)
-            +1 for relevant pairs, -1 for others.
-        tol : float
-            Relative duality gap.
-        """
+        """Fit to judged pairs (+1 relevant, -1 not); None unless some are relevant and some are not.
+        Coordinates have similar lengths along all axes; `tol` is a relative duality gap."""
         if not {1, -1} <= set(np.unique(signs.data).tolist()):
             return None
         rows, columns = (np.unique(part) for part in signs.nonzero())
@@ -82,5 +64,4 @@ def whitened_axes(variances: FloatArray) -> FloatArray:
 
 
 def _mean_square(x: FloatArray, z: FloatArray) -> float:
-    """Return the mean square of the inner products of the rows of both arrays."""
     return float(np.vdot(x.T @ x, z.T @ z)) / (len(x) * len(z))

@@ -15,7 +15,7 @@ from solver.composite.hubness import distinctness, draw_bank
 from solver.composite.judgements import N_AXES, JudgedSimilarity, whitened_axes
 from solver.composite.matching import fit_match_curve
 from solver.composite.options import Choice, LearningOptions
-from solver.composite.pairs import PAIR_RIDGES, CanonicalDirections, cross_covariance
+from solver.composite.pairs import DIRECTIONS, PAIR_RIDGES, CanonicalDirections, Pairing, cross_covariance
 from solver.composite.projector import CompositeProjector, CompositeSide, Head, to_unit_length
 from solver.composite.ridge import RIDGES
 from solver.composite.screening import candidate_maps, choose_map
@@ -31,14 +31,14 @@ from solver.validation.errors import SupervisionError
 
 COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
 _FACET = "facet:"
+_TOLERATED_LOSS = 0.005
+"""Of the gain of held-out partners, relative, for a lower rank: less than it varies between folds."""
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
 
 Heartbeat = Callable[[], None]
-Sides = tuple[FloatArray, FloatArray]
-"""An array for each modality."""
-BothQueries = tuple[Queries | None, Queries | None]
-"""Short queries of each modality."""
+Sides = tuple[FloatArray, FloatArray]  # an array for each modality
+BothQueries = tuple[Queries | None, Queries | None]  # short queries of each modality
 
 
 def learn(
@@ -49,28 +49,8 @@ def learn(
     reused: Choice | None,
     queries: BothQueries = (None, None),
 ) -> tuple[Choice, float, CompositeProjector]:
-    """Return what was chosen, the quality on held-out samples, and the projector.
-
-    Parameters
-    ----------
-    samples : tuple of ndarray or CSR array
-        Raw features of both modalities.
-    annotations : Annotations
-        What is known of them.
-    options : LearningOptions
-        How to learn.
-    work : WorkPlan
-        Called at each step.
-    reused : Choice or None
-        Taken over instead of choosing.
-    queries : tuple of Queries or None
-        Short queries of either modality, which the weights have to suit, too.
-
-    Raises
-    ------
-    SupervisionError
-        If there is no term to learn.
-    """
+    """Return what was chosen (or `reused`), the quality on held-out samples, and the projector.
+    The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
     is_chosen = reused is not None
     work.plan(costs_of_stages(annotations, options.n_folds, options.max_samples, is_chosen=is_chosen))
     maps = reused.maps if reused else _choose_maps(samples, annotations, options, work)
@@ -80,16 +60,16 @@ def learn(
     rng = np.random.default_rng(options.seed)
     parts = _draw_parts(annotations, options, rng)
     work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
-    pair_ridge = _choose_pair_ridge(terms, parts, annotations, reused)
+    pairing = _choose_pairing(terms, parts, annotations, reused)
     held_out = [
-        HeldOutScores.of(terms.project_part(part, pair_ridge), annotations.subset(*part), queries)
+        HeldOutScores.of(terms.project_part(part, pairing), annotations.subset(*part), queries)
         for part in parts
     ]
     if not held_out or not held_out[0].terms:
         raise SupervisionError(
             "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
         )
-    judged = terms.judged_scores(parts, pair_ridge)
+    judged = terms.judged_scores(parts, pairing)
     weights, quality = _choose_weights(held_out, judged, reused, work)
     work.begin("end", 1)
     work()
@@ -98,9 +78,9 @@ def learn(
         [block.is_match for block in held_out],
         rng,
     )
-    projector = CompositeProjector(*terms.sides(weights, pair_ridge), *curve)
+    projector = CompositeProjector(*terms.sides(weights, pairing), *curve)
     work.finish()
-    return Choice(maps, pair_ridge, weights), quality, projector
+    return Choice(maps, pairing, weights), quality, projector
 
 
 def _fit_spaces(
@@ -109,7 +89,6 @@ def _fit_spaces(
     options: LearningOptions,
     work: WorkPlan,
 ) -> tuple[tuple[PrincipalSpace, PrincipalSpace], Sides]:
-    """Return the space of either modality, and all samples in it."""
     work.begin("spaces", len(samples))
     fits = []
     for side, config in zip(samples, maps, strict=True):
@@ -120,7 +99,6 @@ def _fit_spaces(
 
 
 def _draw_parts(annotations: Annotations, options: LearningOptions, rng: np.random.Generator) -> list[Part]:
-    """Return the parts that are held out in turns, each with samples of both modalities."""
     parts = [
         draw(part, options.max_samples, annotations.pairs, rng)
         for part in make_parts(annotations, options.n_folds, rng)
@@ -128,12 +106,12 @@ def _draw_parts(annotations: Annotations, options: LearningOptions, rng: np.rand
     return [part for part in parts if min(map(len, part)) > 0]
 
 
-def _choose_pair_ridge(
+def _choose_pairing(
     terms: _Terms, parts: list[Part], annotations: Annotations, reused: Choice | None
-) -> float | None:
+) -> Pairing | None:
     if not len(annotations.pairs):
         return None
-    return (reused.pair_ridge if reused else None) or terms.choose_pair_ridge(parts)
+    return (reused.pairing if reused else None) or terms.choose_pairing(parts)
 
 
 def _choose_weights(
@@ -157,18 +135,7 @@ def _choose_weights(
 
 class _Terms:
     """The terms on all samples, and on parts that they have not learned from.
-
-    Parameters
-    ----------
-    samples, annotations, heartbeat
-        As of `learn`.
-    spaces : tuple of PrincipalSpace
-        Of both modalities.
-    coordinates : tuple of ndarray
-        All samples in them.
-    queries : tuple of Queries or None
-        Of either modality; they are projected beside the samples of each part.
-    """
+    Queries are projected beside the samples of each part."""
 
     def __init__(
         self,
@@ -205,21 +172,25 @@ class _Terms:
             if fits[0] is not None and fits[1] is not None:
                 self._facets[name] = fits[0], fits[1]
 
-    def choose_pair_ridge(self, parts: list[Part]) -> float:
-        """Return the ridge with which held-out partners are ranked best."""
-        gains = np.zeros(len(PAIR_RIDGES))
+    def choose_pairing(self, parts: list[Part]) -> Pairing:
+        """Return the ridge with which held-out partners are ranked best, and as few directions as suffice."""
+        gains = np.zeros((len(PAIR_RIDGES), len(DIRECTIONS)))
         for part in parts:
             gain = GradedGain(self._annotations.is_paired(*part).astype(np.int8))
             for number, directions in enumerate(self._directions_without(part, PAIR_RIDGES)):
-                x, z = map(to_unit_length, directions.project(*self._rows(part)))
-                gains[number] += gain.mean(x @ z.T)
-        return PAIR_RIDGES[int(np.argmax(gains))]
+                x, z = directions.project(*self._rows(part))
+                for place, size in enumerate(DIRECTIONS):
+                    scores = to_unit_length(x[:, :size]) @ to_unit_length(z[:, :size]).T
+                    gains[number, place] += gain.mean(scores)
+        best = int(np.argmax(gains.max(axis=1)))
+        enough = gains[best] >= (1.0 - _TOLERATED_LOSS) * gains[best].max()
+        return Pairing(PAIR_RIDGES[best], DIRECTIONS[int(np.argmax(enough))])
 
-    def project_part(self, part: Part, pair_ridge: float | None) -> dict[str, Sides]:
+    def project_part(self, part: Part, pairing: Pairing | None) -> dict[str, Sides]:
         """Return the projections of a part by each term, which has not learned from it; then of queries."""
-        return self._project(part, self._queries, part, pair_ridge)
+        return self._project(part, self._queries, part, pairing)
 
-    def judged_scores(self, parts: list[Part], pair_ridge: float | None) -> list[JudgedScores]:
+    def judged_scores(self, parts: list[Part], pairing: Pairing | None) -> list[JudgedScores]:
         """Return the scores of the judged pairs that have a sample in a part, by terms without this part."""
         if self._annotations.signs is None or not self._has_signs:
             return []
@@ -231,20 +202,18 @@ class _Terms:
             (x_rows, x_places), (z_rows, z_places) = sides
             terms = {
                 name: np.sum(x[x_places] * z[z_places], axis=1)
-                for name, (x, z) in self._project((x_rows, z_rows), (None, None), part, pair_ridge).items()
+                for name, (x, z) in self._project((x_rows, z_rows), (None, None), part, pairing).items()
             }
             scores.append(JudgedScores(terms, x_rows[x_places], z_rows[z_places], table.data[touches] > 0))
         return scores
 
     def _project(
-        self, rows: Part, queries: BothQueries, part: Part, pair_ridge: float | None
+        self, rows: Part, queries: BothQueries, part: Part, pairing: Pairing | None
     ) -> dict[str, Sides]:
-        """Return the projections of samples, then of queries, by terms that have not learned from a part.
-
-        The posteriors of a sample are those without itself. Those of queries are of all samples, the part's
-        too: of a catalogue of 2030 products, fits without the part led to almost the same weights, and these
-        did a little worse for other queries.
-        """
+        """Return the projections of samples, then of queries, by terms that have not learned from a part."""
+        # The posteriors of a sample are those without itself. Those of queries are of all samples, the part's
+        # too: of a catalogue of 2030 products, fits without the part led to almost the same weights, and
+        # these did a little worse for other queries.
         query_coordinates = [
             side if side_queries is not None else side[:0]
             for side, side_queries in zip(self._query_coordinates, queries, strict=True)
@@ -260,8 +229,9 @@ class _Terms:
             np.vstack([chosen, query_rows])
             for chosen, query_rows in zip(self._rows(rows), query_coordinates, strict=True)
         )
-        if pair_ridge is not None:
-            (directions,) = self._directions_without(part, [pair_ridge])
+        if pairing is not None:
+            (whole,) = self._directions_without(part, [pairing.ridge])
+            directions = whole.first(pairing.n_directions)
             x_bank, z_bank = (
                 draw_bank(np.delete(side, out, axis=0) if len(out) < len(side) else side)
                 for side, out in zip(self._unit_vectors(directions), part, strict=True)
@@ -271,7 +241,7 @@ class _Terms:
             terms[DISTINCTNESS] = distinctness(x, z_bank), distinctness(z, x_bank)
         if self._has_signs:
             self._heartbeat()
-            factors = self._judged_factors_without(part, pair_ridge)
+            factors = self._judged_factors_without(part, pairing)
             if factors is None:
                 terms[SIGNS] = np.zeros((len(x_rows), 1)), np.zeros((len(z_rows), 1))
             else:
@@ -290,19 +260,17 @@ class _Terms:
         return terms
 
     def sides(
-        self, weights: Mapping[str, float], pair_ridge: float | None
+        self, weights: Mapping[str, float], pairing: Pairing | None
     ) -> tuple[CompositeSide, CompositeSide]:
         """Return how both modalities are projected, by terms that learned from all samples."""
         directions = None
-        if pair_ridge is not None and weights.get(PAIRS, 0.0) > 0.0:
-            directions = self._directions(self._annotations.pairs, pair_ridge)
+        if pairing is not None and weights.get(PAIRS, 0.0) > 0.0:
+            directions = self._all_directions(self._annotations.pairs, pairing).first(pairing.n_directions)
         banks = None
         if directions is not None and weights.get(DISTINCTNESS, 0.0) > 0.0:
             x, z = self._unit_vectors(directions)
             banks = draw_bank(z), draw_bank(x)
-        judged = (
-            self._judged_factors(self._annotations, pair_ridge) if weights.get(SIGNS, 0.0) > 0.0 else None
-        )
+        judged = self._judged_factors(self._annotations, pairing) if weights.get(SIGNS, 0.0) > 0.0 else None
         built = []
         for number, space in enumerate(self._spaces):
             heads, coefficients, intercepts = [], [np.empty((len(space.variances), 0))], [np.empty(0)]
@@ -351,23 +319,22 @@ class _Terms:
         return [self._part_directions[key] for key in keys]
 
     def _unit_vectors(self, directions: CanonicalDirections) -> Sides:
-        """Return the vectors of length one of all samples along directions."""
         x, z = map(to_unit_length, directions.project(*self._coordinates))
         return x, z
 
-    def _judged_factors_without(self, part: Part, pair_ridge: float | None) -> Sides | None:
+    def _judged_factors_without(self, part: Part, pairing: Pairing | None) -> Sides | None:
         """Return the factors of the judged pairs outside a part; they are computed once."""
         key = b"".join(rows.tobytes() for rows in part)
         if key not in self._part_factors:
-            self._part_factors[key] = self._judged_factors(self._annotations.without(*part), pair_ridge)
+            self._part_factors[key] = self._judged_factors(self._annotations.without(*part), pairing)
         return self._part_factors[key]
 
-    def _judged_factors(self, annotations: Annotations, pair_ridge: float | None) -> Sides | None:
+    def _judged_factors(self, annotations: Annotations, pairing: Pairing | None) -> Sides | None:
         """Return the factors of the judged pairs' similarity, for principal coordinates; None without one."""
         if annotations.signs is None:
             return None
-        if pair_ridge is not None and len(annotations.pairs):
-            directions = self._directions(annotations.pairs, pair_ridge)
+        if pairing is not None and len(annotations.pairs):
+            directions = self._all_directions(annotations.pairs, pairing)
             bases = directions.x_coefficients[:, :N_AXES], directions.z_coefficients[:, :N_AXES]
         else:
             bases = whitened_axes(self._spaces[0].variances), whitened_axes(self._spaces[1].variances)
@@ -375,9 +342,9 @@ class _Terms:
         judged = JudgedSimilarity.fit(coordinates, annotations.signs)
         return None if judged is None else (bases[0] @ judged.x_factors, bases[1] @ judged.z_factors)
 
-    def _directions(self, pairs: Indices, ridge: float) -> CanonicalDirections:
+    def _all_directions(self, pairs: Indices, pairing: Pairing) -> CanonicalDirections:
         cross = cross_covariance(self._coordinates, pairs)
-        return CanonicalDirections.fit(cross, self._variances, len(pairs), ridge)
+        return CanonicalDirections.fit(cross, self._variances, len(pairs), pairing.ridge)
 
     @property
     def _variances(self) -> Sides:

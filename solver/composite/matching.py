@@ -9,34 +9,17 @@ import numpy as np
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import BoolArray
 
-_MOST_PAIRS = 2_000_000
-"""Similarities that a curve is fitted to: more do not change it."""
-_LEVELS = 64
-"""Points of the curve at most."""
+_MOST_PAIRS = 2_000_000  # similarities that a curve is fitted to: more do not change it
+_LEVELS = 64  # points of the curve at most
 
 
 def fit_match_curve(
     similarities: Sequence[FloatArray], is_match: Sequence[BoolArray], rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Return levels of similarity, ascending, and the probability of a match at each.
-
-    The probability never decreases with the similarity (isotonic regression [1]_ on held-out pairs). The
-    levels are quantiles of all pairs and, since matches are rare, of the matches.
-
-    Parameters
-    ----------
-    similarities : sequence of ndarray
-        Of held-out pairs.
-    is_match : sequence of ndarray of bool
-        Which of them match, of the same shapes.
-    rng : numpy.random.Generator
-        Draws pairs where they are too many.
-
-    References
-    ----------
-    .. [1] B. Zadrozny, C. Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability
-       Estimates", KDD 2002.
-    """
+    """Return levels of similarity, ascending, and the probability of a match at each, by held-out pairs."""
+    # The probability never decreases with the similarity (isotonic regression: Zadrozny and Elkan,
+    # "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", KDD 2002). The levels
+    # are quantiles of all pairs and, since matches are rare, of the matches.
     from sklearn.isotonic import IsotonicRegression
 
     scores = np.concatenate([block.ravel() for block in similarities]).astype(np.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from solver.composite.pairs import Pairing
 from solver.scaling.feature_maps import FeatureMapConfig
 
 
@@ -23,18 +24,8 @@ class LearningOptions:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is chosen on held-out samples, and can be taken over by a fit on similar ones.
-
-    Parameters
-    ----------
-    maps : tuple of FeatureMapConfig
-        Feature maps of both modalities.
-    pair_ridge : float or None
-        Ridge of the canonical directions; None without pairs.
-    weights : mapping of str to float
-        Weight of each term; the largest is 1.
-    """
+    """What is chosen on held-out samples, and can be taken over by a fit on similar ones."""
 
     maps: tuple[FeatureMapConfig, FeatureMapConfig]
-    pair_ridge: float | None
-    weights: Mapping[str, float]
+    pairing: Pairing | None  # how pairs are learned from; None without pairs
+    weights: Mapping[str, float]  # of each term; the largest is 1

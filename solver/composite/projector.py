@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 from typing_extensions import override
 
 from solver.composite.hubness import distinctness
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.linalg.samples import check_array
 from solver.projector import Projector, project_in_range
 from solver.scaling.feature_map_format import (
@@ -29,35 +29,19 @@ HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctne
 _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
-_TINY = 1e-12
-"""Shorter vectors have no direction: they are left as they are."""
+_TINY = 1e-12  # shorter vectors have no direction: they are left as they are
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One term's part of a projection.
-
-    Parameters
-    ----------
-    term : str
-        Name of the term.
-    kind : {"softmax", "sigmoid", "direction", "linear", "cosine", "distinctness"}
-        What is made of its scores: posteriors that sum to one, posteriors of each value, a vector of length
-        one, the scores themselves; "cosine" is the raw sample, of length one, and "distinctness" one number
-        made of the vector of "direction": both have no scores.
-    n_scores : int
-        Number of its scores; 0 for "cosine" and "distinctness".
-    scale : float
-        Root of the term's weight.
-    """
+    """One term's part of a projection."""
 
     term: str
-    kind: str
-    n_scores: int
-    scale: float
+    kind: str  # softmax, sigmoid, direction (length one), linear, cosine or distinctness
+    n_scores: int  # 0 for "cosine" (the raw sample) and "distinctness" (made of "direction")
+    scale: float  # root of the term's weight
 
     def __post_init__(self) -> None:
-        """Check kind and numbers."""
         if self.kind not in HEAD_KINDS:
             raise InvalidInputError(f"{self.term}: kind must be one of {HEAD_KINDS}, got {self.kind!r:.100}")
         if not 0.0 < self.scale < MAX_MAGNITUDE:
@@ -68,8 +52,7 @@ class Head:
     def apply(self, scores: FloatArray, samples: Samples) -> FloatArray:
         """Return this part of the projections of samples with these scores."""
         if self.kind == "cosine":
-            raw = samples.toarray() if is_sparse(samples) else np.asarray(samples)
-            return self.scale * to_unit_length(raw)
+            return self.scale * to_unit_length(to_dense(samples))
         if self.kind == "softmax":
             part: FloatArray = softmax(scores, axis=1)
         elif self.kind == "sigmoid":
@@ -81,30 +64,15 @@ class Head:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompositeSide:
-    """How samples of one modality are projected: a feature map, linear scores of it, and heads.
-
-    Parameters
-    ----------
-    feature_map : FeatureMap
-        Takes raw samples.
-    coefficients : ndarray of shape (n_mapped, n_scores)
-        Of the scores of all heads, one head after the other.
-    intercepts : ndarray of shape (n_scores,)
-        Added to the scores.
-    heads : tuple of Head
-        At least one.
-    bank : ndarray of shape (n_bank, n_directions), optional
-        Vectors of length one of the other modality, for a head "distinctness".
-    """
+    """How samples of one modality are projected: a feature map, linear scores of it, and heads."""
 
     feature_map: FeatureMap
-    coefficients: FloatArray
-    intercepts: FloatArray
+    coefficients: FloatArray  # (n_mapped, n_scores), one head after the other
+    intercepts: FloatArray  # (n_scores,), added to the scores
     heads: tuple[Head, ...]
-    bank: FloatArray | None = None
+    bank: FloatArray | None = None  # (n_bank, n_directions), of the other modality, for "distinctness"
 
     def __post_init__(self) -> None:
-        """Check that all parts match."""
         n_scores = sum(head.n_scores for head in self.heads)
         check_array("coefficients", self.coefficients, (self.feature_map.n_mapped, n_scores))
         check_array("intercepts", self.intercepts, (n_scores,))
@@ -128,10 +96,9 @@ class CompositeSide:
         """Return the (n_samples, rank) projections, float32; those of too large samples are not finite."""
         return project_in_range(self._project, samples, sum(self.widths))
 
-    def _project(self, samples: npt.ArrayLike) -> FloatArray:
-        raw: Samples = samples if is_sparse(samples) else np.asarray(samples)
-        scores = self.feature_map.transform(raw) @ self.coefficients + self.intercepts
-        return np.hstack(list(self._parts(np.asarray(scores), raw))).astype(np.float32)
+    def _project(self, samples: Samples) -> FloatArray:
+        scores = self.feature_map.transform(samples) @ self.coefficients + self.intercepts
+        return np.hstack(list(self._parts(np.asarray(scores), samples))).astype(np.float32)
 
     def _parts(self, scores: FloatArray, raw: Samples) -> Iterator[FloatArray]:
         start = 0
@@ -172,7 +139,6 @@ class CompositeProjector(Projector):
     probabilities: FloatArray
 
     def __post_init__(self) -> None:
-        """Check that all parts match."""
         terms = [[(head.term, head.scale) for head in side.heads] for side in (self.x, self.z)]
         if terms[0] != terms[1] or self.x.widths != self.z.widths:
             raise InvalidInputError("x and z must have the same terms, with the same widths and scales")

@@ -16,41 +16,20 @@ RIDGES = 10.0 ** np.arange(-6.0, -0.9, 0.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgeFit:
-    """Ridge regressions of one penalty.
+    """Ridge regressions of one penalty."""
 
-    Parameters
-    ----------
-    coefficients : ndarray of shape (rank, n_targets)
-        Of the coordinates.
-    intercepts : ndarray of shape (n_targets,)
-        Added to the scores.
-    left_out : ndarray of shape (n_samples, n_targets)
-        Score of each sample by the regression on all others.
-    """
-
-    coefficients: FloatArray
-    intercepts: FloatArray
-    left_out: FloatArray
+    coefficients: FloatArray  # (rank, n_targets), of the coordinates
+    intercepts: FloatArray  # (n_targets,), added to the scores
+    left_out: FloatArray  # (n_samples, n_targets), by the regression on all others
 
 
 class RidgePath:
-    """Ridge regressions of all penalties on the same samples.
+    """Ridge regressions of all penalties on the same samples, in principal coordinates (n_samples, rank).
+    `variances` are given where the axes are the principal ones of just these samples."""
 
-    The regression on all samples but one needs no fit of its own [1]_: its error on that sample is the error
-    of the regression on all, divided by one minus the sample's leverage.
-
-    Parameters
-    ----------
-    coordinates : ndarray of shape (n_samples, rank)
-        Principal coordinates of a set of samples that includes these.
-    variances : ndarray of shape (rank,), optional
-        Variance along each axis, where the axes are the principal ones of just these samples.
-
-    References
-    ----------
-    .. [1] D. M. Allen, "The Relationship between Variable Selection and Data Augmentation and a Method for
-       Prediction", Technometrics 16, 1974.
-    """
+    # The regression on all samples but one needs no fit of its own: its error on that sample is the error of
+    # the regression on all, divided by one minus the sample's leverage (D. M. Allen, "The Relationship
+    # between Variable Selection and Data Augmentation and a Method for Prediction", Technometrics 16, 1974).
 
     def __init__(self, coordinates: FloatArray, variances: FloatArray | None = None) -> None:
         self._mean = coordinates.mean(axis=0)
@@ -63,15 +42,7 @@ class RidgePath:
         self._squares = self._rotated**2
 
     def fits(self, targets: FloatArray, ridges: Iterable[float]) -> Iterator[RidgeFit]:
-        """Yield the regressions of targets with one penalty after the other.
-
-        Parameters
-        ----------
-        targets : ndarray of shape (n_samples, n_targets)
-            What to predict.
-        ridges : iterable of float
-            Penalties, as shares of the total variance.
-        """
+        """Yield the regressions of targets with one penalty, a share of all variance, after the other."""
         n_samples, mean = len(targets), targets.mean(axis=0)
         centred = targets - mean
         covariances = self._rotated.T @ centred / n_samples

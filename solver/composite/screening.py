@@ -25,13 +25,7 @@ _MARGIN = 1.03
 def candidate_maps(
     samples: Samples, scalings: Sequence[str], kernels: Sequence[str]
 ) -> list[FeatureMapConfig]:
-    """Return the kinds of feature maps that suit the samples.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is none.
-    """
+    """Return the kinds of feature maps that suit the samples; InvalidInputError if there is none."""
     configs = [
         FeatureMapConfig(scaling, kernel, width)
         for scaling in scalings
@@ -53,20 +47,7 @@ def choose_map(
     heartbeat: Callable[[], None],
 ) -> FeatureMapConfig:
     """Return the kind of map with the smallest left-out error, or a linear one that is hardly worse.
-
-    Kernels are taken as they are here, without landmarks.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features, a few hundred or thousand of them.
-    configs : sequence of FeatureMapConfig
-        Kinds to try.
-    targets : sequence of tuple
-        Rows, and what is known of them: (n_rows, n_targets).
-    heartbeat : callable
-        Called at each step.
-    """
+    Targets are rows and what is known of them; kernels are taken as they are here, without landmarks."""
     tasks = _Task.of(targets)
     screen = _Screen(samples)
     errors: list[float] = []
@@ -107,21 +88,11 @@ class _Screen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """Groups of targets of the same samples, predicted together.
-
-    Parameters
-    ----------
-    rows : ndarray of int
-        The samples.
-    targets : ndarray of shape (n_rows, n_targets)
-        Of all groups.
-    group : ndarray of int, shape (n_targets,)
-        Group of each target, from 0.
-    """
+    """Groups of targets, (n_rows, n_targets), of the same samples, predicted together."""
 
     rows: Indices
     targets: FloatArray
-    group: Indices
+    group: Indices  # (n_targets,), group of each target, from 0
 
     @classmethod
     def of(cls, targets: Sequence[tuple[Indices, FloatArray]]) -> list[_Task]:

@@ -19,55 +19,26 @@ from solver.scaling.feature_maps import (
 )
 from solver.scaling.scaler import Scaler
 
-_BLOCK_ROWS = 4096
-"""Rows made dense in one block: 8192 features of them take 256 MiB in float64."""
+_BLOCK_ROWS = 4096  # rows made dense in one block: 8192 features of them take 256 MiB in float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalSpace:
-    """A feature map and the principal axes of the mapped samples.
-
-    Parameters
-    ----------
-    feature_map : FeatureMap
-        From raw samples to those that the axes belong to.
-    mean : ndarray of shape (n_mapped,)
-        Mean of the mapped samples.
-    axes : ndarray of shape (n_mapped, rank)
-        Orthonormal columns.
-    variances : ndarray of shape (rank,)
-        Variance of the fitting samples along each axis, in descending order.
-    """
+    """A feature map and the principal axes of the mapped samples."""
 
     feature_map: FeatureMap
-    mean: FloatArray
-    axes: FloatArray
-    variances: FloatArray
+    mean: FloatArray  # (n_mapped,), of the mapped samples
+    axes: FloatArray  # (n_mapped, rank), orthonormal columns
+    variances: FloatArray  # (rank,), of the fitting samples, in descending order
 
     @classmethod
     def fit(
         cls, samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
     ) -> tuple[PrincipalSpace, FloatArray]:
         """Fit map and axes; return also the (n_samples, rank) coordinates of the samples, in float64.
-
-        Parameters
-        ----------
-        samples : ndarray or CSR array of shape (n_samples, n_features)
-            Raw features.
-        config : FeatureMapConfig
-            Kind of the map.
-        n_landmarks : int
-            Landmarks of a kernel map.
-        n_components : int
-            Most axes; they are those of this many samples, drawn at random, where there are more.
-        seed : int
-            Seed of both draws.
-
-        Raises
-        ------
-        InvalidInputError
-            If all samples are the same.
-        """
+        InvalidInputError if all samples are the same."""
+        # At most `n_components` axes; they are those of this many samples, drawn at random, where there are
+        # more.
         fit = _fit_linear if config.kernel == "linear" else _fit_kernel
         feature_map, mean, axes, coordinates = fit(samples, config, n_landmarks, n_components, seed)
         n_samples = len(coordinates)
@@ -82,7 +53,6 @@ class PrincipalSpace:
 
     @property
     def total_variance(self) -> float:
-        """Sum of the variances."""
         return float(self.variances.sum())
 
     def coordinates(self, samples: Samples) -> FloatArray:
@@ -92,15 +62,8 @@ class PrincipalSpace:
         return coordinates
 
     def lift(self, coefficients: FloatArray, intercepts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return coefficients and intercepts for mapped samples of those for coordinates.
-
-        Parameters
-        ----------
-        coefficients : ndarray of shape (rank, n_scores)
-            Of linear scores of coordinates.
-        intercepts : ndarray of shape (n_scores,)
-            Added to them.
-        """
+        """Return coefficients, of shape (rank, n_scores), and intercepts for mapped samples of those for
+        coordinates."""
         lifted: FloatArray = self.axes @ coefficients
         return lifted, intercepts - self.mean @ lifted
 
@@ -112,7 +75,6 @@ _Fit = tuple[FeatureMap, FloatArray, FloatArray, FloatArray]
 def _fit_linear(
     samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
 ) -> _Fit:
-    """Return the space of scaled samples, with the axes of `n_components` of them."""
     feature_map = config.fit(samples, n_landmarks, seed)
     mapped = feature_map.transform(samples)
     mean, n_samples = _mean(mapped), mapped.shape[0]
@@ -131,11 +93,9 @@ def _fit_linear(
 def _fit_kernel(
     samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
 ) -> _Fit:
-    """Return the space of a kernel, whose map ends in the principal coordinates of its landmarks.
-
-    So one decomposition gives both the map and the axes. What the landmarks have in common, and the
-    centred kernel lacks, distinguishes none of them.
-    """
+    """Return the space of a kernel, whose map ends in the principal coordinates of its landmarks."""
+    # So one decomposition gives both the map and the axes. What the landmarks have in common, and the centred
+    # kernel lacks, distinguishes none of them.
     scaler = Scaler(config.scaling).fit(samples)
     landmarks, rows = draw_landmarks(samples, scaler, n_landmarks, seed)
     distances = kernel_distances(config.kernel, landmarks, landmarks)
@@ -173,7 +133,6 @@ def _mean(mapped: Samples) -> FloatArray:
 
 
 def _dense(mapped: Samples, rows: np.ndarray) -> FloatArray:
-    """Return some rows, dense and in float64."""
     if isinstance(mapped, Centered):
         dense: FloatArray = mapped.sparse[rows].toarray().astype(np.float64) - mapped.shift
         return dense

@@ -18,14 +18,10 @@ from solver.supervision.annotations import Annotations, BoolArray
 from solver.supervision.conversion import LABEL
 from solver.supervision.queries import Queries
 
-_FACTORS = (0.0, 0.5, 0.7, 1.4, 2.0, 4.0)
-"""By which a weight is multiplied in a step of the search."""
-_RETURN = 0.5
-"""What a weight of 0 is tried with again."""
-_MOST_ROUNDS = 4
-"""Passes over all terms: a further one hardly changes a weight."""
-_MIN_GAIN = 1e-4
-"""Steps that gain less are noise."""
+_FACTORS = (0.0, 0.5, 0.7, 1.4, 2.0, 4.0)  # by which a weight is multiplied in a step of the search
+_RETURN = 0.5  # what a weight of 0 is tried with again
+_MOST_ROUNDS = 4  # passes over all terms: a further one hardly changes a weight
+_MIN_GAIN = 1e-4  # steps that gain less are noise
 _FINE_FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
 """As `_FACTORS`, of the search for short queries, which starts from weights that are good already."""
 _TOLERATED_LOSS = 0.005
@@ -41,43 +37,20 @@ _MOST_QUERIES = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryScores:
-    """Scores of the samples of a part by queries that are no samples.
+    """Scores of the samples of a part by queries that are no samples."""
 
-    Parameters
-    ----------
-    terms : mapping of str to ndarray
-        Scores by term, (n_queries, n_gallery) each.
-    grades : ndarray of shape (n_queries, n_gallery)
-        Relevance, as of `Queries.grades`.
-    """
-
-    terms: Mapping[str, FloatArray]
-    grades: npt.NDArray[np.int8]
+    terms: Mapping[str, FloatArray]  # (n_queries, n_gallery), by term
+    grades: npt.NDArray[np.int8]  # of the same shape, as of `Queries.grades`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutScores:
-    """Scores of one part of the samples that no term has learned from.
-
-    Parameters
-    ----------
-    terms : mapping of str to ndarray
-        Scores by term, (n_x, n_z) each.
-    grades : ndarray of shape (n_x, n_z)
-        Relevance, as of `Annotations.grades`.
-    shared : mapping of str to ndarray of bool, shape (n_x, n_z)
-        Which samples share a value, by facet.
-    is_match : ndarray of bool, shape (n_x, n_z)
-        Which samples agree in every facet that is known of both, in one at least; without facets, which
-        belong together.
-    queries : tuple of QueryScores
-        Of short queries of each modality that has any.
-    """
+    """Scores of one part of the samples that no term has learned from, each of shape (n_x, n_z)."""
 
     terms: Mapping[str, FloatArray]
-    grades: npt.NDArray[np.int8]
-    shared: Mapping[str, BoolArray]
-    is_match: BoolArray
+    grades: npt.NDArray[np.int8]  # relevance, as of `Annotations.grades`
+    shared: Mapping[str, BoolArray]  # by facet, which samples share a value
+    is_match: BoolArray  # agree in each facet known of both, in one at least; without facets, partners
     queries: tuple[QueryScores, ...] = ()
 
     @classmethod
@@ -87,17 +60,7 @@ class HeldOutScores:
         annotations: Annotations,
         queries: tuple[Queries | None, Queries | None] = (None, None),
     ) -> HeldOutScores:
-        """Return the scores of projections of the samples that the annotations describe.
-
-        Parameters
-        ----------
-        terms : mapping of str to tuple of ndarray
-            Projections of both modalities by term; those of the queries follow those of the samples.
-        annotations : Annotations
-            Of the samples.
-        queries : tuple of Queries or None
-            Short queries of either modality.
-        """
+        """Return the scores of projections by term; those of the queries follow those of the samples."""
         n_x, n_z = annotations.shape
         rows = np.arange(n_x), np.arange(n_z)
         scores = {name: _inner(x[:n_x], z[:n_z]) for name, (x, z) in terms.items()}
@@ -115,27 +78,16 @@ class HeldOutScores:
         return cls(scores, annotations.grades(*rows), shared, is_match, tuple(query_scores))
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
-        """Return the weighted sum of the terms' scores."""
         return _weighted_sum(self.terms, weights, self.grades.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _Measures:
-    """Measures of the samples' rankings, averaged over parts and both directions.
+    """Measures of the samples' rankings, averaged over parts and both directions."""
 
-    Parameters
-    ----------
-    gain : float
-        Graded nDCG of the first ten results.
-    precision : float
-        Mean average precision of each facet, averaged over facets; 0 where there is none.
-    label_precision : float
-        That of the facet of the labels; of all facets where there is no such.
-    """
-
-    gain: float
-    precision: float
-    label_precision: float
+    gain: float  # graded nDCG of the first ten results
+    precision: float  # mean average precision, averaged over facets; 0 where there is none
+    label_precision: float  # of the facet of the labels; of all where there is no such
 
     @property
     def quality(self) -> float:
@@ -150,30 +102,19 @@ class _Measures:
 
 class WeightSearch:
     """Coordinate ascent on the quality of rankings, averaged over parts and both directions.
+    `bases` names for a term the one that it cannot be without."""
 
-    The quality is the graded nDCG of the first ten results, plus the mean average precision of each facet,
-    averaged over facets, where there are any: the first judges what is seen, the second the whole ranking.
-
-    Samples say more than people type: from the best weights for them, a second ascent goes on to better ones
-    for short queries, if there are any, by their graded nDCG. It takes no step after which the gain or the
-    average precision of the labels is half a percent below that of the first weights, so that queries that
-    mean nothing do no harm.
-
-    What judged pairs teach is often nothing that the facets know, so they cannot choose it. Their term is
-    weighted last, with the other weights as they are, by the agreement with judged pairs that it has not
-    learned from (`Agreement`). A few hundred clicks distinguish weights only roughly: the smallest weight is
-    taken that is within a standard error of the best one, among those with which the gain, the average
-    precision and that of the labels, and the short queries' gain lose a quarter of a percent at most.
-
-    Parameters
-    ----------
-    parts : sequence of HeldOutScores
-        Each is ranked by itself.
-    bases : mapping of str to str
-        Terms that cannot be without another one, which is named.
-    judged : sequence of JudgedScores
-        Judged pairs of each part, where there is a term of them.
-    """
+    # The quality is the graded nDCG of the first ten results, plus the mean average precision of each facet,
+    # averaged over facets, where there are any: the first judges what is seen, the second the whole ranking.
+    # Samples say more than people type: from the best weights for them, a second ascent goes on to better
+    # ones for short queries, if there are any, by their graded nDCG. It takes no step after which the gain or
+    # the average precision of the labels is half a percent below that of the first weights, so that queries
+    # that mean nothing do no harm. What judged pairs teach is often nothing that the facets know, so they
+    # cannot choose it. Their term is weighted last, with the other weights as they are, by the agreement with
+    # judged pairs that it has not learned from (`Agreement`). A few hundred clicks distinguish weights only
+    # roughly: the smallest weight is taken that is within a standard error of the best one, among those with
+    # which the gain, the average precision and that of the labels, and the short queries' gain lose a quarter
+    # of a percent at most.
 
     def __init__(
         self,
@@ -259,7 +200,6 @@ class WeightSearch:
         )
 
     def _with_judged(self, weights: dict[str, float]) -> dict[str, float]:
-        """Return the weights with that of the term of judged pairs, where there is one."""
         if SIGNS not in self._parts[0].terms:
             return weights
         agreement = Agreement(self._judged)
@@ -314,21 +254,13 @@ class WeightSearch:
         return reached
 
     def _with_bases(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Return the weights without those of terms whose base has none."""
         lost = {term for term, base in self._bases.items() if not weights.get(base)}
         return {name: 0.0 if name in lost else weight for name, weight in weights.items()}
 
 
 class GradedGain:
     """Normalised discounted cumulative gain of the first ten results, as of `solver.evaluation.gains`.
-
-    Queries without a relevant sample are left out.
-
-    Parameters
-    ----------
-    grades : ndarray of shape (n_queries, n_gallery)
-        Relevance.
-    """
+    Queries without a relevant sample are left out."""
 
     def __init__(self, grades: npt.NDArray[np.int8]) -> None:
         self._grades = grades
@@ -362,7 +294,6 @@ def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
 
 
 def _typical_size(blocks: Sequence[FloatArray]) -> float:
-    """Return the standard deviation of scores, averaged over blocks."""
     return float(np.mean([np.std(block, dtype=np.float64) for block in blocks]))
 
 

@@ -7,12 +7,14 @@ from solver.datasets.annotated import (
     RowClasses,
     annotate_rows,
     draw_split,
-    load_annotated_npz,
+    load_annotated,
     row_classes,
     training_rows,
 )
 from solver.datasets.arrays import PairedFeatures, load_npz
+from solver.datasets.files import read_array, read_arrays, read_labels, read_row_arrays
 from solver.datasets.protocols import PROTOCOLS, PublishedProtocol, load_protocol
+from solver.datasets.splits import is_training_split
 from solver.datasets.synthetic import SyntheticPairs, make_low_rank_pairs
 from solver.datasets.table import PictureTextRow, read_picture_text_table
 from solver.datasets.wikipedia import load_wikipedia
@@ -29,12 +31,17 @@ __all__ = [
     "SyntheticPairs",
     "annotate_rows",
     "draw_split",
-    "load_annotated_npz",
+    "is_training_split",
+    "load_annotated",
     "load_npz",
     "load_protocol",
     "load_wikipedia",
     "make_low_rank_pairs",
     "row_classes",
+    "read_array",
+    "read_arrays",
+    "read_labels",
     "read_picture_text_table",
+    "read_row_arrays",
     "training_rows",
 ]

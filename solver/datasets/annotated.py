@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.datasets.arrays import PairedFeatures
-from solver.datasets.boundary import label_column, reading, stacked_features
+from solver.datasets.arrays import PairedFeatures, load_npz
+from solver.datasets.boundary import label_column, stacked_features
+from solver.datasets.files import read_array, read_arrays, read_labels, read_row_arrays
+from solver.datasets.splits import is_training_split
 from solver.supervision.annotations import Annotations, Facet
 from solver.validation.errors import DatasetError
 
@@ -23,14 +25,9 @@ LABEL = "label"
 """Name of the facet of the labels."""
 PARTNER = "partner"
 """Name of what is learned from partners."""
-_PREFIX = "facet_"
-"""Of the arrays that hold a facet."""
-_TEST_SHARE = 5
-"""One row in five tests where no split is given: enough queries, and most rows to learn from."""
-_MOST_PARTNERS = 64
-"""Partners of a row on average: names that more rows share are those of classes."""
-_REQUIRED = ("x", "z")
-_READ = (*_REQUIRED, "labels", "split", "is_test", "pairs")
+_PREFIX = "facet_"  # of the arrays that hold a facet
+_TEST_SHARE = 5  # one row in five tests where no split is given: enough queries, and most rows to learn from
+_MOST_PARTNERS = 64  # partners of a row on average: names that more rows share are those of classes
 
 Values = Sequence[Collection[str]]
 """Values of each row; none where they are unknown."""
@@ -145,11 +142,9 @@ def draw_split(
     Parameters
     ----------
     labels : ndarray of shape (n_rows,)
-        Class of each row.
     partners : sequence of str, optional
         As `annotate_rows` takes them.
     random_state : int, >= 0
-        Seed.
     """
     names = [""] * len(labels) if partners is None else partners
     units = [name or f"\x00{row}" for row, name in enumerate(names)]
@@ -161,15 +156,21 @@ def draw_split(
     return is_train[unit_of_row]
 
 
-def load_annotated_npz(
-    file: str | Path, random_state: int = 0, *, use_labels: bool = True, use_pairs: bool = True
+def load_annotated(
+    files: str | Path | Sequence[str | Path],
+    random_state: int = 0,
+    *,
+    use_labels: bool = True,
+    use_pairs: bool = True,
 ) -> AnnotatedFeatures:
-    """Load an archive of features with labels, facets and partners; rows without a class are left out.
+    """Load features with labels, facets and partners; rows without a class are left out.
 
     Parameters
     ----------
-    file : path
-        A NumPy .npz archive without pickled objects. Row i of all arrays belongs together:
+    files : path, or sequence of paths
+        Either files of x, of z, and perhaps of labels, as `read_array` and `read_labels` take them; or one
+        archive as `read_arrays` takes it, in the layout of `load_npz`, or with these arrays, whose row i
+        belongs together:
 
         * ``x`` (n, p) and ``z`` (n, q): features of both modalities;
         * ``labels`` (n,): the main label of each row, integers or strings; may be left out;
@@ -189,8 +190,8 @@ def load_annotated_npz(
         If the file or one of the arrays is missing, damaged or does not fit the others; names the array.
         If nothing is left to learn from.
     """
-    path = Path(file)
-    arrays = _read_arrays(path)
+    paths = [Path(file) for file in ([files] if isinstance(files, str | Path) else files)]
+    path, arrays = paths[0], _read_files(paths)
     X, Z = (stacked_features({name: arrays[name]}, path) for name in ("x", "z"))
     if len(X) != len(Z):
         raise DatasetError(f"{path}: different lengths: z has {len(Z)} rows, x has {len(X)}")
@@ -225,16 +226,21 @@ def _as_values(words: Sequence[str]) -> Values:
     return [(word,) if word else () for word in words]
 
 
-def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    with reading(path, ".npz archive"), path.open("rb") as stream:
-        archive = np.load(stream, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DatasetError(f"{path} is not a readable .npz archive: it holds a single array")
-        missing = [name for name in _REQUIRED if name not in archive.files]
-        if missing:
-            raise DatasetError(f"{path} lacks {', '.join(missing)}; it has {sorted(archive.files)}")
-        names = [name for name in archive.files if name in _READ or name.startswith(_PREFIX)]
-        return {name: archive[name] for name in names}
+def _read_files(paths: Sequence[Path]) -> dict[str, npt.NDArray[Any]]:
+    if len(paths) > 1:
+        x, z, *labels = paths
+        arrays = {"x": read_array(x), "z": read_array(z)}
+        return arrays | ({"labels": read_labels(labels[0], len(arrays["x"]))} if labels else {})
+    (path,) = paths
+    arrays = read_row_arrays(path)
+    if arrays:
+        return arrays
+    names: list[str] = []
+    read_arrays(path, lambda members: names.extend(members) or [])  # type: ignore[func-returns-value]
+    if not any(name.endswith("_tr") for name in names):
+        raise DatasetError(f"{path} lacks x and z, or arrays <name>_tr and <name>_te; it has {sorted(names)}")
+    data = load_npz(path)
+    return {"x": data.X, "z": data.Z, "labels": data.labels, "is_test": ~data.is_train}
 
 
 def _words(array: npt.NDArray[Any], name: str, path: Path, n_rows: int) -> list[str]:
@@ -262,12 +268,11 @@ def _training_rows(
 
 
 def training_rows(split: Sequence[str], name: str) -> npt.NDArray[np.bool]:
-    """Return which rows are trained on, from a column of "train" and "test", in any case.
+    """Return which rows are trained on, from a column of names such as "train" and "test", in any case.
 
     Parameters
     ----------
     split : sequence of str
-        The column.
     name : str
         Named in the message.
 
@@ -276,13 +281,13 @@ def training_rows(split: Sequence[str], name: str) -> npt.NDArray[np.bool]:
     DatasetError
         If another word occurs, or one of both does not; names the row.
     """
-    words = [word.strip().casefold() for word in split]
-    for row, word in enumerate(words):
-        if word not in ("train", "test"):
-            raise DatasetError(f"{name}: row {row} has {split[row]!r}, expected 'train' or 'test'")
-    if len(set(words)) < 2:
-        raise DatasetError(f"{name}: all rows are {words[0]!r}; rows to train and rows to test are needed")
-    return np.asarray([word == "train" for word in words])
+    is_train = [is_training_split(word) for word in split]
+    if None in is_train:
+        row = is_train.index(None)
+        raise DatasetError(f"{name}: row {row} has {split[row]!r}, expected 'train' or 'test'")
+    if len(set(is_train)) < 2:
+        raise DatasetError(f"{name}: all rows are {split[0]!r}; rows to train and rows to test are needed")
+    return np.asarray(is_train, np.bool)
 
 
 def _pairs(partners: Sequence[str]) -> npt.NDArray[np.intp]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.datasets.boundary import label_column, reading, stacked_features
+from solver.datasets.boundary import label_column, stacked_features
+from solver.datasets.files import read_arrays
 from solver.linalg.matrices import FloatArray
 from solver.validation.errors import DatasetError
 
@@ -22,12 +23,9 @@ class PairedFeatures:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features_x)
-        First modality.
-    Z : ndarray of shape (n_samples, n_features_z)
-        Second modality.
+    X, Z : ndarray of shapes (n_samples, n_features_x) and (n_samples, n_features_z)
+        Both modalities.
     labels : ndarray of shape (n_samples,)
-        Class names, as strings.
     is_train : ndarray of bool, shape (n_samples,)
         True on the training split.
     x_ids, z_ids : tuple of str
@@ -68,7 +66,7 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
     Parameters
     ----------
     file : path
-        A NumPy .npz archive without pickled objects. ``y_*`` hold one label per row: integers or
+        As `read_arrays` takes it, such as a NumPy .npz archive. ``y_*`` hold one label per row: integers or
         strings, shaped (n,), (n, 1) or (1, n), as floats too when they are whole. ``class_names``
         (n_classes,), when present, names the integer ones, from 0.
     x, z : str, optional
@@ -81,17 +79,18 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
         names the array or lists the modalities.
     """
     path = Path(file)
-    with reading(path, ".npz archive"), path.open("rb") as stream:
-        archive = np.load(stream, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DatasetError(f"{path} is not a readable .npz archive: it holds a single array")
-        x, z = _modalities(archive.files, x, z, path)
-        names = [f"{name}{suffix}" for name in (x, z, "y") for _, suffix in _SPLITS]
-        arrays = {name: archive[name] for name in (*names, "class_names") if name in archive.files}
+    names: list[str] = []
+
+    def choose(members: list[str]) -> list[str]:
+        sides = (*_modalities(members, x, z, path), "y")
+        names.extend(f"{name}{suffix}" for name in sides for _, suffix in _SPLITS)
+        return [name for name in (*names, "class_names") if name in members]
+
+    arrays = read_arrays(path, choose)
     y = {name: label_column(arrays[name], name, path) for name in ("y_tr", "y_te")}
     X, Z = (
         stacked_features({f"{name}{suffix}": arrays[f"{name}{suffix}"] for _, suffix in _SPLITS}, path)
-        for name in (x, z)
+        for name in (names[0][:-3], names[2][:-3])
     )
     for name in names[:4]:
         labels = y[f"y{name[-3:]}"]
@@ -111,7 +110,6 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
 
 
 def _modalities(members: list[str], x: str | None, z: str | None, path: Path) -> tuple[str, str]:
-    """Return the two modalities to read, checked to be there."""
     modalities = [name[:-3] for name in members if name.endswith("_tr") and name != "y_tr"]
     missing = [f"y{suffix}" for _, suffix in _SPLITS if f"y{suffix}" not in members]
     if missing or len(modalities) < 2:

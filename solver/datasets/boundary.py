@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,49 +12,40 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.linalg.matrices import FloatArray
-from solver.validation.errors import DatasetError
+from solver.linalg.samples import check_samples
+from solver.validation.errors import DatasetError, InvalidInputError
+
+_OBJECTS = "it holds objects of Python, which are never read: save numbers, or words as labels.astype(str)"
 
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn what a file's reader raises into DatasetError.
-
-    Parameters
-    ----------
-    path : Path
-        Named in the message.
-    kind : str
-        What the file should be, such as ".npz archive".
-    """
+    """Turn what a file's reader raises into DatasetError; `kind` is what the file should be."""
     try:
         yield
     except DatasetError:
         raise
     # A damaged file makes readers raise a dozen types, MemoryError and RecursionError among them.
     except Exception as error:
-        raise DatasetError(
-            f"{path} is not a readable {kind}: {str(error) or type(error).__name__}"
-        ) from error
+        reason = (
+            _OBJECTS
+            if re.search("allow_pickle|Python objects", str(error))
+            else str(error) or type(error).__name__
+        )
+        raise DatasetError(f"{path} is not a readable {kind}: {reason}") from error
 
 
 def stacked_features(parts: dict[str, Any], path: Path) -> FloatArray:
-    """Return the rows of several arrays of one modality.
-
-    Parameters
-    ----------
-    parts : dict of str to ndarray
-        Arrays by the name the file gives them.
-    path : Path
-        Named in the message.
-
-    Raises
-    ------
-    DatasetError
-        If one is not a numeric matrix, or their numbers of features differ.
-    """
+    """Return the rows of several arrays of one modality, by the names the file gives them.
+    DatasetError if one is not a numeric matrix, holds what is no number, or has other features."""
     for name, array in parts.items():
         if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
             raise DatasetError(f"{path}: {name} must be a numeric matrix, got {_describe(array)}")
+        if array.size:
+            try:
+                check_samples(array, f"{path}: {name}")
+            except InvalidInputError as error:
+                raise DatasetError(str(error)) from error
     widths = {name: array.shape[1] for name, array in parts.items()}
     if len(set(widths.values())) != 1 or 0 in widths.values():
         raise DatasetError(f"{path}: {' and '.join(widths)} have different features or none: {widths}")
@@ -62,23 +54,8 @@ def stacked_features(parts: dict[str, Any], path: Path) -> FloatArray:
 
 
 def label_column(array: Any, name: str, path: Path) -> npt.NDArray[Any]:
-    """Return labels as one vector of int64 or of strings.
-
-    Parameters
-    ----------
-    array : ndarray of shape (n,), (n, 1) or (1, n)
-        Integers, floats that are integers, booleans or strings; MATLAB has no vectors and
-        rarely stores integers.
-    name : str
-        How the file names it.
-    path : Path
-        Named in the message.
-
-    Raises
-    ------
-    DatasetError
-        If it is not such an array.
-    """
+    """Return labels, of shape (n,), (n, 1) or (1, n), as one vector of int64 or of strings, or DatasetError.
+    MATLAB has no vectors and rarely stores integers, so that floats that are integers are taken."""
     is_vector = isinstance(array, np.ndarray) and (array.ndim == 1 or (array.ndim == 2 and 1 in array.shape))
     if not is_vector or array.dtype.kind not in "iubfUS":
         raise DatasetError(f"{path}: {name} must be a vector of integers or strings, got {_describe(array)}")

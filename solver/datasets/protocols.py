@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.io
 
 from solver.datasets.arrays import PairedFeatures
-from solver.datasets.boundary import label_column, reading, stacked_features
+from solver.datasets.boundary import label_column, stacked_features
+from solver.datasets.files import read_arrays
 from solver.datasets.wikipedia import load_wikipedia
 from solver.validation.errors import DatasetError, InvalidParameterError
 
@@ -32,7 +32,6 @@ class PublishedProtocol:
     Parameters
     ----------
     name : str
-        Name of the file.
     published : dict of str to float
         Average MAP of both directions, as fractions: "LRBS" and "second best".
     n_train, n_test : int or None
@@ -125,7 +124,6 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
     Parameters
     ----------
     name : {"wikipedia", "voc2007", "nus-wide"}
-        The protocol.
     folder : path
         Holds ``<name>.npz`` or ``<name>.mat``; see the module.
 
@@ -145,7 +143,7 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
         if name == "wikipedia" and (root / "raw_features.mat").is_file():
             return load_wikipedia(root)
         raise DatasetError(f"{root} holds neither {files[0].name} nor {files[1].name}")
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     classes, is_kept = _classes(arrays, PROTOCOLS[name].n_classes_kept, path)
     X, Z = (
         stacked_features({f"{side}{suffix}": arrays.get(f"{side}{suffix}") for suffix in _SUFFIXES}, path)
@@ -176,14 +174,6 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
         x_ids=names,
         z_ids=names,
     )
-
-
-def _arrays(path: Path) -> dict[str, Any]:
-    if path.suffix == ".mat":
-        with reading(path, "MATLAB file"):
-            return dict(scipy.io.loadmat(path))
-    with reading(path, ".npz archive"), np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def _classes(

@@ -18,12 +18,9 @@ class SyntheticPairs:
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : ndarray of shape (n_samples_z, n_features_z)
-        Second modality.
+    X, Z : ndarray of shapes (n_samples_x, n_features_x) and (n_samples_z, n_features_z)
+        Both modalities.
     x_labels, z_labels : ndarray of int
-        Classes.
     M : ndarray of shape (n_features_x, n_features_z)
         The planted matrix: ``x^T M z`` is large exactly for equal classes, up to the noise.
     """
@@ -58,7 +55,6 @@ def make_low_rank_pairs(
     noise : float, >= 0
         Length of the noise vector relative to the centre's.
     random_state : int, Generator or None
-        Seed.
 
     Raises
     ------

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from solver.datasets.boundary import reading
 from solver.datasets.cells import FALLBACK, read_cells
+from solver.datasets.splits import is_training_split
 from solver.validation.errors import DatasetError
 
-_LABEL = "label"
-"""Column of the classes, if none is named."""
+_LABEL = "label"  # column of the classes, if none is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,7 @@ class PictureTextRow:
     picture : Path
         The picture file, resolved against the table's folder.
     text : str
-        The text.
     labels : tuple of str
-        Classes.
     is_train : bool
         True when the row belongs to the training split.
     other : dict of str to str
@@ -62,11 +60,10 @@ def read_picture_text_table(
     file : path
         CSV with a header; comma, semicolon, tab or vertical bar between cells.
     id_column, picture_column, text_column : str
-        Names of the columns.
     label_columns : tuple of str or None
         Columns whose values become the classes; empty cells are left out. None: "label", if there is one.
     split_column : str, optional
-        "train" there, in any case, marks the training split; every row is trained on when left out.
+        "train" or the like there marks the training split; every row is trained on when left out.
     label_separator : str, optional
         What stands between several classes in one cell; by default, a cell is one class.
     encoding : str, optional
@@ -92,14 +89,14 @@ def read_picture_text_table(
     columns = _Columns(id_column, picture_column, text_column, label_columns, split_column, label_separator)
     columns.check(table.header, path)
     rows: dict[str, PictureTextRow] = {}
-    for line_number, cells in table.rows:
-        where = f"{path}, line {line_number}"
+    for place, cells in table.rows():
+        where = f"{path}, {place}"
         try:
             if isinstance(cells, str):
                 raise DatasetError(f"{where}: {cells}")
-            if None in cells or None in cells.values():
-                raise DatasetError(f"{where}: expected {len(table.header)} cells")
-            row = columns.row(cells, path.parent, where)
+            if not cells:
+                continue
+            row = columns.row(dict(zip(table.header, cells, strict=True)), path.parent, where)
             if not row.id or row.id in rows:
                 raise DatasetError(f"{where}: id {row.id!r} is empty or repeated")
         except DatasetError as error:
@@ -113,8 +110,6 @@ def read_picture_text_table(
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Which column of a table holds what."""
-
     id: str
     picture: str
     text: str
@@ -136,7 +131,6 @@ class _Columns:
             raise DatasetError(f"{path} has the columns {_quote(repeated)} more than once")
 
     def row(self, cells: dict[str, str], folder: Path, where: str) -> PictureTextRow:
-        """Return the checked row of these cells."""
         picture = folder / cells[self.picture]
         with reading(picture, f"picture ({where})"):
             exists = picture.is_file()
@@ -149,7 +143,7 @@ class _Columns:
             picture=picture,
             text=cells[self.text],
             labels=tuple(self._split_labels(cells)),
-            is_train=self.split is None or cells[self.split].strip().casefold() == "train",
+            is_train=self.split is None or is_training_split(cells[self.split]) is True,
             other={name: value for name, value in cells.items() if name not in self.names},
         )
 

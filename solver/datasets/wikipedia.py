@@ -58,7 +58,6 @@ def load_wikipedia(directory: str | Path) -> PairedFeatures:
 
 
 def _features(features: dict[str, Any], modality: str, rows: dict[str, list[Any]], path: Path) -> FloatArray:
-    """Return one modality's rows, checked against the lists."""
     parts = {f"{modality}_{suffix}": features.get(f"{modality}_{suffix}") for suffix in rows}
     stacked = stacked_features(parts, path)
     for _, suffix, list_name in _LISTS:

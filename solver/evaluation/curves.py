@@ -13,10 +13,8 @@ from solver.linalg.matrices import FloatArray
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT
 
-_N_LEVELS = 21
-"""Levels of recall: every twentieth, and zero."""
-_N_SCOPES = 40
-"""Points of a precision-scope curve: enough for a smooth line."""
+_N_LEVELS = 21  # levels of recall: every twentieth, and zero
+_N_SCOPES = 40  # points of a precision-scope curve: enough for a smooth line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +24,6 @@ class RetrievalCurves:
     Parameters
     ----------
     recall : ndarray of shape (n_levels,)
-        Levels of recall, ascending.
     precision_at_recall : ndarray of shape (n_levels,)
         Interpolated precision at these levels.
     scopes : ndarray of int, shape (n_scopes,)

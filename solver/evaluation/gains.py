@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from solver.linalg.matrices import FloatArray
 
-FIRST_PAGE = 10
-"""Items that a person sees before turning the page."""
+FIRST_PAGE = 10  # items that a person sees before turning the page
 
 
 def discounted_gains(grades: npt.NDArray[Any]) -> FloatArray:
@@ -28,17 +27,8 @@ def discounted_gains(grades: npt.NDArray[Any]) -> FloatArray:
 
 
 def ideal_gains(grades: npt.NDArray[Any], n_shown: int, top_grade: int) -> FloatArray:
-    """Return the gain of the best ranking of the whole gallery, for each query.
-
-    Parameters
-    ----------
-    grades : ndarray of int, shape (n_queries, n_gallery)
-        Relevance, from 0 to `top_grade`, in any order.
-    n_shown : int
-        Length of the ranking, at most the size of the gallery.
-    top_grade : int
-        A grade that none exceeds.
-    """
+    """Return the gain of the best ranking of the whole gallery, for each query, by grades in any order.
+    `n_shown` is at most the size of the gallery; no grade exceeds `top_grade`."""
     # 2^g - 1 is the sum of 2^(h - 1) over the grades h from 1 to g, so it takes no sorting.
     ideal, sums = np.zeros(len(grades)), np.concatenate([[0.0], np.cumsum(_discounts(n_shown))])
     for grade in range(1, top_grade + 1):

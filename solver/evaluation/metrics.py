@@ -19,8 +19,7 @@ from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 _BLOCK_SCORES = 2**20
 """Scores computed at once: 8 MiB in float64, so that memory does not grow with the number of queries."""
-_RECALL_ROUNDING = 1e-9
-"""Far above the rounding of ``level * n_relevant`` in float64, far below one item."""
+_RECALL_ROUNDING = 1e-9  # far above the rounding of ``level * n_relevant`` in float64, far below one item
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +69,8 @@ def average_precision(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 def average_precisions(relevant: npt.ArrayLike, scores: npt.ArrayLike) -> FloatArray:
-    """Return AveP of each query.
-
-    Parameters
-    ----------
-    relevant : array-like of bool, shape (n_queries, n_gallery)
-        Which gallery items answer which query.
-    scores : array-like of shape (n_queries, n_gallery)
-        Higher is better.
-
-    Returns
-    -------
-    ndarray of shape (n_queries,)
-        NaN where a query has nothing relevant.
-
-    Raises
-    ------
-    InvalidInputError
-        If the two differ in shape, relevance is not 0 or 1, or a score is NaN.
-    """
+    """Return AveP of each query, of shape (n_queries,); NaN where a query has nothing relevant.
+    InvalidInputError if the shapes differ, relevance is not 0 or 1, or a score is NaN."""
     return average_precisions_of_hits(ranked_hits(relevant, scores, n_axes=2))
 
 
@@ -102,14 +84,10 @@ def mean_average_precision(
 
     Parameters
     ----------
-    query_projections : array-like of shape (n_queries, rank)
-        Projected queries.
-    gallery_projections : array-like of shape (n_gallery, rank)
-        Projected gallery; the similarity is the inner product.
-    query_labels : array-like of shape (n_queries,) or (n_queries, n_classes)
-        Classes of the queries: one each, or 0/1 indicators of several.
-    gallery_labels : array-like of shape (n_gallery,) or (n_gallery, n_classes)
-        Classes of the gallery, in the same form. An item is relevant when it shares a class.
+    query_projections, gallery_projections : array-like of shapes (n_queries, rank) and (n_gallery, rank)
+        Both sides projected; the similarity is the inner product.
+    query_labels, gallery_labels : array-like of shape (n,) or (n, n_classes)
+        Classes of both: one each, or 0/1 indicators of several. An item is relevant when it shares a class.
 
     Returns
     -------
@@ -136,14 +114,10 @@ def bidirectional_map(
 
     Parameters
     ----------
-    x_projections : array-like of shape (n_samples_x, rank)
-        Projected samples of the first modality.
-    z_projections : array-like of shape (n_samples_z, rank)
-        Projected samples of the second modality; the similarity is the inner product.
-    x_labels : array-like of shape (n_samples_x,) or (n_samples_x, n_classes)
-        Classes of the first modality's samples: one each, or 0/1 indicators of several.
-    z_labels : array-like of shape (n_samples_z,) or (n_samples_z, n_classes)
-        Classes of the second modality's samples, in the same form.
+    x_projections, z_projections : array-like of shape (n_samples, rank)
+        Projected samples of both modalities; the similarity is the inner product.
+    x_labels, z_labels : array-like of shape (n_samples,) or (n_samples, n_classes)
+        Their classes: one each, or 0/1 indicators of several.
 
     Raises
     ------
@@ -162,23 +136,8 @@ def projected_average_precisions(
     query_labels: npt.ArrayLike,
     gallery_labels: npt.ArrayLike,
 ) -> FloatArray:
-    """Return AveP of each query of one direction.
-
-    Parameters
-    ----------
-    query_projections, gallery_projections, query_labels, gallery_labels : array-like
-        As `mean_average_precision` takes them.
-
-    Returns
-    -------
-    ndarray of shape (n_queries,)
-        NaN where a query has nothing relevant.
-
-    Raises
-    ------
-    InvalidInputError
-        If projections or labels do not fit each other, or are not finite.
-    """
+    """Return AveP of each query of one direction; NaN where a query has nothing relevant.
+    Arguments and errors are those of `mean_average_precision`."""
     blocks = score_blocks(query_projections, gallery_projections, query_labels, gallery_labels)
     return np.concatenate(
         [np.zeros(0), *(average_precisions(relevant, scores) for relevant, scores in blocks)]

@@ -53,7 +53,6 @@ class RankingQuality:
     n_lists : int
         Number of different first pages, as items in order.
     n_queries : int
-        Number of queries.
     """
 
     map: float
@@ -218,9 +217,31 @@ class _Tally:
     pages: list[npt.NDArray[np.intp]] = field(default_factory=list)
 
 
+def query_values(
+    queries: npt.ArrayLike, gallery: npt.ArrayLike, annotations: Annotations, label: str | None
+) -> dict[str, list[FloatArray]]:
+    """Return the values of single queries that each measure of `OBJECTIVES` is the mean of the means of.
+    Parameters and errors are those of `measure_quality`. A query with nothing to find is NaN."""
+    x, z = _single_precision(queries, "queries"), _single_precision(gallery, "gallery")
+    tally = _rank_queries(x, z, annotations)
+    ranks = np.concatenate(tally.partner_ranks or [np.full(len(x), np.nan)])
+    names = [label] if label is not None else list(annotations.facets)
+    return {
+        "map": [
+            np.concatenate(tally.average_precisions[name] or [np.full(len(x), np.nan)]) for name in names
+        ],
+        "ndcg": [np.concatenate(tally.gains or [np.full(len(x), np.nan)])],
+        "recall": [np.where(np.isnan(ranks), np.nan, ranks <= FIRST_PAGE)],
+    }
+
+
 def _ranking_quality(
     queries: FloatArray, gallery: FloatArray, annotations: Annotations, label: str | None
 ) -> RankingQuality:
+    return _summary(_rank_queries(queries, gallery, annotations), label, len(queries))
+
+
+def _rank_queries(queries: FloatArray, gallery: FloatArray, annotations: Annotations) -> _Tally:
     facets = annotations.facets
     tally = _Tally({name: [] for name in facets}, {name: [] for name in facets})
     relevance = {name: _facet_relevance(facet) for name, facet in facets.items()}
@@ -243,7 +264,7 @@ def _ranking_quality(
             tally.partner_ranks.append(_first_ranks(paired.ravel()[places]))
         tally.gains.append(_normalised_gains(grades, places, annotations.top_grade))
         tally.pages.append(order[:, :FIRST_PAGE])
-    return _summary(tally, label, len(queries))
+    return tally
 
 
 def _summary(tally: _Tally, label: str | None, n_queries: int) -> RankingQuality:
@@ -264,7 +285,6 @@ def _summary(tally: _Tally, label: str | None, n_queries: int) -> RankingQuality
 
 
 def _facet_relevance(facet: Facet) -> _Relevance:
-    """Return which gallery items share a value with a block of queries."""
     sides = facet.x_indicators, facet.z_indicators
     if not facet.is_exclusive or not facet.values:
         return shared_classes(*sides)[0]
@@ -276,7 +296,6 @@ def _facet_relevance(facet: Facet) -> _Relevance:
 
 
 def _pair_relevance(annotations: Annotations) -> _Relevance:
-    """Return which gallery items are partners of a block of queries."""
     n_gallery = annotations.shape[1]
     pairs = annotations.pairs[np.argsort(annotations.pairs[:, 0], kind="stable")]
 
@@ -317,7 +336,6 @@ def _mean_of(parts: list[FloatArray]) -> float:
 
 
 def _mean(values: Iterable[float]) -> float:
-    """Return the mean of the values that are numbers; NaN if none is."""
     numbers = [value for value in values if not math.isnan(value)]
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
 

@@ -51,22 +51,8 @@ def rank_gallery(scores: npt.ArrayLike) -> npt.NDArray[np.intp]:
 
 
 def ranked_hits(relevant: npt.ArrayLike, scores: npt.ArrayLike, n_axes: int | None = None) -> BoolArray:
-    """Return relevance in the order of the ranking.
-
-    Parameters
-    ----------
-    relevant : array-like of bool, shape (..., n_gallery)
-        Which gallery items answer the query.
-    scores : array-like of shape (..., n_gallery)
-        Higher is better.
-    n_axes : int, optional
-        Number of axes both must have.
-
-    Raises
-    ------
-    InvalidInputError
-        If the two differ in shape, relevance is not 0 or 1, or a score is NaN.
-    """
+    """Return relevance in the order of the ranking, over the last axis, higher scores first.
+    InvalidInputError if the shapes differ, relevance is not 0 or 1, or a score is NaN."""
     array = _as_bool(relevant, "relevant")
     order = rank_gallery(scores)
     if array.shape != order.shape or (n_axes is not None and array.ndim != n_axes):
@@ -80,27 +66,8 @@ def ranked_hits(relevant: npt.ArrayLike, scores: npt.ArrayLike, n_axes: int | No
 def shared_classes(
     query_labels: npt.ArrayLike, gallery_labels: npt.ArrayLike
 ) -> tuple[Callable[[slice], BoolArray], int, int]:
-    """Return the relevance of the gallery to blocks of queries, and the numbers of queries and gallery items.
-
-    Parameters
-    ----------
-    query_labels : array-like of shape (n_queries,) or (n_queries, n_classes)
-        Classes of the queries: one each, or 0/1 indicators of several.
-    gallery_labels : array-like of shape (n_gallery,) or (n_gallery, n_classes)
-        Classes of the gallery, in the same form.
-
-    Returns
-    -------
-    relevance : callable
-        Takes a slice of queries; returns the (n_block, n_gallery) array of which pairs share a class.
-    n_queries, n_gallery : int
-        Lengths of the labels.
-
-    Raises
-    ------
-    InvalidInputError
-        If the labels are neither of the two forms, not of the same one, or contain NaN.
-    """
+    """Return which pairs share a class, by slice of queries, and the numbers of queries and gallery items.
+    InvalidInputError unless both labels are one class each or 0/1 indicators, without NaN."""
     queries, gallery = _classes(query_labels, "query_labels"), _classes(gallery_labels, "gallery_labels")
     if queries.shape[1:] != gallery.shape[1:]:
         raise InvalidInputError(

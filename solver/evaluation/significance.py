@@ -1,20 +1,21 @@
 """How much of a difference is chance: resampling of queries.
-
-Both functions take the training set and the gallery as fixed: what they say is about other queries only.
-"""
+All functions take the training set and the gallery as fixed: what they say is about other queries only."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
+import scipy.sparse.csgraph
 import scipy.stats
 
+from solver.evaluation.quality import Objective, check_objective, query_values
 from solver.linalg.matrices import FloatArray
+from solver.supervision.annotations import Annotations
 from solver.validation.errors import InvalidInputError
 from solver.validation.parameters import COUNT, FRACTION, SEED, integer_from
 
-_MAX_DRAWS_AT_ONCE = 2**22
-"""Numbers drawn at once: 32 MiB as float64, whatever the number of queries."""
+_MAX_DRAWS_AT_ONCE = 2**22  # numbers drawn at once: 32 MiB as float64, whatever the number of queries
 _DECIMALS = 12
 """Sums of differences that agree to this number of decimals of the largest sum differ by rounding only."""
 
@@ -33,7 +34,6 @@ def bootstrap_interval(
     n_resamples : int, >= 2
         How many samples of queries are drawn, with replacement.
     random_state : int, >= 0
-        Seed.
 
     Raises
     ------
@@ -72,7 +72,6 @@ def sign_flip_p_value(
     n_permutations : int, >= 1
         How often the two methods are exchanged on a random half of the queries.
     random_state : int, >= 0
-        Seed.
 
     Returns
     -------
@@ -117,6 +116,85 @@ def sign_flip_p_value(
         alternative="greater",
     )
     return float(test.pvalue)
+
+
+def objective_interval(
+    first: tuple[npt.ArrayLike, npt.ArrayLike],
+    second: tuple[npt.ArrayLike, npt.ArrayLike],
+    annotations: Annotations,
+    objective: Objective,
+    *,
+    label: str | None = None,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> tuple[float, float]:
+    """Return a confidence interval of how much higher the objective of one method is than another's.
+
+    Samples that are paired, directly or through others, are drawn together: as queries of both directions
+    they are no independent evidence.
+
+    Parameters
+    ----------
+    first, second : tuple of array-like
+        Projections of the same samples of both modalities by either method, (n_samples, rank) each.
+    annotations : Annotations
+        What is known of these samples.
+    objective : str or mapping of str to float
+        As of `objective_value`.
+    label : str, optional
+        As of `measure_quality`.
+    level : float in (0, 1)
+        Coverage.
+    random_state : int, >= 0
+        Seed of the resampling, see `bootstrap_interval`.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is nothing to measure.
+    InvalidParameterError
+        If a parameter is out of range.
+    """
+    (one, other), (back, other_back) = (
+        [_contributions(queries, gallery, side, label) for queries, gallery in turned]
+        for turned, side in (
+            ([first, second], annotations),
+            ([first[::-1], second[::-1]], annotations.transpose()),
+        )
+    )
+    differences = [np.zeros(size) for size in annotations.shape]
+    total = 0.0
+    for name, weight in check_objective(objective).items():
+        sides = [
+            (difference, new[name] - old[name])
+            for difference, new, old in zip(differences, (one, back), (other, other_back), strict=True)
+            if name in new
+        ]
+        total += weight if sides else 0.0
+        for difference, own in sides:
+            difference += weight / len(sides) * own
+    if total == 0.0:
+        raise InvalidInputError("there is no query with anything relevant")
+    n_x, n_z = annotations.shape
+    links = scipy.sparse.coo_array(
+        (np.ones(len(annotations.pairs)), (annotations.pairs[:, 0], n_x + annotations.pairs[:, 1])),
+        (n_x + n_z, n_x + n_z),
+    )
+    n_groups, group = scipy.sparse.csgraph.connected_components(links, directed=False)
+    sums = np.bincount(group, np.concatenate(differences) / total, minlength=n_groups)
+    return bootstrap_interval(n_groups * sums, level=level, random_state=random_state)
+
+
+def _contributions(
+    queries: npt.ArrayLike, gallery: npt.ArrayLike, annotations: Annotations, label: str | None
+) -> dict[str, FloatArray]:
+    """Return what each query adds to each measure of which any query has something to find."""
+    contributions: dict[str, FloatArray] = {}
+    for name, facets in query_values(queries, gallery, annotations, label).items():
+        means = [np.nan_to_num(values) / n for values in facets if (n := np.sum(~np.isnan(values)))]
+        if means:
+            contributions[name] = np.sum(means, axis=0) / len(means)
+    return contributions
 
 
 def _without_nan(values: npt.ArrayLike) -> FloatArray:

@@ -29,10 +29,8 @@ class LabelledPair:
 
     Parameters
     ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality.
+    X, Z : ndarray or CSR array of shapes (n_samples_x, n_features_x) and (n_samples_z, n_features_z)
+        Both modalities.
     x_labels : ndarray of shape (n_samples_x,)
         Classes of the first.
     z_labels : ndarray of shape (n_samples_z,)
@@ -50,7 +48,6 @@ class LabelledPair:
     z_labels: npt.NDArray[np.str_]
 
     def __post_init__(self) -> None:
-        """Check that the labels fit the samples."""
         for name, samples, labels in (("x", self.X, self.x_labels), ("z", self.Z, self.z_labels)):
             if labels.ndim != 1 or not len(labels) == samples.shape[0] > 0:
                 raise SupervisionError(
@@ -65,21 +62,7 @@ class LabelledPair:
 
 def stratified_folds(targets: npt.NDArray[Any], n_folds: int, rng: np.random.Generator) -> list[Rows]:
     """Deal samples to folds class by class, like cards, so that each fold has its share of each class.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Class of each sample, or indicators of several; samples with equal indicators count as one class.
-    n_folds : int, >= 1
-        Number of folds.
-    rng : Generator
-        Shuffles the samples before they are dealt.
-
-    Returns
-    -------
-    list of ndarray of int
-        Rows of each fold.
-    """
+    Samples with equal indicators of several classes count as one class."""
     order = rng.permutation(len(targets))
     keys = targets if targets.ndim == 1 else np.unique(targets, axis=0, return_inverse=True)[1].reshape(-1)
     by_label = order[np.argsort(keys[order], kind="stable")]

@@ -11,34 +11,23 @@ import scipy.sparse
 
 from solver.linalg.matrices import FloatArray, is_sparse
 
-_FEW_ENTRIES = 2**16
-"""Entries up to which a dense product is faster, however sparse the samples."""
+_FEW_ENTRIES = 2**16  # entries up to which a dense product is faster, however sparse the samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Centered:
-    """The dense samples ``S - 1 shift^T``, stored as the sparse S and the shift.
-
-    Parameters
-    ----------
-    sparse : csr_array of shape (n_samples, n_features)
-        S.
-    shift : ndarray of shape (n_features,)
-        In the precision of S.
-    """
+    """The dense samples ``S - 1 shift^T``, stored as the sparse S and the shift, in the precision of S."""
 
     sparse: Any
     shift: FloatArray
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of samples and of features."""
         n_samples, n_features = self.sparse.shape
         return n_samples, n_features
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Precision of the samples."""
         dtype: np.dtype[Any] = self.sparse.dtype
         return dtype
 
@@ -46,7 +35,6 @@ class Centered:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Centered:
-        """Return a selection of the samples."""
         return Centered(self.sparse[rows], self.shift)
 
     def __matmul__(self, factors: FloatArray) -> FloatArray:
@@ -70,11 +58,9 @@ class Centered:
         return products
 
     def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> Centered:
-        """Return the samples in another precision."""
         return Centered(self.sparse.astype(dtype, copy=copy), self.shift.astype(dtype, copy=copy))
 
     def toarray(self) -> FloatArray:
-        """Return the dense samples."""
         dense: FloatArray = self.sparse.toarray()
         dense -= self.shift
         return dense

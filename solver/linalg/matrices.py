@@ -41,21 +41,11 @@ def to_dense(samples: Any) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowRankMatrix:
-    """A matrix ``M = U diag(s) V^T`` with orthonormal columns in `U` and `V`.
+    """A matrix ``M = U diag(s) V^T`` with orthonormal columns in `U` and `V`."""
 
-    Parameters
-    ----------
-    U : ndarray of shape (n_features_x, rank)
-        Left singular vectors.
-    s : ndarray of shape (rank,)
-        Singular values, positive, in descending order.
-    V : ndarray of shape (n_features_z, rank)
-        Right singular vectors.
-    """
-
-    U: FloatArray
-    s: FloatArray
-    V: FloatArray
+    U: FloatArray  # (n_features_x, rank), left singular vectors
+    s: FloatArray  # (rank,), singular values, positive, in descending order
+    V: FloatArray  # (n_features_z, rank), right singular vectors
 
     @classmethod
     def zeros(cls, n_features_x: int, n_features_z: int, dtype: npt.DTypeLike) -> LowRankMatrix:
@@ -64,12 +54,10 @@ class LowRankMatrix:
 
     @property
     def rank(self) -> int:
-        """Number of stored singular values."""
         return len(self.s)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the dense matrix."""
         return self.U.shape[0], self.V.shape[0]
 
     @property
@@ -78,7 +66,6 @@ class LowRankMatrix:
         return float(self.s.sum(dtype=np.float64))
 
     def dense(self) -> FloatArray:
-        """Return the (n_features_x, n_features_z) array."""
         dense: FloatArray = (self.U * self.s) @ self.V.T
         return dense
 
@@ -88,38 +75,19 @@ class LowRankMatrix:
         return self.U * root, self.V * root
 
     def astype(self, dtype: npt.DTypeLike) -> LowRankMatrix:
-        """Return the same matrix in another precision."""
         return LowRankMatrix(self.U.astype(dtype), self.s.astype(dtype), self.V.astype(dtype))
 
 
 def singular_triplets_above(
     A: FloatArray, threshold: float, rank_guess: int = _FIRST_GUESS, relative_noise: float | None = None
 ) -> LowRankMatrix:
-    """Return the part of the SVD of `A` whose singular values exceed `threshold`.
-
-    Parameters
-    ----------
-    A : ndarray of shape (p, q)
-
-    threshold : float, >= 0
-        Singular values at or below it are omitted, as are those at noise level.
-    rank_guess : int, >= 0
-        Expected number of triplets; a wrong guess costs time, never accuracy.
-    relative_noise : float, >= 1e-7, optional
-        Noise level of a float64 matrix as a fraction of its largest singular value. By default it is the
-        rounding error ``max(p, q) * eps``; a larger one allows a faster algorithm.
-
-    Returns
-    -------
-    LowRankMatrix
-        In the dtype of `A`.
-
-    Notes
-    -----
-    Small matrices of float32 or of known noise go through the eigenvectors of the smaller Gram matrix in
-    float64, large ones through implicitly restarted Lanczos with a growing number of triplets, and
-    through a full SVD when many are needed. The same input gives the same bits.
-    """
+    """Return, in the dtype of `A`, the part of its SVD whose singular values exceed `threshold` and noise.
+    A wrong `rank_guess` costs time, never accuracy; the same input gives the same bits."""
+    # `relative_noise` (1e-7 or more) is the noise level of a float64 matrix as a fraction of its largest
+    # singular value; by default it is the rounding error max(p, q) * eps. Small matrices of float32 or of
+    # known noise go through the eigenvectors of the smaller Gram matrix in float64, large ones through
+    # implicitly restarted Lanczos with a growing number of triplets, and through a full SVD when many are
+    # needed.
     smaller = min(A.shape)
     if smaller == 0 or not A.any():
         return LowRankMatrix.zeros(A.shape[0], A.shape[1], A.dtype)
@@ -136,20 +104,8 @@ def singular_triplets_above(
 
 
 def leading_triplets(A: FloatArray, count: int) -> LowRankMatrix:
-    """Return the part of the SVD of `A` with its largest singular values, those at noise level left out.
-
-    Parameters
-    ----------
-    A : ndarray of shape (p, q)
-
-    count : int, >= 1
-        How many at most.
-
-    Returns
-    -------
-    LowRankMatrix
-        In the dtype of `A`.
-    """
+    """Return, in the dtype of `A`, the part of its SVD with at most `count` largest singular values.
+    Those at noise level are left out."""
     smaller = min(A.shape)
     if smaller > _GRAM_LIMIT and count < smaller // 4 and A.any():
         return _truncate(_lanczos_triplets(A, count), 0.0, A.shape)
@@ -172,15 +128,7 @@ def spectral_norm(A: FloatArray) -> float:
 
 
 def from_factors(left: FloatArray, right: FloatArray) -> LowRankMatrix:
-    """Return the SVD of ``left @ right.T`` from QR decompositions of the factors.
-
-    Parameters
-    ----------
-    left : ndarray of shape (n_features_x, k)
-
-    right : ndarray of shape (n_features_z, k)
-
-    """
+    """Return the SVD of ``left @ right.T`` from QR decompositions of the factors."""
     q_left, r_left = scipy.linalg.qr(left, mode="economic")
     q_right, r_right = scipy.linalg.qr(right, mode="economic")
     U, s, Vt = scipy.linalg.svd(r_left @ r_right.T)
@@ -203,7 +151,6 @@ def _gram_triplets(A: FloatArray, threshold: float, relative_noise: float) -> Lo
 
 
 def _lanczos_triplets(A: FloatArray, count: int) -> LowRankMatrix:
-    """Return the `count` leading triplets from the Gram matrix of the smaller side, applied in float64."""
     if A.shape[0] < A.shape[1]:
         flipped = _lanczos_triplets(A.T, count)
         return LowRankMatrix(flipped.V, flipped.s, flipped.U)

@@ -14,36 +14,19 @@ from solver.validation.errors import InvalidInputError
 
 _CHOLESKY_CONDITION = 1e-8
 """Reciprocal condition of the Gram matrix above which its Cholesky factor is accurate to half the digits."""
-_GRAM_CHUNKS = 8
-"""Chunks of rows, a fixed number so that the result does not depend on the number of threads."""
-_MOST_ENTRIES = 2**27
-"""Limit on the entries of a dense array that replaces sparse samples: 1 GiB in float64."""
+_GRAM_CHUNKS = 8  # chunks of rows, a fixed number so that the result does not depend on the number of threads
+_MOST_ENTRIES = 2**27  # limit on the entries of a dense array that replaces sparse samples: 1 GiB in float64
 
 
 class RowSpaceBasis:
-    """Coordinates of wide samples in the space they span.
+    """Coordinates of wide samples (n_features >= n_samples) in the space they span. `reduced`, R of shape
+    (n_samples, rank), is float64: at small penalties its rounding would show in the gap."""
 
-    With ``X X^T = R R^T`` the rows of R have the same inner products as those of X, and ``R = X Q`` for the
-    orthonormal ``Q = X^T W``, ``W^T R = I``. A bilinear matrix fitted on R maps back by ``Q M`` with the
-    same scores and the same nuclear norm, hence the same optimum. Q itself is never formed.
-
-    Parameters
-    ----------
-    X : ndarray, CSR array or Centered of shape (n_samples, n_features), n_features >= n_samples
-
-    n_threads : int
-        Threads over rows of the Gram matrix.
-
-    Attributes
-    ----------
-    reduced : ndarray of shape (n_samples, rank)
-        R, always in float64: at small penalties its rounding would show in the gap.
-
-    Notes
-    -----
-    R is the lower Cholesky factor of the Gram matrix if that is well conditioned. Otherwise it consists of
-    the eigenvectors times the square roots of the eigenvalues, without those at rounding level.
-    """
+    # With X X^T = R R^T the rows of R have the same inner products as those of X, and R = X Q for the
+    # orthonormal Q = X^T W, W^T R = I. A bilinear matrix fitted on R maps back by Q M with the same scores
+    # and the same nuclear norm, hence the same optimum. Q itself is never formed. R is the lower Cholesky
+    # factor of the Gram matrix if that is well conditioned. Otherwise it consists of the eigenvectors times
+    # the square roots of the eigenvalues, without those at rounding level.
 
     def __init__(self, X: Samples, n_threads: int = 1) -> None:
         self._X = X
@@ -82,7 +65,6 @@ class RowSpaceBasis:
         return self._from_products(to_dense(products)).T
 
     def _from_products(self, products: FloatArray) -> FloatArray:
-        """Return ``W.T @ products``."""
         if self._weights is None:
             return scipy.linalg.solve_triangular(self.reduced, products, lower=True, check_finite=False)
         coordinates: FloatArray = self._weights.T @ products

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 
-LOSSES = ("logistic", "squared", "softmax")
-"""The losses of the estimators, by name."""
+LOSSES = ("logistic", "squared", "softmax")  # the losses of the estimators, by name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +23,6 @@ class FactoredPoint:
         return cls(M.U * M.s, M.V)
 
     def dense(self) -> FloatArray:
-        """Return the (n_features_x, n_features_z) array."""
         dense: FloatArray = self.left @ self.right.T
         return dense
 

@@ -11,14 +11,12 @@ import numpy as np
 from solver.linalg.matrices import FloatArray
 from solver.losses.pair_blocks import Block, PairBlocks, PairSizes
 
-RANK = 32
-"""Rank that is assumed: it is not known before the fit."""
+RANK = 32  # rank that is assumed: it is not known before the fit
 _EVALUATIONS = 80
 """Evaluations over all pairs that a fit is assumed to take; 79 were counted for 20 000 x 20 000 pairs."""
 _TASK_SECONDS = 2e-3
 """From a block's submission to its result beside its computation and its bytes, as the scheduler needs it."""
-_TIMED_SECONDS = 0.1
-"""Of real rows, at least: a tile of a small problem takes some milliseconds, which vary."""
+_TIMED_SECONDS = 0.1  # of real rows, at least: a tile of a small problem takes some milliseconds, which vary
 _TASK_PROCESSOR_SECONDS = 3.5e-3
 """Of a worker for a block beside its computation: 2.5 to 4 ms were measured, to 12 beside other programs."""
 
@@ -52,7 +50,6 @@ class FitCost:
     Parameters
     ----------
     n_pairs : int
-        Number of pairs.
     n_blocks, n_threads : int
         Blocks, and threads of all workers, of which more than blocks gain nothing.
     evaluation_seconds : float
@@ -133,7 +130,6 @@ class FitCost:
         return _EVALUATIONS * self.evaluation_seconds
 
     def __str__(self) -> str:
-        """Return the cost in one line."""
         return (
             f"{self.n_pairs:.2g} pairs in {self.n_blocks} blocks on {self.n_threads} threads: about "
             f"{self.evaluation_seconds:.2g} s ({self.evaluation_processor_seconds:.2g} s of processors) and "

@@ -1,8 +1,6 @@
-"""Blocks of one loss as tasks of a Dask cluster: what is sent, what is stored, and what a worker does.
-
-A task names a folder and a block; the worker maps samples and factors from files there and keeps the samples
-mapped.
-"""
+"""Blocks of one loss as tasks of a Dask cluster: what is sent, what is stored, and what a worker does."""
+# A task names a folder and a block; the worker maps samples and factors from files there and keeps the
+# samples mapped.
 
 from __future__ import annotations
 
@@ -26,29 +24,17 @@ from solver.losses.pair_blocks import Block, PairBlocks
 from solver.threads import single_threaded_blas
 from solver.validation.errors import EngineError
 
-_LOADED = 2
-"""Losses that a worker keeps mapped: a fit has one in either precision."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of two parameters in the C library's malloc.h."""
-_KEPT_BYTES = 32 << 20
-"""More than a tile's temporary arrays take; the C library accepts no larger threshold."""
+_LOADED = 2  # losses that a worker keeps mapped: a fit has one in either precision
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of two parameters in the C library's malloc.h
+_KEPT_BYTES = 32 << 20  # more than a tile's temporary arrays take; the C library accepts no larger threshold
 _REST = "rest.joblib"
 
 _Part = TypeVar("_Part")
 
 
 class DaskBlockMap:
-    """The blocks of one loss.
-
-    Parameters
-    ----------
-    run : callable
-        Yields what workers return of a function for each tuple of arguments, in their order.
-    pairs : PairBlocks
-        The pairs.
-    folder : Path
-        Where they are stored for the workers; removed with this object, or before by `remove`.
-    """
+    """The blocks of one loss; its folder goes with this object, or before by `remove`.
+    `run` yields what workers return of a function for each tuple of arguments, in their order."""
 
     def __init__(
         self,
@@ -97,21 +83,7 @@ def compute_block(
     factors: Sequence[str],
     numbers: tuple[float, ...],
 ) -> _Part:
-    """Compute a block: what a worker does.
-
-    Parameters
-    ----------
-    folder : str
-        Where the pairs were stored.
-    measure : callable
-        A method of `PairBlocks`.
-    block : Block
-        Of the pairs.
-    factors : sequence of str
-        Names of the files there with `left` and `right`.
-    numbers
-        See `solver.losses.engine.BlockMap`.
-    """
+    """Compute a block: what a worker does. `folder` has the pairs, and the files of both factors."""
     left, right = (_map_array(Path(folder) / name) for name in factors)
     with single_threaded_blas():
         return measure(_load(folder), block, left, right, *numbers)

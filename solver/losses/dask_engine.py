@@ -42,28 +42,23 @@ _PATIENCE_SECONDS = 60.0
 """How long a scheduler or the last worker may be away: longer than a supervisor takes to start it again."""
 _RECONNECT_SECONDS = 5.0
 """How long a connection that broke is repaired before another one is made, which takes its place at once."""
-_LOOK_SECONDS = 2.0
-"""How often somebody who waits for blocks looks whether there are workers."""
+_LOOK_SECONDS = 2.0  # how often somebody who waits for blocks looks whether there are workers
 _FETCH_SECONDS = 600.0
 """How long a result may be on its way: longer than a scheduler takes to give up a worker that is silent."""
-_LEAST_SECONDS = 0.5
-"""Of an attempt to connect, and between two."""
+_LEAST_SECONDS = 0.5  # of an attempt to connect, and between two
 _RETRIES = 3
 """Attempts of a worker at a block that it cannot read, as while a shared file system is being mounted."""
-_KILLS = 3
-"""Failures of one block, each after several workers died of it, before it is to blame and not they."""
+_KILLS = 3  # failures of one block, each after several workers died of it, before it is to blame and not they
 _AHEAD, _LEAST_AHEAD = 2, 16
 """Blocks that are under way for each thread, one computed and one to follow, and at least for all."""
 _BYTES_AHEAD = 1 << 28
 """Of arguments of calls under way, held by this process and the scheduler: none follows beyond 256 MiB."""
 _BYTES_AT_ONCE = 16 << 20
 """Of results that are fetched together, as an answer takes longer than a small one is on its way: 16 MiB."""
-_ALIVE = ("finished", "pending")
-"""Futures that another one's failure leaves as they are."""
+_ALIVE = ("finished", "pending")  # futures that another one's failure leaves as they are
 _PROBE_BYTES = 4 << 20
 """Sent to a worker and back to measure the network: 4 MiB take much longer than the answer alone."""
-_PROBES = 3
-"""Of which the fastest counts: with the first one, a worker imports what it needs."""
+_PROBES = 3  # of which the fastest counts: with the first one, a worker imports what it needs
 
 _Part = TypeVar("_Part")
 
@@ -72,8 +67,7 @@ _Part = TypeVar("_Part")
 class _Call:
     """A call on a worker; without a future until it is submitted, or again once that is lost."""
 
-    arguments: bytes
-    """Pickled, so that their size is known, whatever they are."""
+    arguments: bytes  # pickled, so that their size is known, whatever they are
     future: Any = None
     n_kills: int = 0
 
@@ -362,7 +356,6 @@ def _take_finished(calls: Sequence[_Call], n_calls: int) -> list[_Call]:
 
 
 def _measure_size(result: Any) -> int:
-    """Return about how many bytes a result takes."""
     from dask.sizeof import sizeof
 
     return int(sizeof(result))

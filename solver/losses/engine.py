@@ -35,21 +35,10 @@ class BlockMap(Protocol):
         right: FloatArray,
         *numbers: float,
     ) -> Iterator[_Part]:
-        """Yield the measure of each block, in the order of the blocks.
-
-        Who adds them up as they come needs memory for few of them, however many blocks there are.
-
-        Parameters
-        ----------
-        measure : callable
-            A method of `PairBlocks`.
-        blocks : sequence of Block
-            Some of the pairs.
-        left, right : ndarray of shape (n, k)
-            Whole factors, of all samples or, in a grid, of all features.
-        *numbers : float
-            Passed on to the measure.
-        """
+        """Yield the measure of each block, in the order of the blocks, by whole factors of shape (n, k).
+        Who adds them up as they come needs memory for few of them, however many blocks there are."""
+        # The factors are of all samples or, in a grid, of all features; `numbers` are passed on to the
+        # measure.
         ...
 
 
@@ -57,15 +46,7 @@ class Engine(Protocol):
     """Computes blocks."""
 
     def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
-        """Make the pairs of a loss known.
-
-        Parameters
-        ----------
-        pairs : PairBlocks
-            The pairs.
-        n_threads : int
-            Threads of this process, for an engine that uses it.
-        """
+        """Make the pairs of a loss known; `n_threads` is for an engine that uses this process."""
         ...
 
 
@@ -84,8 +65,6 @@ class LocalBlockMap:
         right: FloatArray,
         *numbers: float,
     ) -> Iterator[_Part]:
-        """Yield the measure of each block, in the order of the blocks, of which few are kept at a time."""
-
         def evaluate(block: Block) -> _Part:
             return measure(self._pairs, block, left, right, *numbers)
 
@@ -98,7 +77,6 @@ class LocalEngine:
     """Computes blocks in this process: the default."""
 
     def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
-        """Return the map of a loss."""
         return LocalBlockMap(pairs, n_threads)
 
 
@@ -112,13 +90,7 @@ def current_engine() -> Engine:
 
 @contextmanager
 def use_engine(engine: Any) -> Iterator[None]:
-    """Have the losses that are prepared within this context, in this thread, computed by an engine.
-
-    Parameters
-    ----------
-    engine : Engine
-        Computes the blocks.
-    """
+    """Have the losses that are prepared within this context, in this thread, computed by an engine."""
     token = _ENGINE.set(engine)
     try:
         yield

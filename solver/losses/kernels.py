@@ -24,18 +24,10 @@ _LARGEST_SCORE = {4: 20.0, 8: 150.0}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBuffers:
-    """Work arrays of the kernels, reused for each tile of a chunk.
+    """Work arrays of the kernels, of shape (size,), reused for each tile of a chunk."""
 
-    Parameters
-    ----------
-    scores : ndarray of shape (size,)
-        For the scores and what the kernels overwrite them with.
-    factors : ndarray of shape (size,)
-        For the factors F = 1 + exp(s).
-    """
-
-    scores: FloatArray
-    factors: FloatArray
+    scores: FloatArray  # and what the kernels overwrite them with
+    factors: FloatArray  # F = 1 + exp(s)
 
     @classmethod
     def of(cls, n_pairs: int, dtype: npt.DTypeLike) -> Self:
@@ -54,17 +46,8 @@ class TileBuffers:
 
 
 def sum_losses(scores: FloatArray, factors: FloatArray, similar: list[PairKey]) -> tuple[float, float]:
-    """Return the sums of the dissimilar and of the similar pairs' losses.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (rows, columns)
-        The scores s; overwritten with ``exp(s)``.
-    factors : ndarray of shape (rows, columns)
-        Overwritten with ``1 + exp(s)``.
-    similar : list of PairKey
-        The similar pairs, as disjoint keys.
-    """
+    """Return the sums of the dissimilar and of the `similar` pairs' losses; the latter's keys are disjoint.
+    Overwrites the scores s with ``exp(s)``, the factors with ``1 + exp(s)``."""
     largest = _LARGEST_SCORE[scores.itemsize]
     on_dissimilar, on_similar = 0.0, 0.0
     if not float(scores.max()) <= largest:
@@ -85,16 +68,7 @@ def differentiate(
     exponentials: FloatArray, factors: FloatArray, similar: list[PairKey], ratio: float
 ) -> FloatArray:
     """Return the derivatives of the losses: sigma(s) where dissimilar, ``-ratio * sigma(-s)`` where similar.
-
-    Parameters
-    ----------
-    exponentials, factors : ndarray of shape (rows, columns)
-        As left by `sum_losses`; the former is overwritten with the result.
-    similar : list of PairKey
-        The similar pairs, as disjoint keys.
-    ratio : float
-        Weight of a similar pair divided by that of a dissimilar one.
-    """
+    Takes what `sum_losses` left, and overwrites the exponentials with the result."""
     np.divide(exponentials, factors, out=exponentials)
     for key in similar:
         exponentials[key] = -ratio / factors[key]
@@ -102,13 +76,7 @@ def differentiate(
 
 
 def sum_entropies(p: FloatArray) -> float:
-    """Return the sum of binary entropies ``-p log p - (1 - p) log(1 - p)`` in nats, with 0 log 0 = 0.
-
-    Parameters
-    ----------
-    p : ndarray
-        Probabilities in [0, 1].
-    """
+    """Return the sum of binary entropies ``-p log p - (1 - p) log(1 - p)`` in nats, with 0 log 0 = 0."""
     tiny = np.finfo(p.dtype).tiny
     return -float(np.sum(p * np.log(np.maximum(p, tiny)) + (1.0 - p) * np.log(np.maximum(1.0 - p, tiny))))
 

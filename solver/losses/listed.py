@@ -13,24 +13,12 @@ from solver.losses.base import FactoredPoint
 from solver.supervision.signed_pairs import SignedPairs
 from solver.supervision.sizes import check_sizes
 
-_PAIRS_AT_ONCE = 1 << 16
-"""Pairs whose factors are gathered at a time, to bound the memory of the copies."""
+_PAIRS_AT_ONCE = 1 << 16  # pairs whose factors are gathered at a time, to bound the memory of the copies
 
 
 class ListedPairLoss:
     """Weighted logistic loss of listed pairs; time and memory are proportional to their number.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality.
-    pairs : SignedPairs
-        Signs and weights.
-    dtype : {float32, float64}
-        Precision of the pair computations; sums are always float64.
-    """
+    Pairs are computed in `dtype`, sums always in float64."""
 
     def __init__(self, X: Samples, Z: Samples, pairs: SignedPairs, dtype: type = np.float32) -> None:
         check_sizes(X, Z, pairs)
@@ -42,15 +30,12 @@ class ListedPairLoss:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return self.X.shape[1], self.Z.shape[1]
 
     def value(self, M: LowRankMatrix) -> float:
-        """Return l(M)."""
         return self._value(self._scores(FactoredPoint.of(M)))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
-        """Return l and its gradient, an (n_features_x, n_features_z) array."""
         scores = self._scores(point)
         gradient: Any = self.X.T @ (self._derivatives(scores) @ self.Z)
         return self._value(scores), to_dense(gradient)
@@ -58,7 +43,6 @@ class ListedPairLoss:
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
         point = FactoredPoint(A.astype(self._dtype), B.astype(self._dtype))
         scores = self._scores(point)
         derivatives = self._derivatives(scores)

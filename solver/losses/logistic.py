@@ -20,36 +20,15 @@ from solver.losses.products import SampleProducts
 from solver.supervision.base import Indices, Supervision
 from solver.supervision.sizes import check_sizes
 
-_COPIED_ROWS = 1024
-"""Rows that are reordered at a time, so that no second copy of all samples is needed."""
+_COPIED_ROWS = 1024  # rows that are reordered at a time, so that no second copy of all samples is needed
 
 
 class PairLogisticLoss:
-    """Weighted logistic loss of all pairs (problem (4) of [1]_ without its penalty).
+    """Weighted logistic loss of all pairs: problem (4) of Kang et al. (CIKM 2015) without its penalty.
+    Pairs are computed in `dtype`, sums over tiles always in float64, blocks on threads or by an engine."""
 
-    ``l(M) = sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j))`` with w = 1/|S| on similar and 1/|D| on
-    dissimilar pairs. Convex, and smooth with constant at most ``max w * ||X||_2^2 ||Z||_2^2 / 4``.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality.
-    supervision : Supervision
-        Which pairs are similar.
-    dtype : {float32, float64}
-        Precision of the pair computations; sums over tiles are always float64.
-    n_threads : int
-        Threads over blocks.
-    engine : Engine, optional
-        Computes the blocks; this process by default.
-
-    References
-    ----------
-    .. [1] C. Kang et al., "Cross-Modal Similarity Learning: A Low Rank Bilinear Formulation",
-       CIKM 2015.
-    """
+    # l(M) = sum_ij w_ij log(1 + exp(-y_ij x_i^T M z_j)) with w = 1/|S| on similar and 1/|D| on dissimilar
+    # pairs. Convex, and smooth with constant at most max w * ||X||_2^2 ||Z||_2^2 / 4.
 
     def __init__(
         self,
@@ -70,11 +49,9 @@ class PairLogisticLoss:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return self.X.shape[1], self.Z.shape[1]
 
     def value(self, M: LowRankMatrix) -> float:
-        """Return l(M)."""
         left, right = self._take_factors(FactoredPoint.of(M))
         return sum(self._blocks.map(PairBlocks.sum_values, self._pairs.split(), left, right))
 
@@ -92,15 +69,7 @@ class PairLogisticLoss:
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Return l(A B^T) with ``l' B`` and ``l'^T A``, without forming the gradient l' itself.
-
-        Parameters
-        ----------
-        A : ndarray of shape (n_features_x, k)
-
-        B : ndarray of shape (n_features_z, k)
-
-        """
+        """Return l(A B^T) with ``l' B`` and ``l'^T A``, without forming the gradient l' itself."""
         left, right = self._take_factors(FactoredPoint(A, B))
         value, along_x, along_z = 0.0, self._make_sums(left.shape[1]), np.zeros(right.shape)
         blocks = self._pairs.split()
@@ -114,10 +83,8 @@ class PairLogisticLoss:
         return value, on_A, on_B
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
-        """Return ``sum_ij w_ij H(scale * q_ij)`` with q = sigma(-y s) and H the binary entropy in nats.
-
-        This is the dual objective of the pair variables ``scale * q`` (`solver.optimisation.certificate`).
-        """
+        """Return ``sum_ij w_ij H(scale * q_ij)`` with q = sigma(-y s) and H the binary entropy in nats:
+        the dual objective of the pair variables ``scale * q`` (`solver.optimisation.certificate`)."""
         left, right = self._take_factors(point)
         return sum(self._blocks.map(PairBlocks.sum_entropies, self._pairs.split(), left, right, scale))
 
@@ -138,13 +105,11 @@ class PairLogisticLoss:
         return self._x_side.project(point.left), self._z_side.project(point.right)
 
     def _make_sums(self, width: int) -> FloatArray:
-        """Return zeros for what blocks return of their rows."""
         if self._pairs.is_grid:
             return np.zeros((self.X.shape[1], width))
         return np.zeros((self.X.shape[0], width), self._dtype)
 
     def _place(self, block: Block) -> slice:
-        """Return which of these a block adds to."""
         return slice(None) if self._pairs.is_grid else block.rows
 
     def _gather(self, side: SampleProducts, sums: FloatArray) -> FloatArray:

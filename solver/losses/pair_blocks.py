@@ -23,10 +23,8 @@ from solver.supervision.base import PairKey, Supervision
 
 _TILE_BYTES = 3 << 19
 """Size of the scores of a tile, 1.5 MiB: small enough to stay in cache between the passes of the kernels."""
-_TILE_COLUMNS = 1280
-"""Columns of a tile, long enough for the matrix products to run at full speed."""
-_BLOCKS = 16
-"""Blocks of rows, independent of the number of threads; also blocks of which tiles are sampled."""
+_TILE_COLUMNS = 1280  # columns of a tile, long enough for the matrix products to run at full speed
+_BLOCKS = 16  # blocks of rows, independent of the number of threads; also blocks of which tiles are sampled
 _BLOCK_PAIRS = 1 << 30
 """Pairs of a block of a grid, about, ten seconds of a core: of more, another worker would repeat too much."""
 _SPREAD = 7
@@ -51,7 +49,6 @@ class PairSizes:
     n_features_x, n_features_z : int
         Features of a row and of a column.
     itemsize : int
-        Bytes of a number.
     """
 
     n_rows: int
@@ -101,7 +98,6 @@ class PairSizes:
         return [Block(rows[i], columns[j]) for i, j in sorted(spread)]
 
     def _bands(self) -> tuple[list[slice], list[slice]]:
-        """Return the rows and the columns of the blocks."""
         if not self.is_grid:
             return _cut(self.n_rows, self.tile_height, _BLOCKS), [slice(0, self.n_columns)]
         n_blocks = -(-self.n_pairs // _BLOCK_PAIRS)
@@ -121,34 +117,18 @@ def _cut(length: int, step: int, n_parts: int) -> list[slice]:
 class _Tile(NamedTuple):
     rows: slice
     columns: slice
-    own_rows: slice
-    """The rows as counted within their block."""
+    own_rows: slice  # the rows as counted within their block
     own_columns: slice
 
 
 class PairBlocks:
-    """The pairs of all samples, in blocks.
+    """The pairs of all samples (Z in visiting order, X for a grid only), in blocks.
+    Derivatives are divided by the weight of a dissimilar pair; sums over tiles are float64."""
 
-    Parameters
-    ----------
-    sizes : PairSizes
-        Of the pairs.
-    Z : ndarray or CSR array of shape (n_columns, n_features_z)
-        Samples of the second modality in visiting order, in the precision of the computations; sums over
-        tiles are always float64.
-    supervision : Supervision
-        Which pairs are similar.
-    X : ndarray or CSR array of shape (n_rows, n_features_x), optional
-        Samples of the first modality, if the blocks are those of a grid.
-
-    Notes
-    -----
-    The scores are the inner products of two factors, which each method takes as `left` and `right`: blocks of
-    rows take those with a row for each sample, and a block of a grid takes those with a row for each feature
-    and projects its samples. What a method returns of each row is for blocks of rows an array of them, and in
-    a grid the sum of their samples weighted by it; so with columns. Derivatives are divided by the weight
-    of a dissimilar pair.
-    """
+    # The scores are the inner products of two factors, which each method takes as `left` and `right`: blocks
+    # of rows take those with a row for each sample, and a block of a grid takes those with a row for each
+    # feature and projects its samples. What a method returns of each row is for blocks of rows an array of
+    # them, and in a grid the sum of their samples weighted by it; so with columns.
 
     def __init__(
         self, sizes: PairSizes, Z: Samples, supervision: Supervision, X: Samples | None = None
@@ -172,7 +152,6 @@ class PairBlocks:
         return self.X is not None
 
     def split(self) -> list[Block]:
-        """Return the blocks."""
         return self.sizes.split()
 
     def sum_bytes(self, left: FloatArray, right: FloatArray) -> int:
@@ -182,7 +161,6 @@ class PairBlocks:
         return max(int(left.nbytes + right.nbytes), len(left) * len(right) * self.dtype.itemsize)
 
     def sum_values(self, block: Block, left: FloatArray, right: FloatArray) -> float:
-        """Return the loss of a block."""
         left, right = self._project(block, left, right)
         value, buffers = 0.0, self._buffers()
         for tile in self._tiles(block):
@@ -206,9 +184,7 @@ class PairBlocks:
         self, block: Block, left: FloatArray, right: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
         """Return the loss of a block, and the sums of either factor weighted by the derivatives.
-
-        The first are of each row, the second of each column.
-        """
+        The first are of each row, the second of each column."""
         left, right = self._project(block, left, right)
         value, buffers = 0.0, self._buffers()
         along_rows, along_columns = np.zeros_like(left), np.zeros_like(right)

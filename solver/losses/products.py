@@ -9,8 +9,7 @@ import numpy as np
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.threads import even_slices, map_chunks
 
-_CHUNKS = 8
-"""Chunks of rows, a fixed number so that the result does not depend on the number of threads."""
+_CHUNKS = 8  # chunks of rows, a fixed number so that the result does not depend on the number of threads
 _ROWS_WORTH_A_CHUNK = 250
 """Rows per chunk at least: the product of fewer takes less time than starting it on another thread."""
 
@@ -18,24 +17,15 @@ _ROWS_WORTH_A_CHUNK = 250
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk:
     rows: slice
-    width: int
-    """Columns from this one on are zero."""
+    width: int  # columns from this one on are zero
     samples: Samples
 
 
 class SampleProducts:
-    """Products of fixed samples, and of their transpose, with factors.
+    """Products of fixed samples, and of their transpose, with factors."""
 
-    The number of chunks depends only on the number of rows, and their results are added in a fixed order.
-    Each chunk uses only the columns up to its last nonzero one, which halves the work on a triangle.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-
-    n_threads : int
-        Threads over chunks.
-    """
+    # The number of chunks depends only on the number of rows, and their results are added in a fixed order.
+    # Each chunk uses only the columns up to its last nonzero one, which halves the work on a triangle.
 
     def __init__(self, samples: Samples, n_threads: int) -> None:
         n_samples, self._n_features = samples.shape
@@ -45,13 +35,7 @@ class SampleProducts:
         self._chunks = [_chunk(samples, rows) for rows in even_slices(n_samples, n_chunks)]
 
     def project(self, factor: FloatArray) -> FloatArray:
-        """Return ``samples @ factor``, in the precision of the samples.
-
-        Parameters
-        ----------
-        factor : ndarray of shape (n_features, k)
-
-        """
+        """Return ``samples @ factor``, in the precision of the samples."""
         factor = factor.astype(self._dtype, copy=False)
         projected = np.empty((self._chunks[-1].rows.stop, factor.shape[1]), self._dtype)
 
@@ -62,13 +46,7 @@ class SampleProducts:
         return projected
 
     def gather(self, weighted: FloatArray) -> FloatArray:
-        """Return ``samples.T @ weighted``, accumulated in float64.
-
-        Parameters
-        ----------
-        weighted : ndarray of shape (n_samples, k)
-
-        """
+        """Return ``samples.T @ weighted``, accumulated in float64."""
 
         def evaluate(chunk: _Chunk) -> FloatArray:
             return gather_rows(chunk.samples, weighted[chunk.rows])
@@ -81,15 +59,7 @@ class SampleProducts:
 
 
 def gather_rows(samples: Samples, weighted: FloatArray) -> FloatArray:
-    """Return ``samples.T @ weighted`` in one piece, in the precision of both.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-
-    weighted : ndarray of shape (n_samples, k)
-
-    """
+    """Return ``samples.T @ weighted`` in one piece, in the precision of both."""
     # This order of factors reads dense samples row by row, which is faster.
     in_rows = not is_sparse(samples)
     gathered: FloatArray = (weighted.T @ samples).T if in_rows else samples.T @ weighted

@@ -15,27 +15,17 @@ from solver.losses.base import FactoredPoint
 from solver.supervision.base import Supervision
 from solver.supervision.sizes import check_sizes
 
-_BLOCK_BYTES = 1 << 24
-"""Size of the similarities of a block of rows: 16 MiB."""
+_BLOCK_BYTES = 1 << 24  # size of the similarities of a block of rows: 16 MiB
 _MODERATE_SCORE = 40.0
 """Similarities up to which a sum of a million exponentials is far from overflow in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The samples of one modality as queries.
+    """The samples of one modality as queries."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n,)
-        Weight of each sample's softmax term: one over twice the number of samples with a match, or 0 for a
-        sample without one.
-    shares : ndarray of shape (n,)
-        Weight of each pair of a sample with one of its matches.
-    """
-
-    weights: FloatArray
-    shares: FloatArray
+    weights: FloatArray  # (n,), one over twice the number of samples with a match, or 0 without one
+    shares: FloatArray  # (n,), of each pair of a sample with one of its matches
 
     @classmethod
     def of(cls, n_matches: FloatArray) -> _Side:
@@ -56,29 +46,13 @@ class _Side:
 
 
 class PairSoftmaxLoss:
-    """Supervised contrastive loss, convex in M.
+    """Supervised contrastive loss, convex in M; pairs in `dtype`, sums in float64.
+    Khosla et al., NeurIPS 2020, equation (2), between two modalities and without normalisation."""
 
-    ``l(M) = 1/(2m) sum_i [log sum_j exp(s_ij) - mean_{j matches i} s_ij]`` plus the same by columns, with
-    ``s_ij = x_i^T M z_j``: the cross entropy between a uniform choice among a sample's matches and the
-    softmax of its similarities. Samples without a match have no term. There is no temperature, because M is
-    not normalised.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality.
-    supervision : Supervision
-        Which pairs are similar.
-    dtype : {float32, float64}
-        Precision of the pair computations; sums are float64.
-
-    References
-    ----------
-    .. [1] P. Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, equation (2), between two
-       modalities and without normalisation.
-    """
+    # l(M) = 1/(2m) sum_i [log sum_j exp(s_ij) - mean_{j matches i} s_ij] plus the same by columns, with s_ij
+    # = x_i^T M z_j: the cross entropy between a uniform choice among a sample's matches and the softmax of
+    # its similarities. Samples without a match have no term. There is no temperature, because M is not
+    # normalised.
 
     def __init__(self, X: Samples, Z: Samples, supervision: Supervision, dtype: type = np.float32) -> None:
         check_sizes(X, Z, supervision)
@@ -102,16 +76,13 @@ class PairSoftmaxLoss:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return self._X.shape[1], self._Z.shape[1]
 
     def value(self, M: LowRankMatrix) -> float:
-        """Return l(M)."""
         point = FactoredPoint.of(M)
         return self._value(point, *self._log_sums(*self._score_factors(point)))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
-        """Return l and its gradient, an (n_features_x, n_features_z) array."""
         weighted_Z = np.zeros((self._X.shape[0], self._Z.shape[1]), self._dtype)
 
         def visit(rows: slice, derivatives: FloatArray) -> None:
@@ -124,7 +95,6 @@ class PairSoftmaxLoss:
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
         point = FactoredPoint(A, B)
         XA, ZB = self._score_factors(point)
         along_x, along_z = np.zeros_like(XA), np.zeros(ZB.shape)
@@ -139,12 +109,10 @@ class PairSoftmaxLoss:
         return value, np.asarray(on_A), np.asarray(on_B)
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
-        """Return the dual objective of the softmax rows and columns, mixed with their targets.
-
-        For any distribution p of a row, ``log sum_j exp(s_j) >= <p, s> + H(p)``. With p the softmax itself,
-        mixed as ``scale * p + (1 - scale) * target``, the gradient is multiplied by `scale`, and the dual
-        objective is the weighted sum of the entropies H.
-        """
+        """Return the dual objective of the softmax rows and columns, mixed with their targets."""
+        # For any distribution p of a row, log sum_j exp(s_j) >= <p, s> + H(p). With p the softmax itself,
+        # mixed as scale * p + (1 - scale) * target, the gradient is multiplied by `scale`, and the dual
+        # objective is the weighted sum of the entropies H.
         total = 0.0
 
         def visit(rows: slice, by_row: FloatArray, by_column: FloatArray) -> None:
@@ -221,7 +189,6 @@ class PairSoftmaxLoss:
         return float(self._rows.weights @ by_row + self._columns.weights @ by_column) - of_matches
 
     def _log_sums(self, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the logarithm of the sum of the exponentials of each row and of each column."""
         by_row = np.zeros(len(left))
         peaks, sums = np.full(len(right), -np.inf), np.zeros(len(right))
         for rows in self._blocks():
@@ -238,7 +205,6 @@ class PairSoftmaxLoss:
         return np.asarray(self._X @ left), np.asarray(self._Z @ right)
 
     def _matches(self, rows: slice) -> npt.NDArray[np.bool_]:
-        """Return which pairs of a block of rows are similar."""
         columns = slice(0, self._Z.shape[0])
         matches = np.zeros((rows.stop - rows.start, columns.stop), np.bool_)
         for key in self._supervision.similar_pairs(rows, columns):

@@ -9,29 +9,16 @@ from solver.losses.base import FactoredPoint
 from solver.supervision.base import Supervision
 from solver.supervision.sizes import check_sizes
 
-_ROWS_AT_ONCE = 4096
-"""Rows of which a float64 copy is made at a time."""
+_ROWS_AT_ONCE = 4096  # rows of which a float64 copy is made at a time
 
 
 class PairSquaredLoss:
-    """Squared loss of all pairs with equal weights.
+    """Squared loss of all pairs with equal weights; gradients in `dtype`, computed in float64.
+    ``l(M) = 1/(2 m n) sum_ij (x_i^T M z_j - t_ij)^2`` with t = 1 on similar pairs and 0 on the others."""
 
-    ``l(M) = 1/(2 m n) sum_ij (x_i^T M z_j - t_ij)^2`` with t = 1 on similar pairs and 0 on the others. Its
-    minimum over all functions of a pair is the probability of a match, which is a bilinear function of
-    class posteriors: ``P(same | x, z) = sum_c p(c|x) p(c|z)``. It needs no pass over the pairs, only
-    ``X^T X``, ``Z^T Z`` and the sum of ``x_i z_j^T`` over the similar ones.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        Samples of the first modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Samples of the second modality.
-    supervision : Supervision
-        Which pairs are similar.
-    dtype : {float32, float64}
-        Precision of the returned gradients; all computations are in float64.
-    """
+    # Its minimum over all functions of a pair is the probability of a match, which is a bilinear function of
+    # class posteriors: P(same | x, z) = sum_c p(c|x) p(c|z). It needs no pass over the pairs, only X^T X, Z^T
+    # Z and the sum of x_i z_j^T over the similar ones.
 
     def __init__(self, X: Samples, Z: Samples, supervision: Supervision, dtype: type = np.float64) -> None:
         check_sizes(X, Z, supervision)
@@ -43,16 +30,13 @@ class PairSquaredLoss:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return len(self._x_gram), len(self._z_gram)
 
     def value(self, M: LowRankMatrix) -> float:
-        """Return l(M)."""
         point = FactoredPoint.of(M)
         return self._value(*_exact(point.left, point.right))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
-        """Return l and its gradient, an (n_features_x, n_features_z) array."""
         left, right = _exact(point.left, point.right)
         gradient = ((self._x_gram @ left) @ (self._z_gram @ right).T - self._targets) / self._n_pairs
         return self._value(left, right), gradient.astype(self._dtype)
@@ -60,7 +44,6 @@ class PairSquaredLoss:
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
         A, B = _exact(A, B)
         along_x, along_z = self._x_gram @ A, self._z_gram @ B
         on_A = (along_x @ (B.T @ along_z) - self._targets @ B) / self._n_pairs
@@ -68,10 +51,8 @@ class PairSquaredLoss:
         return self._value(A, B), on_A, on_B
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
-        """Return ``1/(m n) sum_ij (scale p_ij t_ij - scale^2 p_ij^2 / 2)`` with p = t - s at `point`.
-
-        This is the dual objective of the pair variables ``scale * p`` (`solver.optimisation.certificate`).
-        """
+        """Return ``1/(m n) sum_ij (scale p_ij t_ij - scale^2 p_ij^2 / 2)`` with p = t - s at `point`:
+        the dual objective of the pair variables ``scale * p`` (`solver.optimisation.certificate`)."""
         left, right = _exact(point.left, point.right)
         along = (self._n_similar - self._agreement(left, right)) / self._n_pairs
         return scale * along - scale**2 * self._value(left, right)
@@ -86,7 +67,6 @@ class PairSquaredLoss:
         return 0.5 * distance / self._n_pairs
 
     def _agreement(self, left: FloatArray, right: FloatArray) -> float:
-        """Return the sum of the similarities of the similar pairs."""
         return float(np.vdot(left, self._targets @ right))
 
 

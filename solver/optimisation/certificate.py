@@ -25,15 +25,7 @@ from solver.losses.base import CertifiableLoss, FactoredPoint
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Primal and dual value at a point.
-
-    Parameters
-    ----------
-    objective : float
-        Loss plus penalty at the point.
-    dual_value : float
-        A lower bound on the optimum.
-    """
+    """Primal and dual value at a point: loss plus penalty, and a lower bound on the optimum."""
 
     objective: float
     dual_value: float
@@ -47,25 +39,8 @@ class Certificate:
 def certify(
     loss: CertifiableLoss, M: LowRankMatrix, alpha: float, sufficient_gap: float = 0.0
 ) -> Certificate:
-    """Compute the duality gap of `M`.
-
-    Parameters
-    ----------
-    loss : CertifiableLoss
-        In float64 for a gap that is accurate to the last digits.
-    M : LowRankMatrix of shape (n_features_x, n_features_z)
-        The point to certify.
-    alpha : float, > 0
-        Penalty weight; it bounds the spectral norm in the dual.
-    sufficient_gap : float, >= 0
-        If `lower_bound` already gives a smaller relative gap, it is returned as the dual value, without a
-        second pass over all pairs.
-
-    Returns
-    -------
-    Certificate
-        With the objective at `M` and the dual value of its scaled pair variables.
-    """
+    """Compute the duality gap of `M`; a loss in float64 makes it accurate to the last digits.
+    A `lower_bound` that meets `sufficient_gap` (relative) spares the second pass over all pairs."""
     point = FactoredPoint.of(M)
     value, gradient = loss.value_and_gradient(point)
     objective = value + alpha * M.nuclear_norm
@@ -77,24 +52,9 @@ def certify(
 
 
 def lower_bound(value: float, gradient: FloatArray, point: FactoredPoint, alpha: float) -> float:
-    """Return a lower bound on the optimum that needs only a value and a gradient.
-
-    Parameters
-    ----------
-    value : float
-        The loss at `point`.
-    gradient : ndarray of shape (n_features_x, n_features_z)
-        The loss's gradient there.
-    point : FactoredPoint
-        Any point.
-    alpha : float, > 0
-        Penalty weight.
-
-    Notes
-    -----
-    ``H(p_ij) = l_ij + y_ij s_ij p_ij``, so that the unscaled dual value is ``l(M) - <l'(M), M>``; and H is
-    concave with H(0) = 0, so that ``H(c p) >= c H(p)``. The dual value of `certify` is slightly larger.
-    """
+    """Return a lower bound on the optimum that needs only a value and a gradient of the loss at a point."""
+    # H(p_ij) = l_ij + y_ij s_ij p_ij, so that the unscaled dual value is l(M) - <l'(M), M>; and H is concave
+    # with H(0) = 0, so that H(c p) >= c H(p). The dual value of `certify` is slightly larger.
     along = float(np.vdot(point.left, gradient.astype(np.float64) @ point.right))
     return _feasible_scale(gradient, alpha) * (value - along)
 

@@ -139,6 +139,5 @@ def _check(M: LowRankMatrix) -> LowRankMatrix:
 
 
 def _numbers(facts: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Return the plain numbers among the fields of a dataclass."""
     casts = {"int": int, "float": float, "bool": bool}
     return {field.name: casts[field.type](facts[field.name]) for field in fields(kind) if field.type in casts}

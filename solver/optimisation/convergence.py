@@ -17,14 +17,12 @@ from solver.progress import IterationProgress
 from solver.threads import single_threaded_blas
 from solver.validation.errors import NumericalError
 
-_PATIENCE = 30
-"""Float64 iterations without a worthwhile decrease of the gap before a fit gives up."""
+_PATIENCE = 30  # float64 iterations without a worthwhile decrease of the gap before a fit gives up
 _WORTHWHILE = 0.9
 """A gap has fallen by a worthwhile amount when it is below this fraction of the last such gap."""
 _LOOSE_DECREASE = 0.05
 """Relative decrease per step below which a fit moves on to more pairs, before it fits the noise of these."""
-_LOOSE_STEPS = 20
-"""Limit on the steps on one subsample, whose solution is only a starting point."""
+_LOOSE_STEPS = 20  # limit on the steps on one subsample, whose solution is only a starting point
 
 
 class StopReason(StrEnum):
@@ -40,27 +38,13 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """State of a monitor between two iterations.
+    """State of a monitor between two iterations."""
 
-    Parameters
-    ----------
-    alpha : float
-        Penalty weight in the units of the problem; a bound for one is no bound for another.
-    best_bound : float
-        Largest lower bound on the optimum so far.
-    best_gap : float
-        Relative gap when it last decreased by a worthwhile amount.
-    n_stalled : int
-        Number of float64 iterations since then.
-    check_at : float
-        Fraction of the tolerance at which to compute the certificate next.
-    """
-
-    alpha: float
-    best_bound: float = 0.0
-    best_gap: float = np.inf
-    n_stalled: int = 0
-    check_at: float = 1.0
+    alpha: float  # in the units of the problem; a bound for one is no bound for another
+    best_bound: float = 0.0  # largest lower bound on the optimum so far
+    best_gap: float = np.inf  # relative, when it last decreased by a worthwhile amount
+    n_stalled: int = 0  # float64 iterations since then
+    check_at: float = 1.0  # fraction of the tolerance at which to compute the certificate next
 
     def after(self, gap: float | None, dtype: np.dtype[Any]) -> Memory:
         """Return the memory after an iteration in that precision."""
@@ -70,83 +54,41 @@ class Memory:
 
 
 class SolverState(Protocol):
-    """State that every solver exposes to the monitor."""
+    """State that every solver exposes to the monitor: a step, its point, and the loss and gradient there."""
 
     @property
-    def iteration(self) -> int:
-        """Number of steps taken; 0 before the first."""
-        ...
+    def iteration(self) -> int: ...
 
     @property
     def M(self) -> LowRankMatrix:  # noqa: N802
-        """Current iterate."""
         ...
 
     @property
-    def objective(self) -> float:
-        """Loss plus penalty at M."""
-        ...
+    def objective(self) -> float: ...
 
     @property
-    def step_size(self) -> float:
-        """The paper's eta."""
-        ...
+    def step_size(self) -> float: ...
 
     @property
-    def search_point(self) -> FactoredPoint:
-        """Point of the last gradient."""
-        ...
+    def search_point(self) -> FactoredPoint: ...
 
     @property
-    def search_value(self) -> float:
-        """The loss there."""
-        ...
+    def search_value(self) -> float: ...
 
     @property
-    def gradient(self) -> FloatArray:
-        """Gradient of the loss there."""
-        ...
-
-
-class CertifiableProblem(Protocol):
-    """A problem whose loss is available in float64."""
-
-    def loss(self, dtype: type) -> CertifiableLoss:
-        """Return the smooth term in the given precision."""
-        ...
+    def gradient(self) -> FloatArray: ...
 
 
 _State = TypeVar("_State", bound=SolverState)
 
 
 class ConvergenceMonitor:
-    """Records and reports the states of a solver, and stops it by the certificate.
+    """Records and reports the states of a solver (`history`), and stops it by the certificate.
+    `max_iter` counts the iterations of all `follow` calls together; `callback` may raise to end the fit."""
 
-    The gap is bounded by means of the gradient that the solver has computed already. When that bound meets
-    the tolerance, the certificate is computed in float64, and it alone decides.
-
-    Parameters
-    ----------
-    tol : float
-        Relative duality gap to reach.
-    max_iter : int
-        Limit on the iterations of all `follow` calls together.
-    callback : callable or None
-        Called with each `IterationProgress`; an exception it raises ends the fit.
-    check_every : int
-        Iterations between two bounds of the gap.
-
-    Attributes
-    ----------
-    history : list of IterationProgress
-        One entry per iteration, or a single one if the start needs no iteration.
-    certificate : Certificate
-        Of the last state of the last `follow`.
-    memory : Memory
-        State of `follow` before the last state it yielded.
-    stalled : bool
-        Whether `follow` gave up because the gap no longer decreased.
-    """
+    # The gap is bounded, every `check_every` iterations, by means of the gradient that the solver has
+    # computed already. When that bound meets the tolerance, the certificate is computed in float64, and it
+    # alone decides.
 
     def __init__(
         self,
@@ -179,31 +121,14 @@ class ConvergenceMonitor:
 
     def resume(self, history: Sequence[IterationProgress]) -> None:
         """Go on counting iterations and time where an interrupted fit was.
-
-        Parameters
-        ----------
-        history : sequence of IterationProgress
-            Its iterations before the state that `follow` is given first.
-        """
+        `history` ends before the state that `follow` is given first."""
         self.history = list(history)
         if history:
             self._started -= history[-1].seconds
 
     def approach(self, states: Iterator[_State], share: float) -> _State:
-        """Take steps on a subsample of the pairs until they give a good start for more pairs.
-
-        Parameters
-        ----------
-        states : iterator of SolverState
-            Endless.
-        share : float
-            Fraction of all pairs in the subsample, for the history.
-
-        Returns
-        -------
-        SolverState
-            The first whose step decreased the objective by little, or the twentieth.
-        """
+        """Take steps on a subsample, a `share` of all pairs, until they give a good start for more pairs:
+        the first state whose step decreased the objective by little, or the twentieth."""
         previous = np.inf
         for state in states:
             if state.iteration > 0:
@@ -217,7 +142,7 @@ class ConvergenceMonitor:
 
     def follow(
         self,
-        problem: CertifiableProblem,
+        loss: Callable[[type], CertifiableLoss],
         alpha: float,
         states: Iterator[_State],
         patience: float = _PATIENCE,
@@ -226,30 +151,12 @@ class ConvergenceMonitor:
         accept_lower_bound: bool = False,
     ) -> Iterator[_State]:
         """Yield states until the certificate meets the tolerance, progress stalls, or the limit is reached.
-
-        Parameters
-        ----------
-        problem : CertifiableProblem
-            The problem that the states solve.
-        alpha : float
-            Penalty weight in its units.
-        states : iterator of SolverState
-            Endless.
-        patience : float
-            Limit on the float64 iterations in which the gap does not decrease by a tenth; infinite for a
-            solver that is slow by design.
-        memory : Memory, optional
-            Of an interrupted `follow` whose last state comes first here; ignored for another alpha.
-        round_solution : callable
-            Returns an iterate as the estimator will store it; the certificate is computed for that.
-        accept_lower_bound : bool
-            Whether a lower bound that meets the tolerance spares the sharper dual value, see `certify`.
-
-        Raises
-        ------
-        NumericalError
-            If a state is not finite.
-        """
+        NumericalError if a state is not finite."""
+        # `loss` returns the smooth term in a precision. `patience` limits the float64 iterations in which the
+        # gap does not decrease by a tenth; it is infinite for a solver that is slow by design. `memory` is of
+        # an interrupted `follow` whose last state comes first here, and is ignored for another alpha.
+        # `round_solution` returns an iterate as the estimator will store it: the certificate is computed for
+        # that. With `accept_lower_bound` a bound that meets the tolerance spares the sharper dual value.
         if memory is None or memory.alpha != alpha:
             memory = Memory(alpha)
         for state in states:
@@ -273,7 +180,7 @@ class ConvergenceMonitor:
             is_near = gap is not None and gap <= memory.check_at * self._tol
             if self.stalled or self._is_at_limit or is_near:
                 self.certificate = certify(
-                    problem.loss(np.float64),
+                    loss(np.float64),
                     round_solution(state.M),
                     alpha,
                     self._tol if accept_lower_bound else 0.0,

@@ -55,73 +55,39 @@ _FLOAT32_PROGRESS = 1e-6
 
 
 class DescendableProblem(Protocol):
-    """What the descent requires of a problem."""
+    """What the descent requires of a problem: see `solver.bilinear.problem.BilinearProblem`."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
-        ...
+    def shape(self) -> tuple[int, int]: ...
 
-    def loss(self, dtype: type) -> SmoothLoss:
-        """Return the smooth term in the given precision."""
-        ...
+    def loss(self, dtype: type) -> SmoothLoss: ...
 
     @property
-    def spectra(self) -> tuple[GramSpectrum, GramSpectrum]:
-        """Spectra of both modalities."""
-        ...
+    def spectra(self) -> tuple[GramSpectrum, GramSpectrum]: ...
 
     @property
-    def alpha_max(self) -> float:
-        """Penalty weight from which on zero is optimal."""
-        ...
+    def alpha_max(self) -> float: ...
 
     @property
-    def first_step(self) -> float:
-        """Initial step size, of the right order of magnitude."""
-        ...
+    def first_step(self) -> float: ...
 
     @property
-    def subsample(self) -> PairSubsample | None:
-        """A subsample of the pairs of a large problem; None for a small one."""
-        ...
+    def subsample(self) -> PairSubsample | None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentState:
-    """State of a descent, immutable.
+    """State of a descent, immutable."""
 
-    Parameters
-    ----------
-    iteration : int
-        Number of steps taken.
-    M : LowRankMatrix
-        Current iterate, in the precision of the steps that led to it.
-    stage_alpha : float
-        Penalty weight of the last step: the final one, or a larger one on the way down to it.
-    step_size : float
-        The paper's eta, as accepted by the last proximal step.
-    gradient_target : float
-        Target norm of the scaled gradient in the last refinement; infinite before the final alpha.
-    objective : float
-        Loss plus final penalty at M.
-    search_value : float
-        Loss at M.
-    gradient : ndarray of shape (n_features_x, n_features_z)
-        Gradient of the loss at M.
-    is_subsampled : bool
-        Whether the next step is taken on the subsample.
-    """
-
-    iteration: int
-    M: LowRankMatrix
-    stage_alpha: float
-    step_size: float
-    gradient_target: float
-    objective: float
-    search_value: float
-    gradient: FloatArray
-    is_subsampled: bool = False
+    iteration: int  # number of steps taken
+    M: LowRankMatrix  # in the precision of the steps that led to it
+    stage_alpha: float  # of the last step: the final weight, or a larger one on the way down
+    step_size: float  # the paper's eta, as accepted by the last proximal step
+    gradient_target: float  # norm, scaled, in the last refinement; infinite before the final alpha
+    objective: float  # loss plus final penalty at M
+    search_value: float  # loss at M
+    gradient: FloatArray  # (n_features_x, n_features_z), of the loss at M
+    is_subsampled: bool = False  # whether the next step is taken on the subsample
 
     @property
     def search_point(self) -> FactoredPoint:
@@ -130,17 +96,7 @@ class DescentState:
 
 
 class Descent:
-    """The algorithm for one problem and penalty weight.
-
-    Parameters
-    ----------
-    problem : DescendableProblem
-        Samples and supervision.
-    alpha : float, > 0
-        Penalty weight, in the units of the problem.
-    dtype : {float32, float64}
-        Precision of the first steps.
-    """
+    """The algorithm for one problem and penalty weight (in its units); `dtype` is that of the first steps."""
 
     def __init__(self, problem: DescendableProblem, alpha: float, dtype: type) -> None:
         self._alpha = alpha
@@ -149,16 +105,8 @@ class Descent:
         self._spectra = problem.spectra
 
     def start(self, M: LowRankMatrix | None = None, *, is_subsampled: bool = False) -> DescentState:
-        """Return the state before the first step.
-
-        Parameters
-        ----------
-        M : LowRankMatrix, optional
-            Starting point. When it is omitted or zero, the descent starts at zero with a larger penalty
-            weight.
-        is_subsampled : bool
-            Take the first steps on the subsample, which the problem must then have.
-        """
+        """Return the state before the first step; without M, or at zero, with a larger penalty weight first.
+        `is_subsampled`: the first steps use the subsample, which the problem must then have."""
         largest = self._problem.alpha_max
         if M is None or M.rank == 0:
             M, stage_alpha = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64), largest
@@ -188,12 +136,7 @@ class Descent:
 
     def states(self, start: DescentState) -> Iterator[DescentState]:
         """Yield `start` and its successors, endlessly.
-
-        Raises
-        ------
-        NumericalError
-            If an objective is not finite or no step decreases it.
-        """
+        NumericalError if an objective is not finite or no step decreases it."""
         state = start
         while True:
             yield state

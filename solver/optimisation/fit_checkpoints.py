@@ -1,8 +1,6 @@
 """Checkpoints that a process writes while it fits, and that the next process finds if this one dies.
-
 A file is named by a hash of everything that the result depends on, so that a fit finds its own checkpoint
-and no other one.
-"""
+and no other one."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ from solver.progress import IterationProgress
 from solver.validation.errors import ArtifactError, EngineError
 
 _logger = logging.getLogger(__name__)
-_SECONDS = 30.0
-"""Between two writes: what a death costs at most, and longer than most fits take."""
+_SECONDS = 30.0  # between two writes: what a death costs at most, and longer than most fits take
 
 _Solution = TypeVar("_Solution")
 
@@ -116,21 +113,7 @@ class _Moment:
 
 class FitRecord:
     """The checkpoint file of one fit.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    every_seconds : float
-        See `FitCheckpoints`.
-
-    Attributes
-    ----------
-    start : Checkpoint or None
-        Where an earlier attempt was.
-    history : list of IterationProgress
-        Of that attempt, without the iteration that led to `start`: resuming reports it once more.
-    """
+    `history` leaves out the iteration that led to `start`: resuming reports it once more."""
 
     def __init__(self, path: Path, every_seconds: float) -> None:
         self._path = path
@@ -145,14 +128,7 @@ class FitRecord:
         self, states: Generator[Checkpoint, None, _Solution], history: Sequence[IterationProgress]
     ) -> Generator[Checkpoint, None, _Solution]:
         """Yield the states of a fit, write those that are due, and return the solution.
-
-        Parameters
-        ----------
-        states : generator of Checkpoint
-            The fit.
-        history : sequence of IterationProgress
-            Its iterations, which grow meanwhile.
-        """
+        `history`, its iterations, grows meanwhile."""
         last: _Moment | None = None
         while True:
             try:

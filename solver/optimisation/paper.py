@@ -28,18 +28,7 @@ _PAIRS_AT_ONCE = 1 << 16
 
 class DensePairs:
     """Signs and weights of all pairs as dense float64 arrays, and the loss on them.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality.
-    supervision : Supervision or SignedPairs
-        Which pairs are similar.
-    n_threads : int or None
-        Threads over rows of pairs; all cores when None. The result does not depend on it.
-    """
+    `n_threads` (None: all cores) work on rows of pairs; the result does not depend on it."""
 
     def __init__(
         self,
@@ -70,7 +59,6 @@ class DensePairs:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return self.X.shape[1], self.Z.shape[1]
 
     def scores(self, point: FactoredPoint) -> FloatArray:
@@ -109,55 +97,21 @@ class DensePairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperState:
-    """One iteration of Algorithm 1.
+    """One iteration of Algorithm 1."""
 
-    Parameters
-    ----------
-    iteration : int
-        Number of steps taken.
-    M : LowRankMatrix
-        Current iterate M_t.
-    momentum : float
-        The paper's alpha_t.
-    step_size : float
-        The paper's eta, as accepted by the last backtracking.
-    objective : float
-        Loss plus penalty at M.
-    search_point : FactoredPoint
-        Q_t, from which the last step was taken.
-    search_value : float
-        The loss at the search point.
-    gradient : ndarray of shape (n_features_x, n_features_z)
-        Gradient of the loss at the search point.
-    """
-
-    iteration: int
-    M: LowRankMatrix
-    momentum: float
-    step_size: float
-    objective: float
-    search_point: FactoredPoint
-    search_value: float
-    gradient: FloatArray
+    iteration: int  # number of steps taken
+    M: LowRankMatrix  # M_t
+    momentum: float  # the paper's alpha_t
+    step_size: float  # the paper's eta, as accepted by the last backtracking
+    objective: float  # loss plus penalty at M
+    search_point: FactoredPoint  # Q_t, from which the last step was taken
+    search_value: float  # the loss at the search point
+    gradient: FloatArray  # (n_features_x, n_features_z), of the loss at the search point
 
 
 def iterate_paper(pairs: DensePairs, alpha: float, step_size: float) -> Iterator[PaperState]:
-    """Yield the states of Algorithm 1, endlessly.
-
-    Parameters
-    ----------
-    pairs : DensePairs
-        Samples, signs and weights.
-    alpha : float, >= 0
-        The paper's lambda.
-    step_size : float, > 0
-        The paper's initial eta; halved until the quadratic model holds, never increased.
-
-    Raises
-    ------
-    NumericalError
-        If the objective is not finite.
-    """
+    """Yield the states of Algorithm 1, endlessly; `alpha` is the paper's lambda, `step_size` its initial eta,
+    halved until the quadratic model holds. NumericalError if the objective is not finite."""
     shape = pairs.shape
     M, Q, momentum = np.zeros(shape), np.zeros(shape), 1.0
     M_scores = Q_scores = np.zeros(pairs.Y.shape)

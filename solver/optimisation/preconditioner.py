@@ -18,44 +18,25 @@ from solver.linalg.matrices import FloatArray, Samples, is_sparse, to_dense
 
 _FULL_LIMIT = 400
 """Features up to which all eigenvectors are computed; the time for that grows with their cube."""
-_LEADING = 160
-"""Eigenvectors computed of more features; the mean eigenvalue stands for the others."""
+_LEADING = 160  # eigenvectors computed of more features; the mean eigenvalue stands for the others
 _OVERSAMPLING = 32
 """Extra directions of the randomised range finder, more than the usual 10 for a flat spectrum."""
-_MAX_SAMPLES = 4096
-"""Samples of which the spectrum is computed, ten per feature that is computed in full."""
-_POWER_ITERATIONS = 2
-"""Halko, Martinsson and Tropp (SIAM Review 53, 2011) find one or two sufficient."""
+_MAX_SAMPLES = 4096  # samples of which the spectrum is computed, ten per feature that is computed in full
+_POWER_ITERATIONS = 2  # Halko, Martinsson and Tropp (SIAM Review 53, 2011) find one or two sufficient
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GramSpectrum:
-    """Eigenvectors of ``X^T X``: all of them, or the leading ones and the mean of the other eigenvalues.
+    """Eigenvectors of ``X^T X``: all of them, or the leading ones and the mean of the other eigenvalues."""
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n_features, q)
-        Orthonormal.
-    values : ndarray of shape (q,)
-        Eigenvalues.
-    rest : float
-        Mean of the omitted eigenvalues; 0 if there are none.
-    """
-
-    vectors: FloatArray
-    values: FloatArray
-    rest: float
+    vectors: FloatArray  # (n_features, q), orthonormal
+    values: FloatArray  # (q,), eigenvalues
+    rest: float  # mean of the omitted eigenvalues; 0 if there are none
 
     @classmethod
     def of(cls, X: Samples) -> GramSpectrum:
-        """Compute the spectrum of samples, in float64.
-
-        Parameters
-        ----------
-        X : ndarray or CSR array of shape (n_samples, n_features)
-            Of very many samples an even selection is used, and of very many
-            features only a leading subspace is computed: a preconditioner need not be exact.
-        """
+        """Compute the spectrum of samples, in float64: of an even selection of very many samples, and only a
+        leading subspace of very many features, since a preconditioner need not be exact."""
         stride = -(-X.shape[0] // _MAX_SAMPLES)
         sample = X[::stride].astype(np.float64)
         if sample.shape[1] <= _FULL_LIMIT:
@@ -81,18 +62,7 @@ class GramSpectrum:
 
 class FactorPreconditioner:
     """A linear change of variable for one factor that turns the approximate Hessian into the identity.
-
-    Parameters
-    ----------
-    spectrum : GramSpectrum
-        Of the factor's own modality.
-    inner : ndarray of shape (k, k)
-        ``(Z B)^T (Z B)`` of the other factor.
-    curvature : float, >= 0
-        Mean of ``w sigma'`` over all pairs.
-    alpha : float, > 0
-        Penalty weight.
-    """
+    `inner` is ``(Z B)^T (Z B)`` (k, k) of the other factor, `curvature` the mean of ``w sigma'``."""
 
     def __init__(self, spectrum: GramSpectrum, inner: FloatArray, curvature: float, alpha: float) -> None:
         values, self._rotation = scipy.linalg.eigh(inner, check_finite=False)

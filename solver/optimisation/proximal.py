@@ -15,8 +15,7 @@ from solver.losses.base import FactoredPoint, SmoothLoss
 from solver.optimisation.penalties import NuclearNorm
 from solver.validation.errors import NumericalError
 
-_SHRINKAGE = 0.5
-"""Factor of a rejected step size, as in the paper."""
+_SHRINKAGE = 0.5  # factor of a rejected step size, as in the paper
 _MAX_BACKTRACKS = 60
 """Halvings after which a step size has shrunk by 1e18, which float64 cannot distinguish from no step."""
 _FLOAT32_NOISE = 1e-6
@@ -33,36 +32,10 @@ def proximal_step(
     rank_guess: int,
 ) -> tuple[LowRankMatrix, float, float]:
     """Move from a point against the gradient and apply the proximal operator, with backtracking.
-
-    Parameters
-    ----------
-    smooth : SmoothLoss
-        One term of the objective.
-    penalty : NuclearNorm
-        The other term.
-    point : FactoredPoint
-        Starting point.
-    value, gradient : float, ndarray of shape (n_features_x, n_features_z)
-        Of the smooth term at `point`. The dtype of the gradient is that of the result.
-    step_size : float, > 0
-        First trial; halved until the objective lies below its quadratic model.
-    rank_guess : int
-        See `NuclearNorm.prox`.
-
-    Returns
-    -------
-    M : LowRankMatrix
-        The new point.
-    value : float
-        The smooth term there.
-    step_size : float
-        As accepted.
-
-    Raises
-    ------
-    NumericalError
-        If the smooth term is not finite or no step decreases the model.
-    """
+    Returns the new point, the smooth term there, and the accepted step size."""
+    # The first step size is halved until the objective lies below its quadratic model. The dtype of the
+    # gradient is that of the result. NumericalError if the smooth term is not finite or no step decreases the
+    # model.
     dtype = gradient.dtype
     # In float64: where the point is large and the step small, float32 would round new directions away.
     exact = FactoredPoint(point.left.astype(np.float64), point.right.astype(np.float64))

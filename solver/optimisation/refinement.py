@@ -26,15 +26,7 @@ _MEMORY = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refinement:
-    """Result of a refinement.
-
-    Parameters
-    ----------
-    M : LowRankMatrix
-        The refined point.
-    gradient_target : float
-        Norm of the scaled gradient at which it was to stop.
-    """
+    """The refined point, and the norm of the scaled gradient at which the refinement was to stop."""
 
     M: LowRankMatrix
     gradient_target: float
@@ -51,32 +43,11 @@ def refine_factors(
     gradient_target: float = np.inf,
     relative_tolerance: float = 0.0,
 ) -> Refinement:
-    """Descend from `M` within its rank.
-
-    Parameters
-    ----------
-    loss : SmoothLoss
-        The smooth term.
-    spectra : tuple of GramSpectrum
-        Of both modalities' samples.
-    alpha : float, > 0
-        Weight of the nuclear norm.
-    M : LowRankMatrix of rank >= 1
-        Starting point.
-    max_evaluations : int
-        Limit on loss evaluations.
-    reduction : float in [0, 1)
-        Stop when the norm of the scaled gradient is at most this fraction of its first value and ...
-    gradient_target : float
-        ... is no larger than this.
-    relative_tolerance : float, >= 0
-        Stop when a step decreases the objective by less than this fraction of max(objective, 1).
-
-    Returns
-    -------
-    Refinement
-        Its point is in the dtype of `M`, with an objective at most that of `M`, up to rounding.
-    """
+    """Descend from `M`, of rank 1 at least, within its rank; in its dtype.
+    The objective is at most that of `M`, up to rounding."""
+    # It stops when the norm of the scaled gradient is at most the fraction `reduction` of its first value and
+    # no larger than `gradient_target`, when a step decreases the objective by less than the fraction
+    # `relative_tolerance` of max(objective, 1), or after `max_evaluations` of the loss.
     descent = _FactorDescent(loss, spectra, alpha, M)
     first = float(np.linalg.norm(descent.evaluate(descent.start)[1]))
     target = min(gradient_target, reduction * first)

@@ -27,8 +27,7 @@ from solver.validation.errors import SupervisionError
 
 _BLOCK_SAMPLES = 3000
 """Samples per block: 9 million pairs, few enough to be cheap and enough for their noise to be small."""
-_SEED = 0
-"""Fixed, so that a fit is deterministic."""
+_SEED = 0  # fixed, so that a fit is deterministic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,21 +40,9 @@ class Block:
 
 
 def assign_blocks(supervision: Supervision) -> tuple[list[Block], int]:
-    """Assign all samples to blocks at random, with a fixed seed.
-
-    Parameters
-    ----------
-    supervision : Supervision
-        Of all samples.
-
-    Returns
-    -------
-    blocks : list of Block
-        Of about 3000 samples each, as a geometric mean over both modalities. Blocks without a similar or
-        without a dissimilar pair are omitted. Empty if there are too few samples for two blocks.
-    n_assigned : int
-        Number of blocks, including omitted ones.
-    """
+    """Assign all samples to blocks at random, with a fixed seed; return the blocks, and their number.
+    The number counts blocks omitted for want of similar or dissimilar pairs; none if there are too few."""
+    # A block has about 3000 samples, as a geometric mean over both modalities.
     m, n = len(supervision.x_order), len(supervision.z_order)
     n_blocks = round(float(np.sqrt(float(m) * n)) / _BLOCK_SAMPLES)
     if n_blocks < 2:
@@ -76,17 +63,8 @@ def assign_blocks(supervision: Supervision) -> tuple[list[Block], int]:
 
 
 class SubsampledLoss:
-    """Mean of the losses of blocks of pairs, and a linear term.
-
-    Parameters
-    ----------
-    losses : sequence of PairLogisticLoss
-        One per block, each with its own weights.
-    n_assigned : int
-        Number of blocks, including omitted ones; it only scales the curvature.
-    shift : ndarray of shape (n_features_x, n_features_z), optional
-        Gradient of the linear term; zero when None.
-    """
+    """Mean of the losses of blocks of pairs, and a linear term with gradient `shift` (zero when None).
+    `n_assigned` counts omitted blocks too; it only scales the curvature."""
 
     def __init__(
         self, losses: Sequence[PairLogisticLoss], n_assigned: int, shift: FloatArray | None = None
@@ -97,17 +75,14 @@ class SubsampledLoss:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the bilinear matrix."""
         return self._losses[0].shape
 
     def value(self, M: LowRankMatrix) -> float:
-        """Return the loss at M."""
         mean = sum(loss.value(M) for loss in self._losses) / len(self._losses)
         point = FactoredPoint.of(M)
         return mean + self._linear(point.left, point.right)
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
-        """Return the loss and its gradient, an (n_features_x, n_features_z) array."""
         value, gradient = 0.0, np.zeros(self.shape)
         for loss in self._losses:
             block_value, block_gradient = loss.value_and_gradient(point)
@@ -120,7 +95,6 @@ class SubsampledLoss:
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Return the loss at A B^T and its gradients with respect to A and B."""
         value, on_A, on_B = 0.0, np.zeros(A.shape), np.zeros(B.shape)
         for loss in self._losses:
             block_value, block_on_A, block_on_B = loss.value_and_factor_gradients(A, B)
@@ -142,21 +116,8 @@ class SubsampledLoss:
 
 
 class PairSubsample:
-    """The subsample of one problem, in float32.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples_x, n_features_x)
-        First modality, as prepared.
-    Z : ndarray or CSR array of shape (n_samples_z, n_features_z)
-        Second modality, as prepared.
-    blocks : sequence of Block
-        Two or more.
-    n_assigned : int
-        Number of blocks, including omitted ones.
-    n_threads : int
-        Threads over chunks of rows within a block.
-    """
+    """The subsample of one problem, in float32, of two or more blocks of prepared samples.
+    `n_assigned` counts omitted blocks too; threads work on chunks of rows within a block."""
 
     def __init__(
         self, X: Samples, Z: Samples, blocks: Sequence[Block], n_assigned: int, n_threads: int
@@ -169,7 +130,6 @@ class PairSubsample:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks in use."""
         return len(self._losses)
 
     def share(self, n_blocks: int) -> float:
@@ -181,14 +141,6 @@ class PairSubsample:
         return SubsampledLoss(self._losses[:n_blocks], self._n_assigned)
 
     def gradient_corrected(self, point: FactoredPoint, gradient: FloatArray) -> SubsampledLoss:
-        """Return the loss of all blocks, plus the linear term that gives it a certain gradient at a point.
-
-        Parameters
-        ----------
-        point : FactoredPoint
-            The point.
-        gradient : ndarray of shape (n_features_x, n_features_z)
-            The gradient it is to have there.
-        """
+        """Return the loss of all blocks, plus the linear term that gives it a certain gradient at a point."""
         _, own = self.loss(self.n_blocks).value_and_gradient(point)
         return SubsampledLoss(self._losses, self._n_assigned, gradient.astype(np.float64) - own)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 """Grounds that plots are drawn for."""
-_DOTS_PER_INCH = 144
-"""Of PNG: sharp where a screen has two dots to a pixel."""
+_DOTS_PER_INCH = 144  # of PNG: sharp where a screen has two dots to a pixel
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (5, 1.5, 1.5, 1.5)))
 _BARE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
@@ -41,21 +40,12 @@ _BARE: dict[Any, Any] = {
     "path.simplify": True,
 }
 """Settings that a user's style could change."""
-_TURN = threading.RLock()
-"""Settings of Matplotlib are those of the process: one plot is drawn at a time."""
+_TURN = threading.RLock()  # settings of Matplotlib are those of the process: one plot is drawn at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours of a theme.
-
-    Parameters
-    ----------
-    ground, ink, muted, grid : str
-        Of the background, of text and axes, of what is less important, and of the grid.
-    lines : tuple of str
-        Of lines, distinct for colour-blind people (after Okabe and Ito).
-    """
+    """Colours of a theme; those of lines are distinct for colour-blind people (after Okabe and Ito)."""
 
     ground: str
     ink: str
@@ -168,26 +158,7 @@ def require_matplotlib() -> None:
 def make_plot(
     title: str, size: tuple[float, float], theme: Theme, draw: Callable[[Figure, Palette], None]
 ) -> Plot:
-    """Return a plot that a function draws.
-
-    Parameters
-    ----------
-    title : str
-        Of the plot.
-    size : tuple of float
-        Width and height, in inches.
-    theme : {"light", "dark"}
-        The ground.
-    draw : callable
-        Takes the figure and the colours.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent.
-    InvalidParameterError
-        If there is no such theme.
-    """
+    """Return a plot that a function draws, of a size in inches; ImportError if Matplotlib is absent."""
     one_of(*THEMES).check("theme", theme)
     require_matplotlib()
     from matplotlib.figure import Figure

@@ -14,8 +14,7 @@ from solver.validation.errors import InvalidInputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_MARKED = 60
-"""Points of a line that are marked; more of them would touch."""
+_MOST_MARKED = 60  # points of a line that are marked; more of them would touch
 
 
 class ConvergenceStep(Protocol):

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 Directions = Mapping[str, Mapping[str, RetrievalCurves]]
 """Curves by direction, and in each by method; the first method stands out."""
 _RECALL, _SCOPE = "recall", "scope: results looked at"
-_PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.2
-"""Inches: text of ten points is read at this size on a telephone, too."""
+_PANEL_WIDTH, _PANEL_HEIGHT = 4.6, 3.2  # inches: text of ten points is read at this size on a telephone, too
 _MARKERS = "os^D"
-_REFERENCE_WIDTH = 1.5
-"""Points: dots of less are hard to distinguish from the grid on a dark ground."""
+_REFERENCE_WIDTH = 1.5  # points: dots of less are hard to distinguish from the grid on a dark ground
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +30,7 @@ class Interval:
     Parameters
     ----------
     value : float
-        The value.
     low, high : float
-        Ends of the interval.
     """
 
     value: float

@@ -8,7 +8,22 @@ from solver.scaling.scaler import Scaler
 
 
 class FeatureScaler(Scaler, BaseEstimator):
-    """`Scaler` as an estimator of scikit-learn, with its parameters and attributes.
+    """Scale features; one of five kinds. `get_params`, `set_params` and `clone` of scikit-learn work.
 
-    `get_params`, `set_params` and `clone` of scikit-learn work.
+    Parameters
+    ----------
+    kind : {"none", "center", "standard", "l2", "sqrt"}
+        "none": divide by the root-mean-square norm only. "center": subtract the mean first.
+        "standard": subtract the mean and divide each feature by its standard deviation.
+        "l2": divide each sample by its norm. "sqrt": square root of non-negative features
+        (histograms, counts), then as "center".
+
+    Attributes
+    ----------
+    kind_ : str
+        The kind it was fitted with.
+    mean_ : ndarray of shape (n_features,)
+        Subtracted from each sample.
+    scale_ : ndarray of shape (n_features,)
+        Each centred feature is multiplied by it.
     """

@@ -16,15 +16,13 @@ from solver.validation.errors import InvalidInputError, InvalidParameterError
 
 MAX_MAGNITUDE = 1e15
 """Largest landmark, whitening, coefficient or factor: sums of its squares are finite, even in float32."""
-HAS_SPARSE_LANDMARKS = "has_sparse_landmarks"
-"""Field of the JSON object, where the landmarks are sparse."""
+HAS_SPARSE_LANDMARKS = "has_sparse_landmarks"  # field of the JSON object, where the landmarks are sparse
 _SCALER_ARRAYS = ("mean", "scale")
 _DENSE_LANDMARKS = ("landmarks",)
 _SPARSE_LANDMARKS = ("landmarks", "landmark_columns", "landmark_ends")
 """Entries that are not zero, the column of each, and the end of each row among them."""
 
-Description = Mapping[str, Any]
-"""The JSON object."""
+Description = Mapping[str, Any]  # the JSON object
 
 
 def feature_map_parts(feature_map: FeatureMap) -> dict[str, FloatArray]:
@@ -80,7 +78,7 @@ def read_feature_map(name: str, description: Description, arrays: Mapping[str, F
         raise InvalidInputError(f"{name}: gamma must be finite and >= 0, got {gamma}")
     try:
         scaler = Scaler.restore(description["scaling"], parts["mean"], parts["scale"])
-        return FeatureMap(scaler, description["kernel"], gamma, landmarks, parts["whitening"])
+        return FeatureMap(scaler, description["kernel"], gamma, landmarks, parts["whitening"], serves=True)
     except InvalidParameterError as error:
         raise InvalidInputError(f"{name}: {error}") from error
 

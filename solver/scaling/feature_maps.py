@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,7 @@ from solver.validation.parameters import one_of
 KERNELS = ("linear", "rbf", "laplacian")
 _MAX_BLOCK_ROWS = 4096
 """Rows mapped in one block: with 400 landmarks their kernel values take 13 MB in float64."""
-_MAX_BLOCK_ENTRIES = 2**23
-"""Entries of a block of sparse rows that is made dense: 32 MiB in float32."""
+_MAX_BLOCK_ENTRIES = 2**23  # entries of a block of sparse rows that is made dense: 32 MiB in float32
 _MAX_DENSE_FEATURES = 8192
 """Sparse landmarks with more features stay sparse: 400 dense ones would take over 13 MB in float32."""
 MIN_RELATIVE_EIGENVALUE = 1e-6
@@ -34,36 +33,14 @@ _MAX_LAPLACIAN_FEATURES = 256
 
 def check_features(samples: npt.ArrayLike, name: str, n_features: int | None = None) -> Samples:
     """Return checked samples; sparse ones stay sparse if they have more than 256 features.
-
-    Those with fewer are made dense, which admits every kernel.
-
-    Parameters
-    ----------
-    samples : array-like or sparse array of shape (n_samples, n_features)
-        Raw features.
-    name : str
-        The caller's name of the array, for the error message.
-    n_features : int, optional
-        Expected number of features.
-
-    Raises
-    ------
-    InvalidInputError
-        As in `check_samples`.
-    """
+    Those with fewer are made dense, which admits every kernel. InvalidInputError as `check_samples`."""
     array = check_samples(samples, name, n_features=n_features)
     return array.toarray() if is_sparse(array) and array.shape[1] <= _MAX_LAPLACIAN_FEATURES else array
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureMapConfig:
-    """Kind of a feature map.
-
-    Parameters
-    ----------
-    scaling, kernel, width
-        As in `FeatureMap.fit`.
-    """
+    """Kind of a feature map; the fields are as in `FeatureMap.fit`."""
 
     scaling: str
     kernel: str
@@ -76,52 +53,27 @@ class FeatureMapConfig:
         return self.scaling != "sqrt" or bool(samples.min() >= 0)
 
     def fit(self, samples: Samples, n_landmarks: int, seed: int) -> FeatureMap:
-        """Return a map of this kind, fitted by `FeatureMap.fit`."""
         return FeatureMap.fit(samples, self.scaling, self.kernel, self.width, n_landmarks, seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureMap:
-    """Scales samples and maps them to the features of a kernel.
+    """Scales samples and maps them to the features of a kernel."""
 
-    "linear" keeps the scaled features. "rbf", ``exp(-gamma ||x - y||^2)``, and "laplacian",
-    ``exp(-gamma ||x - y||_1)``, use the Nystroem approximation: kernel values with a few landmarks, whitened,
-    so that inner products of mapped samples approximate the kernel and are exact between landmarks [1]_.
-
-    Parameters
-    ----------
-    scaler : Scaler
-        Fitted.
-    kernel : {"linear", "rbf", "laplacian"}
-        Kind of kernel.
-    gamma : float
-        Inverse width of the kernel; 0 for "linear".
-    landmarks : ndarray or CSR array of shape (n_landmarks, n_features)
-        Scaled samples; none for "linear". The mean is not subtracted from sparse ones: distances do not
-        depend on it.
-    whitening : ndarray of shape (n_landmarks, n_mapped)
-        Maps kernel values to features.
-
-    Raises
-    ------
-    InvalidParameterError
-        If the kernel is unknown.
-    InvalidInputError
-        If the shapes of scaler, landmarks and whitening do not match.
-
-    References
-    ----------
-    .. [1] C. Williams, M. Seeger, "Using the Nystroem Method to Speed Up Kernel Machines", NIPS 2000.
-    """
+    # "linear" keeps the scaled features. "rbf", exp(-gamma ||x - y||^2), and "laplacian", exp(-gamma ||x -
+    # y||_1), use the Nystroem approximation: kernel values with a few landmarks, whitened, so that inner
+    # products of mapped samples approximate the kernel and are exact between landmarks (Williams and Seeger,
+    # "Using the Nystroem Method to Speed Up Kernel Machines", NIPS 2000).
 
     scaler: Scaler
     kernel: str
-    gamma: float
-    landmarks: Samples
-    whitening: FloatArray
+    gamma: float  # inverse width of the kernel; 0 for "linear"
+    landmarks: Samples  # scaled; none for "linear"; sparse ones keep their mean, as distances allow
+    whitening: FloatArray  # (n_landmarks, n_mapped), from kernel values to features
+    serves: bool = False  # maps queries one by one: what each needs of the landmarks is computed once
+    _columns: tuple[Samples, FloatArray] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check kernel and shapes."""
         one_of(*KERNELS).check("kernel", self.kernel)
         if self.kernel == "laplacian":
             _absolute_metrics(self.landmarks)  # so that the first query does not wait for the import
@@ -133,28 +85,15 @@ class FeatureMap:
             raise InvalidInputError(
                 f"whitening {self.whitening.shape} does not match {self.landmarks.shape[0]} landmarks"
             )
+        if self.serves:
+            object.__setattr__(self, "_columns", _exact_columns(self.landmarks))
 
     @classmethod
     def fit(
         cls, samples: Samples, scaling: str, kernel: str, width: float, n_landmarks: int, seed: int
     ) -> Self:
-        """Learn scaling and landmarks from samples, without their labels.
-
-        Parameters
-        ----------
-        samples : ndarray or CSR array of shape (n_samples, n_features)
-            Raw features.
-        scaling : str
-            Kind of `Scaler`.
-        kernel : {"linear", "rbf", "laplacian"}
-            Kind of kernel.
-        width : float, > 0
-            Exponent of the kernel at the median distance between landmarks; not used by "linear".
-        n_landmarks : int, >= 1
-            Maximum number of landmarks, drawn from the samples.
-        seed : int
-            Seed of the draw.
-        """
+        """Learn scaling and at most `n_landmarks`, drawn from the samples, without their labels.
+        `width` is the exponent of the kernel at the median distance of landmarks; "linear" has none."""
         scaler = Scaler(scaling).fit(samples)
         n_features = len(scaler.mean_)
         if kernel == "linear":
@@ -169,19 +108,15 @@ class FeatureMap:
 
     @property
     def n_features(self) -> int:
-        """Number of raw features."""
         return len(self.scaler.mean_)
 
     @property
     def n_mapped(self) -> int:
-        """Number of features after the map."""
         return self.n_features if self.kernel == "linear" else int(self.whitening.shape[1])
 
     def kernel_matrix(self, samples: Samples) -> tuple[Samples, FloatArray]:
         """Return scaled samples, which can be landmarks, and the kernel between all of them, in float64.
-
-        Sparse samples stay sparse.
-        """
+        Sparse samples stay sparse."""
         landmarks = self.scaler.transform(samples)
         if isinstance(landmarks, Centered):
             landmarks = landmarks.sparse
@@ -190,15 +125,9 @@ class FeatureMap:
 
     def transform(self, samples: Samples) -> Samples:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
-
-        Under "linear" they are what `Scaler.transform` returns, otherwise dense. Sparse samples are
-        made dense a block of rows at a time, each of up to 32 MiB in float32, beside a copy in float64.
-
-        Raises
-        ------
-        OutOfRangeError
-            If a scaled feature exceeds float32; says in which samples.
-        """
+        OutOfRangeError if a scaled feature exceeds float32; it says in which samples."""
+        # Under "linear" they are what `Scaler.transform` returns, otherwise dense. Sparse samples are made
+        # dense a block of rows at a time, each of up to 32 MiB in float32, beside a copy in float64.
         if self.kernel == "linear":
             return self.scaler.transform(samples)
         n_samples, n_features = samples.shape
@@ -217,32 +146,25 @@ class FeatureMap:
         return mapped
 
     def _kernel_values(self, samples: Samples) -> FloatArray:
-        """Return the kernel between samples and landmarks, in float32."""
         if is_sparse(self.landmarks):
             scaled = self.scaler.transform(scipy.sparse.csr_array(samples))
             scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
         else:
             scaled = self.scaler.transform(to_dense(samples))
-        values = np.exp(-self.gamma * kernel_distances(self.kernel, scaled, self.landmarks))
+        columns, norms = self._columns or _exact_columns(self.landmarks)
+        if self.kernel == "rbf":
+            distances = _squared_distances_to(scaled, columns, norms, self.landmarks.dtype)
+        else:
+            landmarks = self.landmarks if is_sparse(self.landmarks) else columns.T
+            distances = kernel_distances(self.kernel, scaled, landmarks)
+        values: FloatArray = np.exp(-self.gamma * distances)
         return values.astype(np.float32)
 
 
 def draw_landmarks(
     samples: Samples, scaler: Scaler, n_landmarks: int, seed: int
 ) -> tuple[Samples, npt.NDArray[np.intp]]:
-    """Return scaled samples drawn at random, as `FeatureMap.landmarks`, and their rows in ascending order.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features.
-    scaler : Scaler
-        Fitted to them.
-    n_landmarks : int
-        How many are drawn, at most.
-    seed : int
-        Seed of the draw.
-    """
+    """Return scaled samples drawn at random, as `FeatureMap.landmarks`, and their rows in ascending order."""
     rows = np.sort(np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks])
     raw = samples[rows]
     if is_sparse(raw) and raw.shape[1] <= _MAX_DENSE_FEATURES:
@@ -259,20 +181,11 @@ def gamma_of(distances: FloatArray, width: float) -> float:
 
 def kernel_distances(kernel: str, left: Samples, right: Samples) -> FloatArray:
     """Return squared Euclidean distances for "rbf", L1 distances for "laplacian", in float64.
-
-    Between other samples than the same, squared ones have the precision of the samples.
-
-    Parameters
-    ----------
-    kernel : {"rbf", "laplacian"}
-        Kind of kernel.
-    left, right : ndarray or CSR array of shapes (n_left, n_features) and (n_right, n_features)
-        Scaled samples.
-    """
+    Between other samples than the same, squared ones have the precision of the samples."""
     if kernel == "rbf" and left is right:
         return _squared_distances(left)
     if kernel == "rbf":
-        return _squared_distances_between(left, right)
+        return _squared_distances_to(left, *_exact_columns(right), right.dtype)
     metrics = _absolute_metrics(right)
     distances: FloatArray = (
         metrics.manhattan_distances(left, right)
@@ -293,16 +206,25 @@ def _squared_distances(samples: Samples) -> FloatArray:
     return distances
 
 
-def _squared_distances_between(left: Samples, right: Samples) -> FloatArray:
-    """Return those between two sets of samples, computed in float64, in the samples' own precision."""
-    exact_left, exact_right = left.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
-    products = exact_left @ exact_right.T
+def _exact_columns(samples: Samples) -> tuple[Samples, FloatArray]:
+    """Return samples in float64, each a column, and their squared norms."""
+    exact = samples.astype(np.float64, copy=False)
+    columns = scipy.sparse.csr_array(exact.T) if is_sparse(exact) else exact.T
+    return columns, _squared_norms(exact)
+
+
+def _squared_distances_to(
+    samples: Samples, columns: Samples, norms: FloatArray, dtype: np.dtype[Any]
+) -> FloatArray:
+    """Return those to the samples of `_exact_columns`, computed in float64, in the samples' own precision."""
+    exact = samples.astype(np.float64, copy=False)
+    products = exact @ columns
     distances: FloatArray = products.toarray() if is_sparse(products) else products
     distances *= -2.0
-    distances += _squared_norms(exact_left)[:, None]
-    distances += _squared_norms(exact_right)
+    distances += _squared_norms(exact)[:, None]
+    distances += norms
     np.maximum(distances, 0.0, out=distances)
-    return distances.astype(np.result_type(left.dtype, right.dtype), copy=False)
+    return distances.astype(np.result_type(samples.dtype, dtype), copy=False)
 
 
 def _squared_norms(samples: Samples) -> FloatArray:

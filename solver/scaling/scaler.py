@@ -23,28 +23,8 @@ _CENTRING = ("center", "standard", "sqrt")
 
 
 class Scaler:
-    """Scale features; one of five kinds.
-
-    It needs NumPy and SciPy only. `solver.scaling.estimator.FeatureScaler` is the same as an estimator of
-    scikit-learn, which a search does not need.
-
-    Parameters
-    ----------
-    kind : {"none", "center", "standard", "l2", "sqrt"}
-        "none": divide by the root-mean-square norm only. "center": subtract the mean first.
-        "standard": subtract the mean and divide each feature by its standard deviation.
-        "l2": divide each sample by its norm. "sqrt": square root of non-negative features
-        (histograms, counts), then as "center".
-
-    Attributes
-    ----------
-    kind_ : str
-        The kind it was fitted with.
-    mean_ : ndarray of shape (n_features,)
-        Subtracted from each sample.
-    scale_ : ndarray of shape (n_features,)
-        Each centred feature is multiplied by it.
-    """
+    """Scale features; one of five kinds, described by `FeatureScaler`.
+    It needs NumPy and SciPy only, as a search does."""
 
     kind_: str
     mean_: FloatArray
@@ -181,7 +161,6 @@ def _divide_rows(array: FloatArray, divisors: FloatArray) -> None:
 
 
 def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
-    """Return mean and scale of prepared samples."""
     # Relative to the largest entry: then no square overflows or underflows.
     peak = max(float(np.abs(prepared).max()), np.finfo(np.float64).tiny)
     shares = prepared / peak
@@ -202,7 +181,6 @@ def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
 
 
 def _prepare_sparse(array: Samples, kind: str) -> Samples:
-    """Do as `_prepare` does for sparse samples; a feature of 0 stays 0."""
     exact = array.astype(np.float64)  # a copy, also of float64
     if kind == "l2":
         rows, n_samples = _row_numbers(exact), exact.shape[0]
@@ -217,7 +195,6 @@ def _prepare_sparse(array: Samples, kind: str) -> Samples:
 
 
 def _learn_sparse(prepared: Samples, kind: str) -> tuple[FloatArray, FloatArray]:
-    """Return mean and scale of prepared sparse samples, as `_learn` does."""
     n_samples, n_features = prepared.shape
     columns = prepared.indices
     peak = max(float(np.abs(prepared.data).max(initial=0.0)), np.finfo(np.float64).tiny)
@@ -243,7 +220,6 @@ def _learn_sparse(prepared: Samples, kind: str) -> tuple[FloatArray, FloatArray]
 
 
 def _row_numbers(array: Samples) -> npt.NDArray[np.intp]:
-    """Return the row of each stored entry."""
     return np.repeat(np.arange(array.shape[0]), np.diff(array.indptr))
 
 

@@ -11,21 +11,12 @@ from solver.logistic import LinearClassifier
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.neighbours import NeighbourClassifier
 
-Classifier = LinearClassifier | NeighbourClassifier
-"""Gives posteriors of mapped samples."""
+Classifier = LinearClassifier | NeighbourClassifier  # gives posteriors of mapped samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedClassifier:
-    """A classifier and its share of the ensemble's average.
-
-    Parameters
-    ----------
-    classifier : LinearClassifier or NeighbourClassifier
-        Fitted.
-    weight : float
-        Positive share.
-    """
+    """A fitted classifier and its positive share of the ensemble's average."""
 
     classifier: Classifier
     weight: float
@@ -38,34 +29,19 @@ class WeightedClassifier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """A feature map and the classifiers that share it.
-
-    Parameters
-    ----------
-    feature_map : FeatureMap
-        Takes raw samples.
-    classifiers : tuple of WeightedClassifier
-        Take mapped samples; at least one.
-    """
+    """A feature map of raw samples, and the classifiers, at least one, that share the mapped ones."""
 
     feature_map: FeatureMap
     classifiers: tuple[WeightedClassifier, ...]
 
     @property
     def weight(self) -> float:
-        """Share of its classifiers together."""
         return sum(member.weight for member in self.classifiers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """Weighted average of the posteriors of all classifiers of all branches.
-
-    Parameters
-    ----------
-    branches : tuple of Branch
-        At least one; the weights of their classifiers sum to one.
-    """
+    """Weighted average of the posteriors of all classifiers of all branches; their weights sum to one."""
 
     branches: tuple[Branch, ...]
 
@@ -89,15 +65,8 @@ class Ensemble:
         return average
 
     def blend(self, classifier: Classifier, share: float) -> Ensemble:
-        """Return an ensemble with one more classifier, on the heaviest branch.
-
-        Parameters
-        ----------
-        classifier : LinearClassifier or NeighbourClassifier
-            Fitted on the feature map of `heaviest_branch`.
-        share : float in (0, 1)
-            Its weight; all other weights are multiplied by ``1 - share``.
-        """
+        """Return an ensemble with one more classifier, fitted on the map of `heaviest_branch`, which has
+        `share`. The other weights are multiplied by ``1 - share``."""
         place = self.branches.index(self.heaviest_branch)
         branches = list(self.scale_weights(1.0 - share).branches)
         members = (*branches[place].classifiers, WeightedClassifier(classifier, share))

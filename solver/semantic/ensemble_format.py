@@ -34,8 +34,7 @@ _INVERSE_TEMPERATURE = "read_out_scale"
 _REQUIRED_FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
 _OPTIONAL_FIELDS = {_INVERSE_TEMPERATURE: float, HAS_SPARSE_LANDMARKS: bool, _MAP: int}
 
-Description = Mapping[str, Any]
-"""The JSON object of one classifier."""
+Description = Mapping[str, Any]  # the JSON object of one classifier
 
 
 def ensemble_arrays(side: str, ensemble: Ensemble) -> dict[str, FloatArray]:
@@ -70,13 +69,8 @@ def describe_ensemble(ensemble: Ensemble) -> list[dict[str, Any]]:
 
 
 def check_description(side: str, descriptions: Any) -> Sequence[Description]:
-    """Return the JSON objects of an ensemble after checking the types of their fields.
-
-    Raises
-    ------
-    InvalidInputError
-        If a field is missing or of another type, or `map` does not name the first classifier of a branch.
-    """
+    """Return the JSON objects of an ensemble; InvalidInputError if a field is missing, of another type, or
+    `map` does not name the first classifier of a branch."""
     if not isinstance(descriptions, list):
         raise InvalidInputError(f"{side} must be a list of classifiers, got {descriptions!r:.100}")
     for number, description in enumerate(descriptions):
@@ -104,22 +98,8 @@ def array_names(side: str, descriptions: Sequence[Description]) -> Iterator[str]
 def read_ensemble(
     side: str, descriptions: Sequence[Description], arrays: Mapping[str, FloatArray]
 ) -> Ensemble:
-    """Rebuild an ensemble from its description and arrays.
-
-    Parameters
-    ----------
-    side : {"x", "z"}
-        Modality; begins the names of its arrays.
-    descriptions : sequence of mapping
-        As returned by `check_description`.
-    arrays : mapping of str to ndarray
-        All of `array_names`; may hold others.
-
-    Raises
-    ------
-    InvalidInputError
-        If an array or a value is invalid; the message names it.
-    """
+    """Rebuild an ensemble from a checked description and all of `array_names` (others may be beside them).
+    InvalidInputError names an array or value that is invalid."""
     numbers_of_branch: dict[int, list[int]] = {}
     for number, description in enumerate(descriptions):
         numbers_of_branch.setdefault(description.get(_MAP, number), []).append(number)

@@ -27,6 +27,7 @@ from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
 from solver.supervision.base import Supervision
+from solver.supervision.conversion import AnyLabels
 from solver.supervision.sizes import check_sizes
 from solver.validation.parameters import (
     COUNT,
@@ -44,8 +45,7 @@ from solver.validation.parameters import (
 
 _STAGE_COSTS = {"x": 0.43, "z": 0.43, "fusion": 0.07, "kernel ridge": 0.05, "M": 0.02}
 """Shares of the time of a fit that searches, about as measured on some hundred samples."""
-_FEW_STEPS = 20
-"""Steps of each of the last stages, about: they are short."""
+_FEW_STEPS = 20  # steps of each of the last stages, about: they are short
 
 
 class SemanticBilinear(CrossModalEstimator):
@@ -187,7 +187,7 @@ class SemanticBilinear(CrossModalEstimator):
         self,
         X: npt.ArrayLike,
         Z: npt.ArrayLike,
-        supervision: Supervision,
+        supervision: AnyLabels = None,
         *,
         callback: Callable[[Progress], None] | None = None,
         reuse: SemanticBilinear | None = None,
@@ -196,12 +196,10 @@ class SemanticBilinear(CrossModalEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse array of shape (n_samples_x, n_features_x)
-            First modality; stays sparse where it has more than 256 features.
-        Z : array-like or sparse array of shape (n_samples_z, n_features_z)
-            Second modality; stays sparse where it has more than 256 features.
-        supervision : Labels or MultiLabels
-            Classes of both.
+        X, Z : array-like or sparse array of shape (n_samples, n_features)
+            Both modalities; stays sparse where it has more than 256 features.
+        supervision : Labels, MultiLabels, array-like or tuple
+            Classes of both, as in `LowRankBilinear.fit`.
         callback : callable, optional
             Called with a `StepProgress` at each step of the search for posteriors and of the choice of M,
             with the share of the work that is done, and with an `IterationProgress` after each iteration on a
@@ -218,7 +216,8 @@ class SemanticBilinear(CrossModalEstimator):
             If the supervision has no classes or another number of samples, or if most samples are the only
             one of their class.
         """
-        self._check_parameters()
+        x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
+        x_samples, z_samples = check_features(x_samples, "X"), check_features(z_samples, "Z")
         steps = itertools.count(1)
 
         def report(share: float) -> None:
@@ -226,9 +225,8 @@ class SemanticBilinear(CrossModalEstimator):
                 callback(StepProgress(next(steps), share))
 
         work = WorkPlan(report)
-        x_samples, z_samples = check_features(X, "X"), check_features(Z, "Z")
-        x_targets, z_targets = class_targets(supervision, type(self).__name__)
-        check_sizes(x_samples, z_samples, supervision)
+        x_targets, z_targets = class_targets(checked, type(self).__name__)
+        check_sizes(x_samples, z_samples, checked)
         if reuse is not None:
             reuse._check_fitted()
         x_configs = () if reuse is None else reuse.x_posteriors_.configs
@@ -250,7 +248,7 @@ class SemanticBilinear(CrossModalEstimator):
             self.random_state,
             self._n_jobs(),
         )
-        fused = fuse(x, z, supervision, options, work)
+        fused = fuse(x, z, checked, options, work)
         work.begin("kernel ridge", _FEW_STEPS)
         exact = KernelRidgeOptions(max_samples, self.n_folds, self.random_state)
         x_posteriors, z_posteriors = (
@@ -260,10 +258,10 @@ class SemanticBilinear(CrossModalEstimator):
         predicted, targets = (x_posteriors.out_of_fold, z_posteriors.out_of_fold), (x_targets, z_targets)
         matrix_options = MatrixOptions(self.loss, max_samples, self.random_state, self.n_jobs)
         work.begin("M", _FEW_STEPS)
-        fraction = self._choose_alpha_fraction(predicted, targets, supervision, matrix_options, work)
+        fraction = self._choose_alpha_fraction(predicted, targets, checked, matrix_options, work)
         self.bilinear_ = None
         if fraction is not None:
-            self.bilinear_ = self._fit_matrix(predicted, supervision, fraction, callback)
+            self.bilinear_ = self._fit_matrix(predicted, checked, fraction, callback)
             warn_of_low_rank(self.bilinear_.rank_, self.loss, targets)
         self.x_posteriors_, self.z_posteriors_ = x_posteriors, z_posteriors
         self.n_features_x_, self.n_features_z_ = x_samples.shape[1], z_samples.shape[1]
@@ -275,6 +273,13 @@ class SemanticBilinear(CrossModalEstimator):
         self._check_fitted()
         n_classes = self.x_posteriors_.out_of_fold.shape[1]
         return np.ones(n_classes) if self.bilinear_ is None else self.bilinear_.singular_values_
+
+    @property
+    def M_(self) -> FloatArray:  # noqa: N802 - the letter of the paper
+        """M between the posteriors of both modalities, of shape (n_classes, n_classes)."""
+        self._check_fitted()
+        n_classes = self.x_posteriors_.out_of_fold.shape[1]
+        return np.eye(n_classes) if self.bilinear_ is None else self.bilinear_.M_
 
     @property
     def rank_(self) -> int:
@@ -289,13 +294,13 @@ class SemanticBilinear(CrossModalEstimator):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(X, "X")
         posteriors = self._predict_x(X)
         return posteriors if self.bilinear_ is None else self.bilinear_.project_x(posteriors)
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_fitted()
+        self._check_columns(Z, "Z")
         posteriors = self._predict_z(Z)
         return posteriors if self.bilinear_ is None else self.bilinear_.project_z(posteriors)
 
@@ -313,7 +318,6 @@ class SemanticBilinear(CrossModalEstimator):
         options: MatrixOptions,
         heartbeat: Callable[[], None],
     ) -> float | None:
-        """Return the penalty weight of M; None for the identity."""
         if self.alpha_fraction is not None:
             return float(self.alpha_fraction)
         return choose_alpha_fraction(predicted, targets, supervision, options, heartbeat)

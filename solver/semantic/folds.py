@@ -15,25 +15,14 @@ _MAX_SINGLETON_SHARE = 0.5
 
 
 def check_classes_can_be_held_out(targets: Targets) -> None:
-    """Raise if most samples are the only one of their class.
-
-    Raises
-    ------
-    SupervisionError
-        If they are: without such a sample its class is unknown.
-    """
+    """Raise SupervisionError if most samples are the only one of their class: without them it is unknown."""
     if np.mean(_class_sizes(targets) < MIN_CLASS_SIZE) > _MAX_SINGLETON_SHARE:
         raise SupervisionError("most samples are the only one of their class: none can be held out")
 
 
 def usable_folds(targets: Targets, n_folds: int) -> int:
     """Return how many of `n_folds` folds, at least two, leave the typical sample others of its class.
-
-    With more folds than a class has samples, a fold would hold out a part of one class and nothing of
-    another, and predictions without it would be biased against the truth: with two samples of each of
-    two classes and four folds, every sample looks like one of the other class. Of a sample's several
-    labels the most common one counts, although folds are stratified by whole sets of labels.
-    """
+    Of a sample's several labels the most common one counts, although folds are stratified by whole sets."""
     return max(min(n_folds, int(np.median(_class_sizes(targets)))), 2)
 
 
@@ -50,11 +39,8 @@ def make_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list
 
 
 def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
-    """Return rows to search on: all of them, or an even share of each class.
-
-    Of each class at least two samples are drawn, and at least two that do not belong to it, where there are
-    as many; so a little more than `max_samples` may be returned.
-    """
+    """Return rows to search on: all of them, or an even share of each class; at least two samples in each
+    class and two outside it where there are as many, so that a little more than `max_samples` may come."""
     n_samples = len(targets.indicators)
     if n_samples <= max_samples:
         return np.arange(n_samples)
@@ -71,21 +57,8 @@ def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generat
 def paired_folds(
     x_targets: Targets, z_targets: Targets, max_samples: int, n_folds: int, seed: int
 ) -> tuple[list[Indices], list[Indices]]:
-    """Return equally many folds of a sample of each modality.
-
-    Of paired rows with equal classes both are in the same fold.
-
-    Parameters
-    ----------
-    x_targets, z_targets : Targets
-        Classes of both modalities.
-    max_samples : int
-        As in `stratified_sample`.
-    n_folds : int
-        Maximum number of folds, as in `usable_folds`.
-    seed : int
-        Seed of the sample and of the folds.
-    """
+    """Return equally many folds of a `stratified_sample` of each modality, at most `n_folds`.
+    Of paired rows with equal classes both are in the same fold."""
     # Both generators start equal: of paired rows with equal classes both fall into the same fold.
     x_rng, z_rng = (np.random.default_rng(seed) for _ in range(2))
     x_rows = stratified_sample(x_targets, max_samples, x_rng)

@@ -28,17 +28,7 @@ _N_FOLDS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One modality.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features.
-    targets : Targets
-        Classes of the samples.
-    posteriors : Posteriors
-        Fitted to them.
-    """
+    """One modality: raw samples, their classes, and the posteriors fitted to them."""
 
     samples: Samples
     targets: Targets
@@ -47,25 +37,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class FusionOptions:
-    """How the neighbour classifiers are fitted and weighted.
+    """How the neighbour classifiers are fitted and weighted."""
 
-    Parameters
-    ----------
-    share : float in [0, 1)
-        Weight of the neighbour classifier among a modality's posteriors; none is fitted for 0.
-    inverse_temperature : float, > 0
-        As in `NeighbourClassifier`.
-    max_samples : int
-        Samples of each modality to learn from, which are also the anchors.
-    seed : int
-        Seed of the sample and of the folds.
-    n_jobs : int
-        Threads.
-    """
-
-    share: float
+    share: float  # weight of the neighbour classifier, in [0, 1); none is fitted for 0
     inverse_temperature: float
-    max_samples: int
+    max_samples: int  # of each modality, to learn from; they are the anchors too
     seed: int
     n_jobs: int
 
@@ -73,32 +49,12 @@ class FusionOptions:
 def fuse(
     x: Side, z: Side, supervision: Supervision, options: FusionOptions, heartbeat: Callable[[], None]
 ) -> tuple[Posteriors, Posteriors]:
-    """Return the posteriors of both modalities, each blended with a neighbour classifier.
-
-    Parameters
-    ----------
-    x, z : Side
-        Both modalities.
-    supervision : Supervision
-        Classes of both.
-    options : FusionOptions
-        How the neighbour classifiers are fitted and weighted.
-    heartbeat : callable
-        Called at each iteration of a fit; an exception it raises ends the fit.
-
-    Returns
-    -------
-    x_posteriors, z_posteriors : Posteriors
-        With one more classifier each. The given ones if the share is 0, or if without some fold no similar
-        pair or no informative feature is left to learn from.
-
-    Notes
-    -----
-    The similarity is a `LowRankBilinear` with the softmax loss, stopped after a few steps, on the feature
-    map of the heaviest branch of each side. For out-of-fold predictions both the matrix and the anchors
-    come from the other folds. If x[i] and z[i] belong together and have equal classes in every row, they
-    are in the same fold. If pairs are in another order, the out-of-fold posteriors leak the paired sample.
-    """
+    """Return the posteriors of both modalities, each blended with a neighbour classifier;
+    the given ones for share 0, or if without some fold no similar pair or no informative feature is left."""
+    # The similarity is a `LowRankBilinear` with the softmax loss, stopped after a few steps, on the feature
+    # map of the heaviest branch of each side. For out-of-fold predictions both the matrix and the anchors
+    # come from the other folds. If x[i] and z[i] belong together and have equal classes in every row, they
+    # are in the same fold; if pairs are in another order, the out-of-fold posteriors leak the paired sample.
     if options.share == 0.0:
         return x.posteriors, z.posteriors
     x_side, z_side = _split(x, z, options)
@@ -116,19 +72,8 @@ def fuse(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SplitSide:
-    """One modality, mapped and split into folds.
-
-    Parameters
-    ----------
-    side : Side
-        The modality.
-    mapped : Samples
-        Its samples after the feature map of the heaviest branch.
-    rows : ndarray of int
-        The sample that the similarity is learned from.
-    folds : list of ndarray of int
-        A partition of `rows`.
-    """
+    """One modality, mapped by the heaviest branch;
+    the rows that the similarity is learned from, split into folds."""
 
     side: Side
     mapped: Samples
@@ -174,9 +119,7 @@ def _fit_classifiers(
     heartbeat: Callable[[], None],
 ) -> tuple[NeighbourClassifier, NeighbourClassifier] | None:
     """Learn a similarity from some rows of both modalities, and return a classifier of either by the other.
-
-    Returns None if no pair of them is similar, or if no feature distinguishes similar pairs.
-    """
+    None if no pair of them is similar, or if no feature distinguishes similar pairs."""
     (A, a_basis), (B, b_basis) = compact(x.mapped[x_rows]), compact(z.mapped[z_rows])
     try:
         subset = supervision.subset(x_rows, z_rows)

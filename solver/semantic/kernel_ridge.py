@@ -18,25 +18,15 @@ from solver.semantic.posteriors import Posteriors
 from solver.supervision.base import Indices
 from solver.threads import single_threaded_blas
 
-_RIDGES = (0.03, 0.3, 3.0)
-"""Penalties to try, a decade apart, of a kernel that is 1 between equal samples."""
+_RIDGES = (0.03, 0.3, 3.0)  # penalties to try, a decade apart, of a kernel that is 1 between equal samples
 _SHARES = tuple(number / 8 for number in range(1, 8))
 """Shares of the average to try, as fine as that of eight rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRidgeOptions:
-    """How the kernel ridge regression is fitted.
-
-    Parameters
-    ----------
-    max_samples : int
-        Samples to learn from, all of which are landmarks.
-    n_folds : int
-        Maximum number of folds.
-    seed : int
-        Seed of the sample and of the folds.
-    """
+    """How the kernel ridge regression is fitted:
+    on at most `max_samples`, which all are landmarks, and folds."""
 
     max_samples: int
     n_folds: int
@@ -51,29 +41,9 @@ def blend_kernel_ridge(
     heartbeat: Callable[[], None],
 ) -> Posteriors:
     """Return posteriors with a share of kernel ridge regression, where out of fold that is more likely.
-
-    The kernel is that of the heaviest feature map with an RBF kernel. Its Nystroem approximation by landmarks
-    is what the other classifiers see.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features.
-    targets : Targets
-        Classes of the samples.
-    posteriors : Posteriors
-        Fitted to them.
-    options : KernelRidgeOptions
-        How the regression is fitted.
-    heartbeat : callable
-        Called before each penalty; an exception it raises ends the fit.
-
-    Returns
-    -------
-    Posteriors
-        The given ones if classes do not exclude each other, if no feature map has an RBF kernel, or if no
-        share helps.
-    """
+    The given ones come back where classes overlap, no feature map has an RBF kernel, or no share helps."""
+    # The kernel is that of the heaviest feature map with an RBF kernel. The other classifiers see its
+    # Nystroem approximation by landmarks.
     branches = [branch for branch in posteriors.ensemble.branches if branch.feature_map.kernel == "rbf"]
     if not branches or not targets.is_exclusive:
         return posteriors
@@ -93,23 +63,11 @@ def blend_kernel_ridge(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Regression:
-    """A kernel ridge regression with its share of the average.
+    """A kernel ridge regression with its share of the average."""
 
-    Parameters
-    ----------
-    dual : ndarray of shape (n_samples, n_classes)
-        Coefficients of the kernel with each sample.
-    inverse_temperature : float
-        Factor of the scores inside the softmax.
-    out_of_fold : ndarray of shape (n_samples, n_classes)
-        Posteriors of each sample without its fold.
-    share : float
-        Its weight.
-    """
-
-    dual: FloatArray
-    inverse_temperature: float
-    out_of_fold: FloatArray
+    dual: FloatArray  # (n_samples, n_classes), coefficients of the kernel with each sample
+    inverse_temperature: float  # factor of the scores inside the softmax
+    out_of_fold: FloatArray  # (n_samples, n_classes), posteriors of each sample without its fold
     share: float
 
 
@@ -136,11 +94,9 @@ def _best_regression(
 def _solve(
     kernel: FloatArray, indicators: FloatArray, folds: Sequence[Indices], ridge: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return dual coefficients, and the score of each sample by the regression without its fold.
-
-    With ``G = (K + 1 + ridge I)^-1``, where 1 adds a penalised constant, and dual coefficients ``A = G Y``,
-    the errors on a fold f that is left out are ``G_ff^-1 A_f``: no regression without it has to be fitted.
-    """
+    """Return dual coefficients, and the score of each sample by the regression without its fold."""
+    # With G = (K + 1 + ridge I)^-1, where 1 adds a penalised constant, and A = G Y, the errors on a fold f
+    # that is left out are G_ff^-1 A_f: no regression without it has to be fitted.
     system = kernel + 1.0
     system[np.diag_indices_from(system)] += ridge
     inverse = scipy.linalg.inv(system, overwrite_a=True, check_finite=False)

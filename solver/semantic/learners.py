@@ -26,8 +26,7 @@ VOTE_SHARPNESS = (8.0, 16.0, 32.0, 64.0)
 _LOG_TEMPERATURES = (-2.0, 6.0)
 """Bounds of the logarithm of a ridge classifier's inverse temperature; 2 to 3 is typical."""
 
-_TINY = float(np.finfo(np.float32).tiny)
-"""Smallest variance that is divided by: samples may be all equal."""
+_TINY = float(np.finfo(np.float32).tiny)  # smallest variance that is divided by: samples may be all equal
 
 
 class Learner(Protocol):
@@ -40,43 +39,21 @@ class Learner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogisticLearner:
-    """Logistic regression.
-
-    Parameters
-    ----------
-    inverse_penalty : float
-        Its ``C``.
-    """
+    """Logistic regression; `inverse_penalty` is its ``C``."""
 
     inverse_penalty: float
 
     def fit(self, mapped: Samples, targets: Targets) -> LinearClassifier:
-        """Return the regression's classifier."""
         return Regression(targets.is_exclusive).fit(mapped, targets, self.inverse_penalty)
 
 
 @dataclass(frozen=True, slots=True)
 class RidgeLearner:
-    """Softmax of the scores of a ridge regression of the class indicators.
+    """Softmax of a ridge regression of class indicators; with a kernel map a least-squares SVM (Suykens and
+    Vandewalle, Neural Processing Letters 9, 1999), whose scores take a temperature as in Platt's method."""
 
-    With a kernel map this is a least-squares support vector machine [1]_, whose scores become posteriors by
-    a temperature, as those of a support vector machine do by Platt's method.
-
-    Parameters
-    ----------
-    ridge : float
-        Penalty, as a share of the largest eigenvalue of the covariance matrix.
-    inverse_temperature : float
-        Factor of the scores inside the softmax.
-
-    References
-    ----------
-    .. [1] J. A. K. Suykens, J. Vandewalle, "Least Squares Support Vector Machine Classifiers", Neural
-       Processing Letters 9, 1999.
-    """
-
-    ridge: float
-    inverse_temperature: float
+    ridge: float  # penalty, as a share of the largest eigenvalue of the covariance matrix
+    inverse_temperature: float  # factor of the scores inside the softmax
 
     def fit(self, mapped: Samples, targets: Targets) -> LinearClassifier:
         """Return the classifier; a class that no sample has gets posterior 0."""
@@ -93,19 +70,8 @@ class RidgeLearner:
 
 @dataclass(frozen=True, slots=True)
 class VoteLearner:
-    """Votes of the training samples of the same modality, the more similar ones with more weight.
-
-    A vote decays with the squared distance of mapped samples: ``exp(-sharpness d^2 / mean d^2)``.
-
-    Parameters
-    ----------
-    sharpness : float
-        See above.
-    max_anchors : int
-        Samples that vote.
-    seed : int
-        Seed of their draw.
-    """
+    """Votes of at most `max_anchors` training samples of the same modality, drawn by `seed`.
+    A vote decays with the squared distance of mapped samples: ``exp(-sharpness d^2 / mean d^2)``."""
 
     sharpness: float
     max_anchors: int
@@ -129,19 +95,10 @@ class VoteLearner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgeScreening:
-    """Out-of-fold scores of the ridge regression with the smallest error.
+    """Out-of-fold scores (n_samples, n_classes) of the ridge regression with the smallest error, and its
+    penalty."""
 
-    Parameters
-    ----------
-    error : float
-        Squared out-of-fold error per sample, summed over classes.
-    ridge : float
-        Its penalty.
-    scores : ndarray of shape (n_samples, n_classes)
-        Prediction of each sample's indicators without its fold.
-    """
-
-    error: float
+    error: float  # squared, out of fold, per sample, summed over classes
     ridge: float
     scores: FloatArray
 
@@ -172,15 +129,8 @@ class RidgeScreening:
 
 
 def calibrate(scores: FloatArray, targets: Targets) -> tuple[float, FloatArray]:
-    """Return the inverse temperature with which the softmax of some scores is most likely, and that softmax.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n_samples, n_classes)
-        Predictions of the indicators of exclusive classes. A class that no sample has gets posterior 0.
-    targets : Targets
-        The classes.
-    """
+    """Return the inverse temperature with which the softmax of scores (n_samples, n_classes) is most likely,
+    and that softmax. Classes are exclusive; one that no sample has gets posterior 0."""
     is_seen = targets.indicators.any(axis=0)
 
     def posteriors(log_temperature: float) -> FloatArray:
@@ -198,27 +148,13 @@ def calibrate(scores: FloatArray, targets: Targets) -> tuple[float, FloatArray]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RidgePath:
-    """Ridge regressions of all penalties on the same samples, which share one eigendecomposition.
+    """Ridge regressions of all penalties on the same samples, which share one eigendecomposition."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (n_mapped,)
-        Of the samples.
-    target_mean : ndarray of shape (n_classes,)
-        Of the indicators.
-    variances : ndarray of shape (n_mapped,)
-        Eigenvalues of the covariance matrix, ascending.
-    axes : ndarray of shape (n_mapped, n_mapped)
-        Its eigenvectors.
-    products : ndarray of shape (n_mapped, n_classes)
-        Covariances of the rotated samples with the indicators.
-    """
-
-    mean: FloatArray
-    target_mean: FloatArray
-    variances: FloatArray
-    axes: FloatArray
-    products: FloatArray
+    mean: FloatArray  # (n_mapped,), of the samples
+    target_mean: FloatArray  # (n_classes,), of the indicators
+    variances: FloatArray  # (n_mapped,), eigenvalues of the covariance matrix, ascending
+    axes: FloatArray  # (n_mapped, n_mapped), its eigenvectors
+    products: FloatArray  # (n_mapped, n_classes), covariances of the rotated samples with the indicators
 
     @classmethod
     def of(cls, samples: Samples, indicators: FloatArray) -> _RidgePath:

@@ -28,24 +28,12 @@ _TOL, _MAX_ITER = 3e-2, 20
 
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
-    """How candidates for M are learned.
+    """How candidates for M are learned."""
 
-    Parameters
-    ----------
-    loss : {"squared", "logistic", "softmax"}
-        Loss of the similarity.
-    max_samples : int
-        Samples of each modality to learn from and to judge on.
-    seed : int
-        Seed of the sample and of the folds.
-    n_threads : int or None
-        Threads over blocks of pairs.
-    """
-
-    loss: str
-    max_samples: int
+    loss: str  # squared, logistic or softmax
+    max_samples: int  # of each modality, to learn from and to judge on
     seed: int
-    n_threads: int | None
+    n_threads: int | None  # over blocks of pairs
 
 
 def choose_alpha_fraction(
@@ -55,32 +43,11 @@ def choose_alpha_fraction(
     options: MatrixOptions,
     heartbeat: Callable[[], None],
 ) -> float | None:
-    """Return the penalty weight whose M ranks held-out samples better than the identity; None if none does.
-
-    Parameters
-    ----------
-    posteriors : tuple of ndarray of shape (n_samples, n_classes)
-        Out-of-fold posteriors of both modalities.
-    targets : tuple of Targets
-        Classes of both.
-    supervision : Supervision
-        The same classes, as M learns from them.
-    options : MatrixOptions
-        How candidates are learned.
-    heartbeat : callable
-        Called at each iteration of a fit; an exception it raises ends the choice.
-
-    Returns
-    -------
-    float or None
-        The entry of `ALPHA_FRACTIONS` with the highest MAP among those that beat the identity on every fold.
-
-    Notes
-    -----
-    For true posteriors the identity is optimal: ``sum_c p(c|x) p(c|z)`` is the probability of equal
-    classes. A learned M can mend biased ones, but its penalty weighs every class alike while the loss hardly
-    sees a class with few samples, so a strong penalty drops such classes first.
-    """
+    """Return the `ALPHA_FRACTIONS` entry with the highest MAP among those that beat the identity on every
+    fold. None if none does. The posteriors, (n_samples, n_classes), are out of fold."""
+    # For true posteriors the identity is optimal: sum_c p(c|x) p(c|z) is the probability of equal classes. A
+    # learned M can mend biased ones, but its penalty weighs every class alike while the loss hardly sees a
+    # class with few samples, so a strong penalty drops such classes first.
     x_folds, z_folds = paired_folds(*targets, options.max_samples, _N_FOLDS, options.seed)
     rng = np.random.default_rng(options.seed)
     gains: list[list[float]] = []
@@ -100,11 +67,9 @@ def choose_alpha_fraction(
 
 
 def warn_of_low_rank(rank: int, loss: str, targets: tuple[Targets, Targets]) -> None:
-    """Give a `RankWarning` if a learned M has a lower rank than both modalities have classes in common.
-
-    None is given of labels that do not exclude each other, since one may follow from others. The softmax
-    loss needs one direction fewer: posteriors sum to one, and it does not see constants.
-    """
+    """Give a `RankWarning` if a learned M has a lower rank than both modalities have classes in common."""
+    # Not of labels that do not exclude each other, since one may follow from others. The softmax loss needs
+    # one direction fewer: posteriors sum to one, and it does not see constants.
     x, z = (side.indicators.any(axis=0) for side in targets)
     n_classes = int(np.sum(x & z))
     if targets[0].is_exclusive and rank < n_classes - (loss == "softmax"):
@@ -118,13 +83,7 @@ def warn_of_low_rank(rank: int, loss: str, targets: tuple[Targets, Targets]) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Split:
-    """Rows of both modalities to learn M from, and those to judge it on.
-
-    Parameters
-    ----------
-    fitting, held_out : tuple of ndarray of int
-        Rows of either modality.
-    """
+    """Rows of both modalities to learn M from, and those to judge it on."""
 
     fitting: tuple[Indices, Indices]
     held_out: tuple[Indices, Indices]
@@ -155,12 +114,7 @@ class _Split:
         heartbeat: Callable[[], None],
     ) -> Iterator[float]:
         """Yield the MAP of the held-out rows under the identity, then under M of each penalty weight.
-
-        Raises
-        ------
-        SupervisionError
-            If the other rows have no similar or no dissimilar pairs, or if no posterior separates these.
-        """
+        SupervisionError if the other rows lack similar or dissimilar pairs, or nothing separates them."""
         (P, Q), (x_rows, z_rows) = posteriors, self.held_out
         classes = _classes(targets[0], x_rows), _classes(targets[1], z_rows)
         yield bidirectional_map(P[x_rows], Q[z_rows], *classes).mean

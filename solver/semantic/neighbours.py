@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import softmax
@@ -12,51 +12,26 @@ from solver.validation.errors import InvalidInputError
 
 MAX_INVERSE_TEMPERATURE = 1e4
 """There the nearest anchor already takes the whole vote wherever similarities differ by 1e-3."""
-_BLOCK_ROWS = 1024
-"""Rows predicted in one block: their similarities to 3000 anchors take 25 MB in float64."""
+_BLOCK_ROWS = 1024  # rows predicted in one block: their similarities to 3000 anchors take 25 MB in float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeighbourClassifier:
-    """Softmax-weighted vote of all anchors z_i on the class of a sample x.
+    """Softmax-weighted vote of all anchors z_i on the class of a sample x."""
 
-    The posterior of class c is ``sum_{i: c_i = c} exp(t s(x, z_i)) / sum_i exp(t s(x, z_i))`` with the
-    inverse temperature t and a bilinear similarity s: the Nadaraya-Watson estimator with that kernel [1]_.
+    # The posterior of class c is sum_{i: c_i = c} exp(t s(x, z_i)) / sum_i exp(t s(x, z_i)) with the inverse
+    # temperature t and a bilinear similarity s: the Nadaraya-Watson estimator with that kernel (E. Nadaraya,
+    # "On Estimating Regression", Theory of Probability and Its Applications 9, 1964).
 
-    Parameters
-    ----------
-    coefficients : ndarray of shape (n_mapped, rank)
-        Linear part of the projection of mapped samples.
-    intercepts : ndarray of shape (rank,)
-        Constant part of the projection.
-    anchors : ndarray of shape (n_anchors, rank)
-        Projected training samples; a similarity is an inner product with one.
-    indicators : ndarray of shape (n_anchors, n_classes)
-        1 where an anchor belongs to a class, else 0.
-    inverse_temperature : float in (0, 1e4]
-        Factor t of the similarities inside the softmax: the larger, the fewer anchors share the vote.
-    is_exclusive : bool
-        Whether every anchor has exactly one class; if not, each label has a probability of its own.
-
-    Raises
-    ------
-    InvalidInputError
-        If shapes do not match, or an indicator or the inverse temperature is out of range.
-
-    References
-    ----------
-    .. [1] E. Nadaraya, "On Estimating Regression", Theory of Probability and Its Applications 9, 1964.
-    """
-
-    coefficients: FloatArray
-    intercepts: FloatArray
-    anchors: FloatArray
-    indicators: FloatArray
-    inverse_temperature: float
-    is_exclusive: bool
+    coefficients: FloatArray  # (n_mapped, rank), linear part of the projection of mapped samples
+    intercepts: FloatArray  # (rank,), its constant part
+    anchors: FloatArray  # (n_anchors, rank), projected; a similarity is an inner product with one
+    indicators: FloatArray  # (n_anchors, n_classes), 1 where an anchor belongs to a class, else 0
+    inverse_temperature: float  # t, in (0, 1e4]: the larger, the fewer anchors share the vote
+    is_exclusive: bool  # one class an anchor; if not, each label has a probability
+    _exact: tuple[FloatArray, FloatArray, FloatArray] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check shapes and ranges."""
         if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
             raise InvalidInputError(
                 f"coefficients {self.coefficients.shape} do not match intercepts {self.intercepts.shape}"
@@ -79,17 +54,17 @@ class NeighbourClassifier:
                 f"inverse temperature must be > 0 and at most {MAX_INVERSE_TEMPERATURE:g}, "
                 f"got {self.inverse_temperature}"
             )
+        parts = (self.coefficients, self.anchors, self.indicators)
+        coefficients, anchors, indicators = (part.astype(np.float64, copy=False) for part in parts)
+        object.__setattr__(self, "_exact", (coefficients, anchors, indicators))
 
     @property
     def n_classes(self) -> int:
-        """Number of classes or labels."""
         return int(self.indicators.shape[1])
 
     def predict(self, mapped: Samples) -> FloatArray:
-        """Return posteriors of mapped samples, of shape (n_samples, n_classes), in float64."""
         posteriors = np.empty((mapped.shape[0], self.n_classes))
-        coefficients, anchors = self.coefficients.astype(np.float64), self.anchors.astype(np.float64)
-        indicators = self.indicators.astype(np.float64)
+        coefficients, anchors, indicators = self._exact
         for start in range(0, mapped.shape[0], _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             projected = mapped[rows].astype(np.float64) @ coefficients + self.intercepts

@@ -21,60 +21,29 @@ from solver.supervision.base import Indices
 
 @dataclass(frozen=True, slots=True)
 class ClassifierConfig:
-    """How one classifier of an ensemble is fitted.
-
-    Parameters
-    ----------
-    feature_map : FeatureMapConfig
-        Kind of its feature map; classifiers of equal kinds share one.
-    learner : Learner
-        Fits it to the mapped samples.
-    weight : float
-        Share of the ensemble's average.
-    """
+    """How one classifier of an ensemble is fitted; those of equal feature maps share one."""
 
     feature_map: FeatureMapConfig
     learner: Learner
-    weight: float
+    weight: float  # share of the ensemble's average
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierPlan:
-    """A classifier to be fitted on all samples.
-
-    Parameters
-    ----------
-    config : ClassifierConfig
-        How it is fitted.
-    out_of_fold : ndarray of shape (n_samples, n_classes) or None
-        Its predictions for each training sample without the sample's fold; None if still to be computed.
-    """
+    """A classifier to be fitted on all samples."""
 
     config: ClassifierConfig
-    out_of_fold: FloatArray | None = None
+    out_of_fold: FloatArray | None = None  # (n_samples, n_classes), without a fold
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posteriors:
-    """Fitted class posteriors of one modality.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-        Predicts them.
-    out_of_fold : ndarray of shape (n_samples, n_classes)
-        For each training sample the prediction of the same classifiers fitted without its fold. Scaling and
-        landmarks come from all samples that were searched, without their classes; the choice of
-        classifiers and weights has seen all classes.
-    log_loss : float
-        Mean negative log-likelihood of the out-of-fold predictions, in nats per sample.
-    configs : tuple of ClassifierConfig
-        How the classifiers were fitted.
-    """
+    """Fitted class posteriors of one modality. Scaling and landmarks come from all searched samples, without
+    their classes; the choice of classifiers and weights has seen all classes."""
 
     ensemble: Ensemble
-    out_of_fold: FloatArray
-    log_loss: float
+    out_of_fold: FloatArray  # (n_samples, n_classes), by the same classifiers fitted without the fold
+    log_loss: float  # mean, out of fold, in nats per sample
     configs: tuple[ClassifierConfig, ...]
 
     def predict(self, samples: Samples) -> FloatArray:
@@ -92,24 +61,7 @@ def fit_ensemble(
     heartbeat: Callable[[], None],
 ) -> Posteriors:
     """Fit classifiers on all samples, and without each fold where their out-of-fold predictions are missing.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features.
-    targets : Targets
-        Classes of the samples.
-    feature_maps : mapping of FeatureMapConfig to FeatureMap
-        Fitted maps of all kinds in `plans`.
-    plans : sequence of ClassifierPlan
-        The classifiers.
-    folds : sequence of ndarray of int
-        Rows that are held out together.
-    n_jobs : int
-        Maximum number of folds fitted in parallel.
-    heartbeat : callable
-        Called before each classifier and after each fold; an exception it raises ends the fit.
-    """
+    `heartbeat` is called before each classifier and after each fold; an exception it raises ends the fit."""
     branches: list[Branch] = []
     out_of_fold = np.zeros(targets.indicators.shape)
     for kind in dict.fromkeys(plan.config.feature_map for plan in plans):
@@ -141,24 +93,9 @@ def cross_predict(
     n_jobs: int,
     heartbeat: Callable[[], None],
 ) -> FloatArray:
-    """Return a prediction for each sample by a classifier fitted on the other folds.
-
-    Parameters
-    ----------
-    fits : sequence of callable
-        One for each fold; returns a classifier of mapped samples.
-    mapped : Samples
-        Mapped samples. Sparse and `Centered` ones are fitted one fold at a time, whatever `n_jobs`:
-        the optimiser keeps tens of copies of the coefficients of all their features.
-    targets : Targets
-        Classes of the samples.
-    folds : sequence of ndarray of int
-        A partition of the rows.
-    n_jobs : int
-        Maximum number of folds fitted in parallel.
-    heartbeat : callable
-        Called after each fold; an exception it raises ends the fit.
-    """
+    """Return a prediction for each sample by a classifier fitted on the other folds; one of `fits` a fold."""
+    # Sparse and `Centered` samples are fitted one fold at a time, whatever `n_jobs`: the optimiser keeps tens
+    # of copies of the coefficients of all their features.
     if not isinstance(mapped, np.ndarray):
         n_jobs = 1
     predicted = np.zeros(targets.indicators.shape)
@@ -181,18 +118,9 @@ def cross_predict(
 
 
 def to_row_space(mapped: Samples) -> tuple[Samples, RowSpaceBasis | None]:
-    """Return dense samples, in coordinates of their row space where there are more features than samples.
-
-    Ridge and logistic regression penalise the norm of the coefficients, so that this change of basis leaves
-    their predictions as they are. Sparse samples that would take too much memory are returned unchanged.
-
-    Returns
-    -------
-    samples : Samples
-        Of shape (n_samples, min(n_samples, n_features)), or `mapped`.
-    basis : RowSpaceBasis or None
-        Maps coefficients back; None where the features were kept.
-    """
+    """Return dense samples in coordinates of their row space, if that is smaller, and the way back."""
+    # Ridge and logistic regression penalise the norm of the coefficients, so that this change of basis leaves
+    # their predictions as they are. No basis: the features were kept.
     n_samples, n_features = mapped.shape
     is_dense = not (is_sparse(mapped) or isinstance(mapped, Centered))
     if not is_dense and not can_be_compact(n_samples, n_features):

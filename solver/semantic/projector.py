@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
+from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_array
 from solver.losses.base import LOSSES
 from solver.projector import Projector, match_probability, project_in_range
@@ -28,8 +28,7 @@ from solver.validation.errors import InvalidInputError
 if TYPE_CHECKING:
     from solver.semantic.estimator import SemanticBilinear  # training code, which a query does not need
 
-_WEIGHT_TOLERANCE = 1e-6
-"""Weights are sums of a few float64 fractions: far more than their rounding."""
+_WEIGHT_TOLERANCE = 1e-6  # weights are sums of a few float64 fractions: far more than their rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +57,6 @@ class PosteriorProjector(Projector):
     loss: str
 
     def __post_init__(self) -> None:
-        """Check that all parts match."""
         if self.loss not in LOSSES:
             raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.loss!r}")
         check_array("x_factors", self.x_factors, (None, None))
@@ -150,9 +148,8 @@ class PosteriorProjector(Projector):
 
 
 def _project(ensemble: Ensemble, samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
-    def project(batch: npt.ArrayLike) -> FloatArray:
-        raw: Samples = batch if is_sparse(batch) else np.asarray(batch)
-        projected: FloatArray = ensemble.predict(raw).astype(np.float32) @ factors
+    def project(batch: Samples) -> FloatArray:
+        projected: FloatArray = ensemble.predict(batch).astype(np.float32) @ factors
         return projected
 
     return project_in_range(project, samples, factors.shape[1])

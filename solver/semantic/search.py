@@ -38,8 +38,7 @@ from solver.supervision.base import Indices
 from solver.threads import single_threaded_blas
 from solver.validation.errors import InvalidInputError
 
-SEARCHED_SCALINGS = ("standard", "l2", "sqrt")
-"""Kinds of `Scaler` to try by default."""
+SEARCHED_SCALINGS = ("standard", "l2", "sqrt")  # kinds of `Scaler` to try by default
 WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
 """Kernel widths to try: exponents at the median distance, three for each kernel, half a decade apart."""
 INVERSE_PENALTIES = (3.0, 15.0, 75.0)
@@ -54,37 +53,15 @@ _MAX_RIDGE_FEATURES = 2000
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Search space and effort.
+    """Search space and effort."""
 
-    Parameters
-    ----------
-    scalings : tuple of str
-        Kinds of `Scaler`; "sqrt" is skipped where a feature is negative.
-    kernels : tuple of str
-        Kernels of `FeatureMap`; "laplacian" is skipped with more than 256 features.
-    n_landmarks : int
-        Landmarks of the kernel maps.
-    n_folds : int
-        Maximum number of folds; fewer are used where classes have fewer samples.
-    n_kept : int
-        Feature maps that pass the screening.
-    n_rounds : int
-        Classifiers in the average, counted with repetition.
-    max_samples : int
-        Samples to search on; the chosen classifiers are fitted on all.
-    seed : int
-        Seed of folds and landmarks.
-    n_jobs : int
-        Maximum number of folds fitted in parallel.
-    """
-
-    scalings: tuple[str, ...]
-    kernels: tuple[str, ...]
+    scalings: tuple[str, ...]  # of `Scaler`; "sqrt" is skipped where a feature is negative
+    kernels: tuple[str, ...]  # of `FeatureMap`; "laplacian" is skipped with more than 256 features
     n_landmarks: int
-    n_folds: int
-    n_kept: int
-    n_rounds: int
-    max_samples: int
+    n_folds: int  # at most; fewer where classes have fewer samples
+    n_kept: int  # feature maps that pass the screening
+    n_rounds: int  # classifiers in the average, counted with repetition
+    max_samples: int  # to search on; what is chosen is fitted on all
     seed: int
     n_jobs: int
 
@@ -108,43 +85,14 @@ def fit_posteriors(
     heartbeat: Callable[[], None],
     configs: Sequence[ClassifierConfig] = (),
 ) -> Posteriors:
-    """Choose classifiers and fit them.
-
-    Parameters
-    ----------
-    samples : ndarray or CSR array of shape (n_samples, n_features)
-        Raw features.
-    targets : Targets
-        Classes of the samples.
-    options : SearchOptions
-        Search space and effort.
-    heartbeat : callable
-        Called before each feature map and classifier and after each fold; an exception it raises ends the
-        search.
-    configs : sequence of ClassifierConfig
-        An earlier choice to fit again. There is a new search if it is empty, or if samples or options rule
-        out one of its feature maps.
-
-    Raises
-    ------
-    SupervisionError
-        If most samples are the only one of their class.
-    InvalidInputError
-        If no feature map of the search space suits the samples.
-
-    Notes
-    -----
-    Everything is judged by out-of-fold predictions. A ridge regression of the class indicators, where
-    all penalties share one eigendecomposition, screens the feature maps. On the best of them logistic
-    regressions are fitted; the ridge regressions of kernel maps, calibrated by a temperature, are candidates
-    too, and so are votes of the nearest samples on the best kernel map. The average is built greedily: each
-    round adds, with repetition, the classifier that makes it most likely [1]_.
-
-    References
-    ----------
-    .. [1] R. Caruana, A. Niculescu-Mizil, G. Crew, A. Ksikes, "Ensemble Selection from Libraries of
-       Models", ICML 2004.
-    """
+    """Choose classifiers by out-of-fold predictions and fit them, or fit the choice `configs` again.
+    SupervisionError if most samples are alone in their class, InvalidInputError if no map suits them."""
+    # A ridge regression of the class indicators, where all penalties share one eigendecomposition, screens
+    # the feature maps. On the best of them logistic regressions are fitted; the ridge regressions of kernel
+    # maps, calibrated by a temperature, are candidates too, and so are votes of the nearest samples on the
+    # best kernel map. The average is built greedily: each round adds, with repetition, the classifier that
+    # makes it most likely (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004). There
+    # is a new search where samples or options rule out one of the maps of `configs`.
     # Filters are set once, around all threads: they are a property of the process. A classifier that has not
     # fully converged is judged by its predictions like any other.
     with single_threaded_blas(), warnings.catch_warnings():
@@ -171,23 +119,11 @@ def fit_posteriors(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ScreenedMap:
-    """A feature map with the ridge regression that it was screened by.
-
-    Parameters
-    ----------
-    kind : FeatureMapConfig
-        Its kind.
-    feature_map : FeatureMap
-        Fitted.
-    mapped : ndarray of shape (n_samples, n_mapped)
-        Mapped samples, in coordinates of their row space.
-    ridge : RidgeScreening
-        The regression.
-    """
+    """A fitted feature map with the ridge regression that it was screened by."""
 
     kind: FeatureMapConfig
     feature_map: FeatureMap
-    mapped: FloatArray
+    mapped: FloatArray  # (n_samples, n_mapped), in coordinates of their row space
     ridge: RidgeScreening
 
 
@@ -203,9 +139,7 @@ class _Search:
 
     def screen_feature_maps(self) -> list[_ScreenedMap]:
         """Return the feature maps with the smallest out-of-fold error of ridge regression, best first.
-
-        Maps that leave sparse samples too large to be made dense are skipped.
-        """
+        Maps that leave sparse samples too large to be made dense are skipped."""
         kinds = [
             FeatureMapConfig(scaling, kernel, width)
             for scaling in self.options.scalings
@@ -269,7 +203,6 @@ class _Search:
             best_loss = min(best_loss, loss)
 
     def _predict_votes(self, mapped: FloatArray) -> Iterator[tuple[Learner, FloatArray]]:
-        """Yield votes of each sharpness."""
         for sharpness in VOTE_SHARPNESS:
             self.heartbeat()
             learner = VoteLearner(sharpness, self.options.max_samples, self.options.seed)

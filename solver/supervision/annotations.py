@@ -40,7 +40,6 @@ class Facet:
     z_indicators: BoolArray
 
     def __post_init__(self) -> None:
-        """Check the shapes."""
         for name, indicators in (("x_indicators", self.x_indicators), ("z_indicators", self.z_indicators)):
             if indicators.ndim != 2 or indicators.shape[1] != len(self.values):
                 raise SupervisionError(
@@ -106,7 +105,6 @@ class Annotations:
     signs: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
-        """Check that all parts fit the numbers of samples."""
         for name, facet in self.facets.items():
             shape = (len(facet.x_indicators), len(facet.z_indicators))
             if shape != self.shape:

@@ -22,10 +22,8 @@ PairKey = tuple[slice, slice] | tuple[Indices, Indices] | npt.NDArray[np.bool_]
 
 
 class Supervision(Protocol):
-    """What a loss needs to know about the pairs.
-
-    Rows and columns are counted in visiting order: row r is sample ``x_order[r]``.
-    """
+    """What a loss needs to know about the pairs, counted in visiting order: row r is sample
+    ``x_order[r]``."""
 
     @property
     def x_order(self) -> Indices:
@@ -33,9 +31,7 @@ class Supervision(Protocol):
         ...
 
     @property
-    def z_order(self) -> Indices:
-        """Visiting order of the second modality's samples."""
-        ...
+    def z_order(self) -> Indices: ...
 
     @property
     def n_similar(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,11 +11,11 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.linalg.matrices import FloatArray, Samples, to_dense
+from solver.linalg.samples import is_missing
 from solver.supervision.base import Indices, PairKey
 from solver.validation.errors import SupervisionError
 
-_ROWS_AT_ONCE = 4096
-"""Samples summed at once, so that a memory-mapped array is never copied as a whole."""
+_ROWS_AT_ONCE = 4096  # samples summed at once, so that a memory-mapped array is never copied as a whole
 
 _FEW_PAIRS, _MANY_CLASSES = 64, 64
 """Classes of so few pairs in a tile are listed pair by pair where there are at least this number of them: a
@@ -49,7 +50,7 @@ class Labels:
     Parameters
     ----------
     x_labels : array-like of shape (n_samples_x,)
-        Classes of the first modality: integers or strings.
+        Classes of the first modality: integers or strings, such as a column of a data frame.
     z_labels : array-like of shape (n_samples_z,), optional
         Classes of the second modality; the first's when left out (paired rows).
         The two may differ in length, and a class may occur on one side only.
@@ -159,17 +160,19 @@ def group_sums(samples: Samples, codes: Indices, n_groups: int) -> FloatArray:
 
 def _one_dimensional(labels: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     array = np.asarray(labels)
+    if array.dtype.kind in "US" and isinstance(labels, list | tuple):
+        array = np.asarray(labels, object)  # what is missing has become the word "nan"
     if array.ndim != 1 or len(array) == 0:
         raise SupervisionError(f"{name} must be a non-empty list of one label per sample, got {array.shape}")
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "OT":
         for position, label in enumerate(array):
-            if label is None or label != label:
+            if is_missing(label):
                 raise SupervisionError(f"{name}[{position}] is missing ({label!r})")
-        array = np.asarray([str(label) for label in array])
-    if (array.dtype.kind == "f" and not np.isfinite(array).all()) or (
-        array.dtype.kind in "mM" and np.isnat(array).any()
-    ):
-        raise SupervisionError(f"{name} contains NaN, NaT or infinity")
+        are_integers = all(isinstance(label, numbers.Integral | np.bool) for label in array)
+        array = np.asarray(array.tolist() if are_integers else [str(label) for label in array])
+    if array.dtype.kind in "fmM" and not np.isfinite(array).all():
+        position = np.flatnonzero(~np.isfinite(array))[0]
+        raise SupervisionError(f"{name}[{position}] is missing or infinite ({array[position]})")
     return array
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.linalg.matrices import FloatArray, Samples, to_dense
+from solver.linalg.samples import check_samples, is_frame
 from solver.supervision.base import Indices, PairKey
 from solver.supervision.labels import group_sums
-from solver.validation.errors import SupervisionError
+from solver.validation.errors import InvalidInputError, SupervisionError
 
-_LARGEST_TABLE = 1 << 22
-"""Entries of the table of distinct label sets that is kept: 4 MiB of booleans."""
+_LARGEST_TABLE = 1 << 22  # entries of the table of distinct label sets that is kept: 4 MiB of booleans
 _SETS_AT_ONCE = 256
 """Label sets compared at once where there is no table: memory then grows with one modality only."""
 
@@ -127,7 +127,10 @@ class MultiLabels:
 
 
 def _indicators(indicators: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
-    array = to_dense(indicators)
+    try:
+        array = check_samples(indicators, name) if is_frame(indicators) else to_dense(indicators)
+    except InvalidInputError as error:
+        raise SupervisionError(f"{name} must hold 0 and 1 only: {error}") from error
     if array.ndim != 2 or 0 in array.shape:
         raise SupervisionError(
             f"{name} must be a non-empty (n_samples, n_labels) array, got shape {array.shape}"

@@ -38,7 +38,6 @@ class Queries:
     indicators: Mapping[str, BoolArray]
 
     def __post_init__(self) -> None:
-        """Check the numbers of rows."""
         for name, side in self.indicators.items():
             if side.ndim != 2 or len(side) != self.samples.shape[0]:
                 raise SupervisionError(

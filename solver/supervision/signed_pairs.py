@@ -118,5 +118,4 @@ def _csr(table: Any, name: str) -> Any:
     return converted
 
 
-AnySupervision = Supervision | SignedPairs
-"""All pairs of samples, or a list of them."""
+AnySupervision = Supervision | SignedPairs  # all pairs of samples, or a list of them

@@ -16,7 +16,6 @@ class InvalidParameterError(SolverError, ValueError):
     Attributes
     ----------
     name : str
-        The parameter's name.
     value : object
         The value that was rejected.
     """

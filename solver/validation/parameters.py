@@ -22,43 +22,19 @@ from solver.validation.errors import InvalidParameterError
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on the value of a parameter.
+    """A condition on the value of a parameter, and its words, which follow "must be"."""
 
-    Parameters
-    ----------
-    accepts : callable
-        Takes a value of any type; returns whether it meets the condition. Never raises.
-    expected : str
-        The condition in words, to follow "must be".
-    """
-
-    accepts: Callable[[object], bool]
+    accepts: Callable[[object], bool]  # takes a value of any type; never raises
     expected: str
 
     def check(self, name: str, value: object) -> None:
-        """Raise InvalidParameterError unless the value meets the condition.
-
-        Parameters
-        ----------
-        name : str
-            The parameter; it appears in the error.
-        value : object
-            Its value.
-        """
+        """Raise InvalidParameterError, which says `name`, unless the value meets the condition."""
         if not self.accepts(value):
             raise InvalidParameterError(name, value, self.expected)
 
 
 def check_parameters(rules: Mapping[str, Rule], values: Mapping[str, object]) -> None:
-    """Raise InvalidParameterError for the first parameter that breaks its rule.
-
-    Parameters
-    ----------
-    rules : mapping of str to Rule
-        Rule of each parameter.
-    values : mapping of str to object
-        Values of at least these parameters.
-    """
+    """Raise InvalidParameterError for the first parameter that breaks its rule."""
     for name, rule in rules.items():
         rule.check(name, values[name])
 
@@ -79,15 +55,7 @@ def is_integer(value: object, least: int = 1) -> bool:
 
 
 def number_within(low: float, high: float, closed: Literal["left", "right", "neither"] = "neither") -> Rule:
-    """Return the rule of a number between two bounds.
-
-    Parameters
-    ----------
-    low, high : float
-        The bounds; `high` may be infinite.
-    closed : {"left", "right", "neither"}
-        Which of the two bounds is allowed itself.
-    """
+    """Return the rule of a number between two bounds; `high` may be infinite."""
 
     def accepts(value: object) -> bool:
         if not is_number(value):

@@ -1,5 +1,6 @@
 """What a filter accepts, item by item: the plain rule that the masks of a gallery are compared with."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,5 +18,11 @@ def accepts(item_filter: ItemFilter, labels: Sequence[str], metadata: Mapping[st
 
 
 def is_same_in_json(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are equal: true is not 1."""
+    """Return whether two JSON values count as the same: true is not 1, but "1" is, and "true" is true."""
+    if isinstance(left, str) != isinstance(right, str):
+        text, other = (left, right) if isinstance(left, str) else (right, left)
+        if isinstance(other, bool):
+            return text in (str(other), str(other).lower(), str(other).upper())
+        is_decimal = re.fullmatch(r"(0|-?[1-9]\d*)(\.\d\d?)?", text) is not None
+        return is_decimal and isinstance(other, int | float) and float(text) == other
     return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)

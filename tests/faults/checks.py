@@ -127,17 +127,8 @@ def check_versions(world: World) -> None:
 
 
 def history_faults(history: list[dict[str, Any]], active: list[int], served: int) -> list[str]:
-    """Return what is wrong with a history of activations, newest first.
-
-    Parameters
-    ----------
-    history : list of dict
-        All of it, or its newest `MOST_ACTIVATIONS` entries.
-    active : list of int
-        Versions that are said to be active.
-    served : int
-        Version that answers.
-    """
+    """Return what is wrong with a history of activations, newest first: all, or `MOST_ACTIVATIONS` of them.
+    `active` are the versions that are said to be, `served` the one that answers."""
     faults = []
     if len(active) != 1:
         faults.append(f"{active} are active")

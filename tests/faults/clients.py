@@ -36,17 +36,7 @@ class World:
 
 
 class Client(ABC):
-    """A thread that acts again and again until the run stops.
-
-    Parameters
-    ----------
-    world : World
-        Shared.
-    name : str
-        Of the thread.
-    seed : int
-        Of its choices.
-    """
+    """A thread that acts again and again until the run stops; `seed` is of its choices."""
 
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.world = world

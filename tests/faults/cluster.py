@@ -29,12 +29,7 @@ def find_postgres() -> Path | None:
 
 class PostgresCluster:
     """One cluster in a folder of its own; everything it acknowledged is on disk (fsync stays on).
-
-    Parameters
-    ----------
-    is_open : bool
-        Whether isolated hosts reach it.
-    """
+    With `is_open` isolated hosts reach it."""
 
     def __init__(self, is_open: bool = False) -> None:
         programs = find_postgres()

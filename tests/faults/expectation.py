@@ -43,17 +43,7 @@ class Gallery:
 
 
 class Expectation:
-    """Reads the truth of one collection.
-
-    Parameters
-    ----------
-    engine : Engine
-        Onto the database.
-    find_bundle : callable
-        Returns the folder of a bundle, given its name.
-    collection : str
-        Name.
-    """
+    """Reads the truth of one collection."""
 
     def __init__(self, engine: Engine, find_bundle: Callable[[str], Path], collection: str) -> None:
         self._engine = engine
@@ -86,13 +76,7 @@ class Expectation:
             return self._projectors[version]
 
     def scores(self, version: int, source: str, query: FloatArray, features: FloatArray) -> FloatArray:
-        """Return the score of each row of features of the other side, and the tolerance beside it.
-
-        Returns
-        -------
-        ndarray of shape (2, n)
-            Scores, and how far each may be off.
-        """
+        """Return the score of each row of features of the other side, and how far each may be off: (2, n)."""
         projector = self.projector(version)
         maps = (projector.project_x, projector.project_z)
         of_query, of_gallery = maps if source == X else maps[::-1]
@@ -102,11 +86,9 @@ class Expectation:
         return np.stack([right @ left, allowed])
 
     def recall(self, source: str, query: FloatArray, answer: dict[str, Any], k: int) -> float:
-        """Return which share of the k best, by score and then by id, an answer has.
-
-        An item counts when its score reaches the k-th best within the tolerance: equal scores may
-        be rounded either way.
-        """
+        """Return which share of the k best, by score and then by id, an answer has."""
+        # An item counts when its score reaches the k-th best within the tolerance: equal scores may be
+        # rounded either way.
         gallery = self.gallery(X if source != X else "z")
         scores, allowed = self.scores(answer["model_version"], source, query, gallery.features)
         least = np.sort(scores)[::-1][min(k, len(scores)) - 1]

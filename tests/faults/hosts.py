@@ -16,42 +16,19 @@ _COUNT = 2
 
 @dataclass(frozen=True)
 class Host:
-    """Where processes run.
-
-    Parameters
-    ----------
-    name : str
-        Such as "host-0".
-    data_dir : Path
-        The data folder as this host sees it.
-    address : str
-        Where its servers listen.
-    gateway : str
-        Where it finds what runs on the machine itself.
-    prefix : tuple of str
-        What runs a command there.
-    """
+    """Where processes run."""
 
     name: str
-    data_dir: Path
-    address: str = "127.0.0.1"
-    gateway: str = "127.0.0.1"
-    prefix: tuple[str, ...] = ()
+    data_dir: Path  # as this host sees it
+    address: str = "127.0.0.1"  # where its servers listen
+    gateway: str = "127.0.0.1"  # where it finds what runs on the machine itself
+    prefix: tuple[str, ...] = ()  # runs a command there
 
 
 @contextlib.contextmanager
 def hosts(folder: Path, are_isolated: bool, is_shared: bool) -> Iterator[list[Host]]:
-    """Yield two hosts, each with a data folder at a path of its own.
-
-    Parameters
-    ----------
-    folder : Path
-        Of all data.
-    are_isolated : bool
-        Whether each has a network and a name of its own, as containers have, which takes the rights of root.
-    is_shared : bool
-        Whether the folders are the same one.
-    """
+    """Yield two hosts, each with a data folder at a path of its own, which may be shared.
+    Isolated ones have networks and names of their own, as containers have, which takes the rights of root."""
     shared = folder / "shared"
     shared.mkdir(parents=True)
     made = []

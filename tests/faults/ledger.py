@@ -70,17 +70,8 @@ class Ledger:
             return self._possible(item_id, revision)
 
     def wrong(self, found: Mapping[str, State], revision: int | None, ids: Iterable[str]) -> list[str]:
-        """Return how a full answer differs from every state that was possible at its revision.
-
-        Parameters
-        ----------
-        found : mapping of str to int
-            Generation of each item in the answer.
-        revision : int, optional
-            Of the answer; the present one when None.
-        ids : iterable of str
-            Items that could be in it; a `begin` after the answer was asked for may be among them.
-        """
+        """Return how a full answer differs from every state that was possible at its revision (None: at
+        present). A `begin` after the answer was asked for may be among `ids`."""
         problems = []
         with self._lock:
             for item_id in {*ids, *found}:
@@ -108,14 +99,7 @@ class Ledger:
 
     def lag(self, revision: int, asked_at: float) -> float:
         """Return for how long a write had been acknowledged, when it was asked for, that an answer lacks.
-
-        Parameters
-        ----------
-        revision : int
-            Of the answer.
-        asked_at : float
-            When it was asked for, by the monotonic clock.
-        """
+        `asked_at` is of the monotonic clock."""
         with self._lock:
             newest = max(self._acknowledged_at, default=0)
             missing = (self._acknowledged_at.get(number) for number in range(revision + 1, newest + 1))

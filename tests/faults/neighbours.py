@@ -47,19 +47,8 @@ _BREATH_SECONDS = 0.5
 
 
 class Service:
-    """A server with a worker beside it, of this code or of another checkout.
-
-    Parameters
-    ----------
-    folder : Path
-        For data and logs.
-    database_url : str
-        SQLite in the folder when empty.
-    python : str
-        Interpreter that has the code's dependencies.
-    root : Path
-        The checkout.
-    """
+    """A server with a worker beside it, of this code or of another checkout; SQLite without a database
+    URL."""
 
     def __init__(self, folder: Path, database_url: str, python: str, root: Path) -> None:
         data = folder / "data"
@@ -266,29 +255,10 @@ def campaign(
     most_probe_seconds: float = _MOST_PROBE_SECONDS,
     most_ratio: float | None = None,
 ) -> Report:
-    """Make noise in one collection and measure what another sees of it.
-
-    Parameters
-    ----------
-    items : int
-        How many the import brings.
-    seconds : float
-        Length of the phases that have no end of their own.
-    folder : Path
-        For data and logs.
-    database_url : str
-        SQLite when empty.
-    seed : int
-        Of the items.
-    python : str
-        Interpreter of the service.
-    root : Path
-        Checkout of the service.
-    most_probe_seconds : float
-        A probe that takes longer is a violation.
-    most_ratio : float, optional
-        Bound on the p99 of searches in replay and swap, as a multiple of the quiet one.
-    """
+    """Make noise in one collection and measure what another sees of it, in phases of `seconds` or their own
+    end."""
+    # A probe that takes longer than `most_probe_seconds` is a violation; `most_ratio` bounds the p99 of
+    # searches in replay and swap, as a multiple of the quiet one.
     report = Report(Tally())
     service = Service(folder, database_url, python, root)
     with service.running(), client_of(service.url, service.key) as client:

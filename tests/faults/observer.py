@@ -40,19 +40,8 @@ def observing_engine(url: str) -> Engine:
 
 
 class Observer:
-    """Samples what must hold at every moment.
-
-    Parameters
-    ----------
-    engine : Engine
-        As of `observing_engine`.
-    tally : Tally
-        Gets samples and violations.
-    strays : callable
-        Returns processes of the run that nobody alive is responsible for.
-    swaps : bool
-        Whether earlier versions become active again.
-    """
+    """Samples what must hold at every moment; `strays` are processes that nothing alive is responsible for.
+    With `swaps` earlier versions become active again."""
 
     def __init__(
         self, engine: Engine, tally: Tally, strays: Callable[[], set[int]], swaps: bool = False

@@ -18,13 +18,7 @@ JUDGED = (REPLAY, SWAP, BUSY_SWAP)
 
 @dataclass
 class Report:
-    """What was measured.
-
-    Parameters
-    ----------
-    tally : Tally
-        Counts and violations.
-    """
+    """What was measured."""
 
     tally: Tally
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -32,19 +32,8 @@ Request = tuple[str, str, bytes | None]
 
 
 class Asker(threading.Thread):
-    """Asks again and again over one connection, with a pause after each answer.
-
-    Parameters
-    ----------
-    url, key : str
-        Where, and with what.
-    kind : str
-        What its lines begin with.
-    requests : callable
-        Returns method, path and body of the next request.
-    closing : threading.Event
-        Ends it.
-    """
+    """Asks again and again over one connection, with a pause after each answer, until `closing` is set.
+    A line of it begins with `kind`."""
 
     def __init__(
         self, url: str, key: str, kind: str, requests: Callable[[], Request], closing: threading.Event

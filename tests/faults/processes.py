@@ -85,23 +85,8 @@ def descendants_of(process: int) -> set[int]:
 
 
 class Managed:
-    """A command that is started again whenever it ends, until it is stopped.
-
-    Parameters
-    ----------
-    name : str
-        Such as "api-0".
-    arguments : sequence of str
-        Of ``lrbs``.
-    environment : mapping
-        All of it.
-    log : Path
-        Where all its lives write to.
-    port : int, optional
-        Where it serves.
-    host : Host, optional
-        Where it runs; here, when None.
-    """
+    """A command of ``lrbs`` that is started again whenever it ends, until it is stopped; `log` has all its
+    lives."""
 
     def __init__(
         self,

@@ -60,18 +60,7 @@ _SWAP_SECONDS = 120.0
 
 class System:
     """The processes of one service: on one host a server with a worker beside it, on the other one of each.
-
-    Parameters
-    ----------
-    folder : Path
-        For logs.
-    cluster : PostgresCluster, optional
-        SQLite when None.
-    store : S3Store, optional
-        Of files; the data folder when None.
-    first, second : Host
-        Where they run.
-    """
+    Without a cluster on SQLite, without a store in the data folder."""
 
     def __init__(
         self, folder: Path, cluster: PostgresCluster | None, store: S3Store | None, first: Host, second: Host
@@ -177,24 +166,9 @@ def campaign(
     storage: str = "folder",
 ) -> Tally:
     """Run clients and kill processes; return what happened.
-
-    Parameters
-    ----------
-    kills : int
-        How many.
-    database : {"sqlite", "postgres"}
-        Which.
-    seed : int
-        Of all choices; when they fall, the machine decides.
-    folder : Path
-        For data and logs.
-    swaps : int
-        How often, at least, another version is activated meanwhile; 0: only new ones become active.
-    are_isolated : bool
-        Whether the two hosts have networks of their own.
-    storage : {"folder", "s3"}
-        What the hosts share: their data folder, or an object store, where each has a data folder of its own.
-    """
+    The seed is of all choices, not of when they fall."""
+    # At least `swaps` times another version is activated meanwhile; with 0 only new ones become active. The
+    # hosts share their data folder, or an object store, where each has a data folder of its own.
     tally = Tally()
     with contextlib.ExitStack() as stack:
         cluster = PostgresCluster(are_isolated) if database == "postgres" else None

@@ -21,17 +21,8 @@ stands still makes an answer late, but not old, since the server reads the revis
 
 
 class Searcher(Client):
-    """Searches one server after the other, z to x, for everything.
-
-    Parameters
-    ----------
-    world, name, seed
-        As of `Client`.
-    expectation : Expectation
-        Scores of each version.
-    swaps : bool
-        Whether earlier versions become active again.
-    """
+    """Searches one server after the other, z to x, for everything; with `swaps` earlier versions come
+    back."""
 
     def __init__(
         self, world: World, name: str, seed: int, expectation: Expectation, swaps: bool = False

@@ -28,13 +28,7 @@ class Store(Protocol):
 
 
 class FolderStore(Store):
-    """The data folder.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    """
+    """The data folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,15 +47,7 @@ class FolderStore(Store):
 
 
 class S3Store(Store):
-    """A bucket of an object store.
-
-    Parameters
-    ----------
-    server : ObjectStore
-        The store, which nothing else uses.
-    copies : Path
-        For what the checks read.
-    """
+    """A bucket of an object store that nothing else uses; `copies` is for what the checks read."""
 
     def __init__(self, server: ObjectStore, copies: Path) -> None:
         self._server = server

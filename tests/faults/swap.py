@@ -92,21 +92,8 @@ def activate(client: httpx.Client, version: int) -> None:
 
 
 class Load:
-    """Clients that each ask again as soon as they were answered.
-
-    Parameters
-    ----------
-    url, key : str
-        Where, and with what.
-    clients : int
-        How many.
-    seed : int
-        Of the order of their queries.
-    answers : mapping
-        What each version answers to each query.
-    tally : Tally
-        Gets answers by version, failures and mixtures.
-    """
+    """Clients that each ask again as soon as they were answered; the tally gets failures and mixtures, too.
+    `answers` is what each version answers to each query."""
 
     def __init__(
         self, url: str, key: str, clients: int, seed: int, answers: dict[int, list[Answer]], tally: Tally
@@ -151,21 +138,8 @@ class Load:
 
 
 def campaign(seconds: float, clients: int, activations: int, folder: Path, seed: int = 1) -> Tally:
-    """Search with all clients while the active version alternates; return what happened.
-
-    Parameters
-    ----------
-    seconds : float
-        How long.
-    clients : int
-        How many ask at once.
-    activations : int
-        How often the active version changes, in even steps.
-    folder : Path
-        For data and logs.
-    seed : int
-        Of the order of queries; when activations fall between them, the machine decides.
-    """
+    """Search with all clients while the active version alternates, in even steps; return what happened.
+    The seed is of the order of queries; when activations fall between them, the machine decides."""
     tally = Tally()
     data_dir = folder / "data"
     data_dir.mkdir(parents=True)

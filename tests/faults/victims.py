@@ -20,19 +20,8 @@ _HELPERS = ("resource_tracker", "forkserver")
 
 
 class Victims:
-    """Finds and kills one process at a time.
-
-    Parameters
-    ----------
-    processes : sequence of Managed
-        Servers and workers; a server may have a worker of its own below it.
-    cluster : PostgresCluster, optional
-        Whose processes may be killed too.
-    tally : Tally
-        Counts kills by victim.
-    galleries : Path
-        Where the servers save what they hold.
-    """
+    """Finds and kills one process at a time: of servers, workers, those below them, and a cluster.
+    Servers save what they hold in `galleries`."""
 
     def __init__(
         self, processes: list[Managed], cluster: PostgresCluster | None, tally: Tally, galleries: Path

@@ -78,9 +78,7 @@ class Stored:
 
 class Campaign:
     """A seeded series of mutated requests.
-
-    Input `n` depends on seed and `n` alone, so that one can be sent again by itself.
-    """
+    Input `n` depends on seed and `n` alone, so that one can be sent again by itself."""
 
     def __init__(self, gallery: Gallery, stored: Stored, seed: int, with_import: bool) -> None:
         self._gallery = gallery

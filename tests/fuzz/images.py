@@ -11,19 +11,67 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from PIL import Image
+import pillow_heif
+from PIL import ExifTags, Image
 
 from tests.fuzz.wire import Good, Wire, rendered
 
-_FORMS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
+PICTURE_FORMS = (
+    "PNG",
+    "JPEG",
+    "MPO",
+    "GIF",
+    "WEBP",
+    "BMP",
+    "TIFF",
+    "AVIF",
+    "HEIF",
+    "JPEG2000",
+    "PPM",
+    "SGI",
+    "PCX",
+    "TGA",
+    "PSD",
+)
+_MODES = {
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
+    "TIFF": ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F"),
+    "JPEG2000": ("L", "LA", "RGB", "RGBA", "I;16"),
+    "HEIF": ("L", "RGB", "RGBA"),
+    "AVIF": ("L", "RGB", "RGBA"),
+    "JPEG": ("L", "RGB", "CMYK"),
+}
+"""Of others: colours alone."""
+_TIFF_OPTIONS = ("raw", "tiff_deflate", "tiff_lzw", "packbits", "jpeg", "tiff_adobe_deflate")
 _SIZES = (0, 1, 6400, 65_535, 1 << 24, (1 << 31) - 1, (1 << 32) - 1)
 
 
 def _file(random: Random, form: str | None = None) -> bytes:
-    form = form or random.choice(_FORMS)
+    """Return a good picture, of several frames and with EXIF data where the format has these."""
+    pillow_heif.register_heif_opener()
+    form = form or random.choice(PICTURE_FORMS)
     pixels = np.random.default_rng(random.getrandbits(32)).integers(0, 255, (17, 23, 3)).astype(np.uint8)
+    if form == "PSD":  # which Pillow cannot write
+        head = struct.pack(">4sH6xHIIHHIIIH", b"8BPS", 1, 3, 17, 23, 8, 3, 0, 0, 0, 0)
+        return head + pixels.tobytes()
+    mode = random.choice(_MODES.get(form, ("RGB",)))
+    grey = pixels[..., 0].astype(np.uint16 if mode == "I;16" else np.float32)
+    source = Image.fromarray(grey if mode in ("I;16", "F") else pixels).convert(mode)
+    options: dict[str, Any] = {}
+    if form == "TIFF":
+        options["compression"] = random.choice(
+            _TIFF_OPTIONS[: 4 if mode in ("1", "P", "LA", "I;16", "F") else 6]
+        )
+    if form in ("JPEG", "MPO", "TIFF", "PNG", "WEBP", "AVIF", "HEIF") and random.random() < 0.5:
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Make] = random.randrange(1, 9), "maker"
+        options["exif"] = exif.tobytes()
+    # Pillow's writer of AVIF ends the process where both are asked for.
+    has_frames = form in ("MPO", "TIFF", "PNG", "GIF", "WEBP", "AVIF", "HEIF") and random.random() < 0.5
+    if has_frames and not (form == "AVIF" and options):
+        options |= {"save_all": True, "append_images": [source, source.transpose(Image.Transpose.ROTATE_180)]}
     stored = io.BytesIO()
-    Image.fromarray(pixels).save(stored, form)
+    source.save(stored, form, **options)
     return stored.getvalue()
 
 
@@ -36,22 +84,40 @@ def _png(width: int, height: int, packed: bytes, *more: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + b"".join(more) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
 
 
-def _damaged(random: Random) -> bytes:
-    content = bytearray(_file(random))
-    for _ in range(random.choice((1, 3, 20))):
-        content[random.randrange(min(len(content), 80))] = random.randrange(256)
+def damaged_picture(random: Random, form: str | None = None) -> bytes:
+    """Return a picture that is damaged somehow."""
+    return damaged_file(random, _file(random, form))
+
+
+def damaged_file(random: Random, whole: bytes) -> bytes:
+    """Return a file with changed bytes, a changed number, or a part that is gone, doubled or elsewhere."""
+    content = bytearray(whole)
+    reach = random.choice((80, 400, len(content)))
+    change = random.choice(("bytes", "number", "swap", "double", "cut", "end"))
+    place = random.randrange(min(len(content), reach))
+    length = random.choice((1, 4, 8, 12, 30))
+    if change == "bytes":
+        for _ in range(random.choice((1, 3, 20))):
+            content[random.randrange(min(len(content), reach))] = random.randrange(256)
+    elif change == "number":
+        number = random.choice((*_SIZES, 2, 3, 5, 255, 256, 32_768, 1 << 30))
+        content[place : place + 4] = struct.pack(random.choice(("<I", ">I")), number)
+    elif change == "swap":
+        one, other = content[place : place + length], content[place + length : place + 2 * length]
+        content[place : place + 2 * length] = other + one
+    elif change == "double":
+        content[place:place] = content[place : place + length]
+    elif change == "cut":
+        del content[place : place + length]
+    else:
+        del content[random.randrange(len(content)) :]
     return bytes(content)
-
-
-def _truncated(random: Random) -> bytes:
-    content = _file(random)
-    return content[: random.randrange(len(content))]
 
 
 def _declared(random: Random) -> bytes:
     """A size that the file only declares."""
     width, height = (random.choice(_SIZES) for _ in range(2))
-    form = random.choice(_FORMS)
+    form = random.choice(PICTURE_FORMS)
     content = bytearray(_file(random, form))
     if form == "PNG":
         return _png(width, height, zlib.compress(b"\x00" * 100))
@@ -68,6 +134,22 @@ def _declared(random: Random) -> bytes:
         content[4:8] = struct.pack("<I", len(content) - 8)
     elif form == "BMP":
         content[18:26] = struct.pack("<II", width, height)
+    elif form in ("AVIF", "HEIF"):
+        place = content.find(b"ispe") + 8
+        content[place : place + 8] = struct.pack(">II", width, height)
+    elif form == "JPEG2000":
+        place = content.find(random.choice((b"ihdr", b"\xff\x51"))) + 4
+        content[place : place + 8] = struct.pack(">II", height, width)
+    elif form == "PPM":
+        content = bytearray(b"P6 %d %d 255\n" % (width, height) + bytes(40))
+    elif form == "PSD":
+        content[14:22] = struct.pack(">II", height, width)
+    elif form == "TIFF":
+        tag = random.choice(
+            (b"\x00\x01", b"\x01\x01", b"\x16\x01", b"\x17\x01")
+        )  # sizes, and those of strips
+        place = content.find(tag + b"\x04\x00") + 8
+        content[place : place + 4] = struct.pack("<I", width)
     return bytes(content)
 
 
@@ -109,7 +191,8 @@ def _metadata(random: Random) -> bytes:
 def _frames(random: Random) -> bytes:
     stored = io.BytesIO()
     first, *rest = [Image.new("P", (9, 9), number) for number in range(random.choice((2, 30)))]
-    first.save(stored, "GIF", save_all=True, append_images=rest)
+    form = random.choice(("GIF", "WEBP", "PNG", "TIFF"))
+    first.save(stored, form, save_all=True, append_images=rest)
     content = bytearray(stored.getvalue())
     content[random.randrange(13, len(content))] ^= 0xFF
     return bytes(content)
@@ -137,8 +220,7 @@ def _other(random: Random) -> bytes:
 
 
 _FILES: dict[str, Callable[[Random], bytes]] = {
-    "picture damaged": _damaged,
-    "picture truncated": _truncated,
+    "picture damaged": damaged_picture,
     "picture size declared": _declared,
     "picture bomb": _bomb,
     "picture metadata": _metadata,

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pillow_heif
 from PIL import ExifTags, Image
 
 from app.bootstrap import Services, build
@@ -49,7 +50,13 @@ _MODES = {
     "GIF": ("L", "P"),
     "WEBP": ("RGB", "RGBA"),
     "BMP": ("1", "L", "RGB"),
+    "TIFF": ("1", "L", "RGB", "RGBA", "CMYK", "I;16"),
+    "AVIF": ("L", "RGB", "RGBA"),
+    "HEIF": ("L", "RGB", "RGBA"),
+    "JPEG2000": ("L", "LA", "RGB", "RGBA", "I;16"),
 }
+_SHRUNK = {"WEBP": 3, "JPEG2000": 3, "AVIF": 1.5, "HEIF": 1.5}
+"""How many times fewer pixels are allowed."""
 Shape = Callable[[Random], Wire]
 
 
@@ -172,9 +179,11 @@ def picture_bomb(random: Random) -> Wire:
 
 def bomb(random: Random) -> bytes:
     """Return a picture of nearly as many pixels as are allowed."""
-    form = random.choice(["PNG", "PNG", "JPEG", "GIF", "WEBP", "BMP"])
+    pillow_heif.register_heif_opener()
+    form = random.choice([*_MODES, "PNG"])
     mode = random.choice(_MODES[form])
-    sizes = [(6320, 6320), (16_000, 2400)]
+    shrunk = _SHRUNK.get(form, 1) ** 0.5
+    sizes = [(int(6320 / shrunk), int(6320 / shrunk)), (int(16_000 / shrunk), int(2400 / shrunk))]
     if form == "PNG":
         sizes += [(40_000_000, 1), (1, 40_000_000)]
     image = Image.new(mode, random.choice(sizes))
@@ -183,6 +192,8 @@ def bomb(random: Random) -> bytes:
         exif = Image.Exif()
         exif[ExifTags.Base.Orientation] = random.choice([1, 6])
         options = {"progressive": random.random() < 0.5, "exif": exif}
+    elif form == "TIFF":
+        options = {"compression": "raw" if mode == "I;16" else "tiff_deflate", "strip_size": 1 << 30}
     stored = io.BytesIO()
     image.save(stored, form, **options)
     return stored.getvalue()

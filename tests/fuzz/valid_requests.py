@@ -17,7 +17,7 @@ _FACTS = {
 
 def goods(random: Random, with_import: bool) -> list[Good]:
     """Return one request of each kind; what they create has random ids."""
-    form = random.choice(("PNG", "JPEG", "GIF", "WEBP", "BMP"))
+    form = random.choice(("PNG", "JPEG", "MPO", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "JPEG2000"))
     content = picture(random.choice(("shoes", "wallets")), random.randrange(9), form)
     encoded = base64.b64encode(content).decode()
     first, second, third = (f"fuzz-{random.getrandbits(48):x}" for _ in range(3))

@@ -32,17 +32,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Good:
-    """A request that is valid: what mutations start from.
-
-    ``value`` is the JSON value of a ``json`` body, the values of the lines of ``ndjson``, or the parts
-    of a ``form``.
-    """
+    """A request that is valid: what mutations start from."""
 
     name: str
     method: str
     path: str
     kind: str
-    value: Any
+    value: Any  # of a `json` body, of the lines of `ndjson`, or the parts of a `form`
     status: int
 
     def with_value(self, value: Any) -> "Good":

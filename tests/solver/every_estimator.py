@@ -61,11 +61,8 @@ USUAL_FLOOR = Floor(0.95, "classes are ten standard deviations of the noise apar
 CHANCE = 0.25
 """MAP of a random ranking of the four planted classes."""
 WEAK: dict[str, Floor] = {}
-"""Baselines that cannot reach the usual floor, by the name of the class.
-
-Such as ``"Sum": Floor(0.5, "it is not trained")``. A floor lies above chance, and an entry whose estimator
-reaches the usual floor fails the test.
-"""
+"""Baselines that cannot reach the usual floor, by class, such as ``"Sum": Floor(0.5, "it is not trained")``.
+A floor lies above chance; an entry whose estimator reaches the usual one fails the test."""
 
 INVALID = [
     ("alpha", 0.0), ("alpha", -1.0), ("alpha", np.nan), ("alpha", np.inf), ("alpha", "1"), ("alpha", True),

@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from safetensors.numpy import save_file
+from sklearn.base import clone
 
-from solver import AffineProjector, LowRankBilinear
+from solver import CCA, AffineProjector, Labels, LowRankBilinear, SemanticBilinear, load
 from solver.artifacts import load_projector, save_projector
 from solver.bilinear.selection import LabelledPair, fit_projector
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import ArtifactError
+from solver.validation.errors import ArtifactError, InvalidInputError, NotFittedError
+from tests.solver.every_estimator import CROSS_MODAL, LINEAR, cheap, fitted_once
 
+FROM_PAIRS = ("LowRankBilinear", "CompositeBilinear", "CCA")
 FACTS = {"classes": ["a", "b\u00fc"], "alpha": 0.02, "nested": {"n": [1, None]}}
 
 
@@ -161,3 +166,96 @@ def test_missing_array_is_refused(saved: Path, pairs: SyntheticPairs) -> None:
     )
     with pytest.raises(ArtifactError, match="expected the arrays"):
         load_projector(saved)
+
+
+@pytest.mark.parametrize("Estimator", CROSS_MODAL)
+def test_a_saved_estimator_comes_back_to_the_bit(
+    Estimator: type[Any], pairs: SyntheticPairs, tmp_path: Path
+) -> None:
+    model = fitted_once(Estimator)
+    model.save(tmp_path / "new folder")
+    again = load(tmp_path / "new folder")
+    assert type(again) is Estimator
+    assert again.get_params() == model.get_params()
+    assert vars(again).keys() == vars(model).keys()
+    np.testing.assert_array_equal(again.similarity(pairs.X, pairs.Z), model.similarity(pairs.X, pairs.Z))
+    assert again.project_x(pairs.X).dtype == model.project_x(pairs.X).dtype
+    assert clone(again).get_params() == model.get_params()
+    with pytest.raises(NotFittedError, match="call fit first"):
+        cheap(Estimator).save(tmp_path)
+    assert sorted(file.name for file in tmp_path.rglob("*.*")) == ["model.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("Estimator", [each for each in CROSS_MODAL if each.__name__ in FROM_PAIRS])
+def test_what_learned_from_pairs_comes_back_as_well(
+    Estimator: type[Any], pairs: SyntheticPairs, tmp_path: Path
+) -> None:
+    rows = slice(min(len(pairs.X), len(pairs.Z)))
+    model = cheap(Estimator).fit(pairs.X[rows], pairs.Z[rows])
+    model.save(tmp_path)
+    np.testing.assert_array_equal(load(tmp_path).project_x(pairs.X), model.project_x(pairs.X))
+    assert load(tmp_path).score(pairs.X[rows], pairs.Z[rows]) > 0
+
+
+@pytest.mark.filterwarnings("ignore::solver.RankWarning")
+def test_names_of_columns_sparse_landmarks_and_special_numbers_are_saved(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    Z = scipy.sparse.random_array((40, 5000), density=0.01, rng=rng)
+    X = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
+    labels = np.arange(40) % 2
+    model = SemanticBilinear(kernels=("rbf",), n_landmarks=10, n_folds=2, n_kept=1, n_rounds=1, n_jobs=1)
+    model.fit(X, Z, labels).save(tmp_path)
+    again = load(tmp_path)
+    np.testing.assert_array_equal(again.similarity(X, Z), model.similarity(X, Z))
+    with pytest.raises(InvalidInputError, match="their order"):
+        again.project_x(X[["b", "a", "c"]])
+    fitted = CCA(np.int64(2)).fit(X, X, labels)
+    fitted.correlations_ = np.float32(np.inf)
+    fitted.save(tmp_path)
+    assert load(tmp_path).correlations_ == np.inf
+
+
+def test_what_is_no_estimator_is_refused_by_name(saved: Path, tmp_path: Path, pairs: SyntheticPairs) -> None:
+    with pytest.raises(ArtifactError, match="holds a projector, which `load_projector` reads"):
+        load(saved)
+    with pytest.raises(ArtifactError, match=r"model\.safetensors is not a readable"):
+        load(tmp_path / "nowhere")
+    model = LowRankBilinear(alpha_fraction=0.1).fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
+    model.save(tmp_path)
+    with pytest.raises(ArtifactError, match="holds an estimator, which `load` reads"):
+        load_projector(tmp_path)
+    header = json.loads((tmp_path / "model.json").read_text())
+    state = header["estimator"]["fields"]["dict"]
+    for damage in (
+        {"estimator": {"object": "Popen", "fields": {"dict": {"args": "true"}}}},
+        {"estimator": {"object": "IterationProgress", "fields": {"dict": {}}}},
+        {"estimator": {"words": ["a"]}},
+        {"estimator": {"object": "LowRankBilinear", "fields": {"dict": {**state, "tol": -1}}}},
+        {"estimator": {"object": "LowRankBilinear", "fields": {"dict": {"alpha": 1}}}},
+        {"estimator": {**header["estimator"], "fields": {"dict": {"x_factors_": {"array": "none"}}}}},
+    ):
+        (tmp_path / "model.json").write_text(json.dumps({**header, **damage}))
+        with pytest.raises(ArtifactError, match="no estimator of this version"):
+            load(tmp_path)
+
+
+def test_what_a_file_cannot_hold_is_named_when_it_is_saved(pairs: SyntheticPairs, tmp_path: Path) -> None:
+    model = fitted_once(CCA)
+    other = clone(model)
+    vars(other).update(vars(model), extra_=Path("/"))
+    with pytest.raises(TypeError, match=r"CCA\.extra_ is a \w*Path, which has no file format"):
+        other.save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("Estimator", LINEAR)
+def test_m_is_the_matrix_between_raw_features(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    model = fitted_once(Estimator)
+    assert model.M_.shape == (pairs.X.shape[1], pairs.Z.shape[1])
+    if getattr(model, "metric_", "inner") == "inner":
+        x, z = np.zeros((1, model.M_.shape[0])), np.zeros((1, model.M_.shape[1]))
+        bilinear = [
+            model.similarity(a, b) for a, b in ((pairs.X, pairs.Z), (pairs.X, z), (x, pairs.Z), (x, z))
+        ]
+        found = bilinear[0] - bilinear[1] - bilinear[2] + bilinear[3]
+        np.testing.assert_allclose(pairs.X @ model.M_ @ pairs.Z.T, found, rtol=1e-3, atol=1e-3)

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from sklearn.base import clone
 
 import solver
-from solver import Labels, baselines
+from solver import Labels, PairedRows, baselines
 from solver.comparison.methods import METHODS
 from solver.datasets import SyntheticPairs
 from solver.validation.errors import (
@@ -159,7 +161,8 @@ BREAK: dict[str, Callable[[Any], Any]] = {
     "nan": lambda array: np.where(array == array[1, 2], np.nan, array),
     "inf": lambda array: np.where(array == array[1, 2], np.inf, array),
     "text": lambda array: array.astype(str),
-    "object": lambda array: array.astype(object),
+    "object": lambda array: np.where(array == array[1, 2], "much", array.astype(object)),
+    "missing": lambda array: np.ma.masked_equal(array, array[1, 2]),
     "complex": lambda array: array.astype(complex),
     "flat": lambda array: array[:, 0],
     "deep": lambda array: array[:, :, None],
@@ -183,10 +186,64 @@ def test_unusable_samples_are_refused_by_name(
         fitted_once(Estimator).similarity(samples["X"], samples["Z"])
 
 
+def named(array: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"feature {number}": array[:, number] for number in range(array.shape[1])}
+
+
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
-def test_bare_labels_are_refused_with_what_is_expected(Estimator: type[Any], pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match=r"\bLabels\b.*\bndarray\b|\bndarray\b.*\bLabels\b"):
-        cheap(Estimator).fit(pairs.X, pairs.Z, pairs.x_labels)
+def test_tables_and_plain_labels_teach_what_arrays_do(Estimator: type[Any], pairs: SyntheticPairs) -> None:
+    X = pd.DataFrame(named(pairs.X)).astype({"feature 0": "Float64", "feature 1": "double[pyarrow]"})
+    Z = pl.DataFrame(named(pairs.Z))
+    labels = pd.Series(pairs.x_labels).astype("category"), pl.Series(pairs.z_labels)
+    model = cheap(Estimator).fit(X, Z, labels)
+    expected = fitted_once(Estimator).similarity(pairs.X, pairs.Z)
+    np.testing.assert_allclose(model.similarity(X, Z), expected, rtol=1e-6, atol=1e-9)
+    assert [*model.feature_names_in_, *model.z_feature_names_in_] == [*X.columns, *Z.columns]
+    for project, side in ((model.project_x, X), (model.project_z, Z)):
+        with pytest.raises(InvalidInputError, match=r"columns of . differ from .* fitted: their order"):
+            project(side[side.columns[::-1]])
+    X.loc[0, "feature 0"] = pd.NA
+    for call in (model.fit, model.similarity):
+        with pytest.raises(InvalidInputError, match=r"^X .*missing.*'feature 0' of dtype Float64.*row 0"):
+            call(X, Z)
+    worded = Z.with_columns(pl.lit("wide").alias("feature 1"))
+    for call in (model.fit, model.similarity):
+        with pytest.raises(InvalidInputError, match=r"^Z .*column 'feature 1' of dtype String holds text"):
+            call(pairs.X, worded)
+
+
+@pytest.mark.parametrize("Estimator", CROSS_MODAL)
+def test_without_labels_rows_are_pairs_where_these_can_be_learned_from(
+    Estimator: type[Any], pairs: SyntheticPairs
+) -> None:
+    X, Z = pairs.X[:50], pairs.Z
+    if getattr(Estimator, "_needs_classes", "Semantic" in Estimator.__name__):
+        with pytest.raises(SupervisionError, match="learns from classes"):
+            cheap(Estimator).fit(X, Z)
+    else:
+        model = cheap(Estimator).fit(X, Z)
+        expected = cheap(Estimator).fit(X, Z, PairedRows(50)).similarity(X, Z)
+        np.testing.assert_array_equal(model.similarity(X, Z), expected)
+        assert 0.0 < model.score(X, Z) <= 1.0
+    with pytest.raises(SupervisionError, match="60 samples and Z has 50: nothing says"):
+        cheap(Estimator).fit(pairs.X, Z)
+    with pytest.raises(SupervisionError, match="60 samples and Z has 50: one array"):
+        cheap(Estimator).fit(pairs.X, Z, pairs.x_labels)
+    with pytest.raises(SupervisionError, match=r"Labels.*or an array of labels, got dict"):
+        cheap(Estimator).fit(pairs.X, Z, {"x": pairs.x_labels})
+
+
+@pytest.mark.parametrize("Estimator", CROSS_MODAL)
+def test_a_search_of_scikit_learn_is_led_to_what_can_be_split(
+    Estimator: type[Any], pairs: SyntheticPairs
+) -> None:
+    X, Z, labels = pairs.X[:50], pairs.Z, np.resize(pairs.x_labels, 50)
+    with pytest.raises(InvalidInputError, match=r"^Z is one column, such as labels: .*PairedEstimator"):
+        cheap(Estimator).fit(X, labels)
+    with pytest.raises(SupervisionError, match=r"supervision has 50; .*PairedEstimator"):
+        cheap(Estimator).fit(X[:25], Z[:25], Labels(labels))
+    with pytest.raises(SupervisionError, match=r"labels were learned from, .*PairedEstimator"):
+        fitted_once(Estimator).score(X, Z)
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)

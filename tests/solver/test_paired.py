@@ -1,13 +1,21 @@
 """Estimators in the hands of scikit-learn: pairs that are split together, scores, errors, data frames."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse
 import sklearn.exceptions
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from solver import (
+    CCA,
     InvalidInputError,
     Labels,
     LowRankBilinear,
@@ -16,6 +24,7 @@ from solver import (
     PairedRows,
     PairedSamples,
     bidirectional_map,
+    load,
     make_low_rank_pairs,
 )
 
@@ -139,3 +148,68 @@ def test_an_objective_can_be_chosen(drawn: tuple[np.ndarray, np.ndarray, np.ndar
     partners = [model.score(X, Z, PairedRows(60), objective) for objective in ("recall", None)]
     assert partners[0] != partners[1]
     assert all(0 < value < 1 for value in partners)
+
+
+def test_searches_over_an_estimator_itself_split_pairs_or_say_what_takes_labels(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    X, Z, classes = drawn
+    search = GridSearchCV(CCA(), {"n_components": [1, 2]}, cv=2).fit(X, Z)  # rows are pairs
+    by_hand = GridSearchCV(PairedEstimator(CCA()), {"estimator__n_components": [1, 2]}, cv=2)
+    by_hand.fit(PairedSamples(X, Z))
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], by_hand.cv_results_["mean_test_score"])
+    with pytest.raises(ValueError, match=r"Z is one column, such as labels: .*PairedEstimator\(estimator\)"):
+        GridSearchCV(LowRankBilinear(), {"alpha_fraction": [0.1, 0.3]}, cv=2).fit(X, classes)
+    with pytest.raises(ValueError, match=r"X has 30 samples, the supervision has 60; .*PairedEstimator"):
+        GridSearchCV(CCA(), {"n_components": [1, 2]}, cv=2).fit(X, Z, supervision=Labels(classes))
+
+
+def test_scalers_of_scikit_learn_come_before_a_paired_estimator(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    X, Z, classes = drawn
+    model = PairedEstimator(CCA(2), n_features_x=X.shape[1])
+    pipeline = make_pipeline(StandardScaler(), model)
+    frames = PairedSamples(pd.DataFrame(X).astype("Float64"), pl.DataFrame(Z))
+    for samples in (PairedSamples(X, Z), frames, np.hstack([X, Z])):
+        pipeline.fit(samples, classes)
+        scaled = (StandardScaler().fit_transform(side) for side in (X, Z))
+        expected = CCA(2).fit(*scaled, classes)
+        np.testing.assert_allclose(pipeline[-1].estimator_.correlations_, expected.correlations_)
+        assert pipeline.score(samples, classes) > 0.5
+    grid = {"pairedestimator__estimator__n_components": [1, 2]}
+    assert GridSearchCV(pipeline, grid, cv=2).fit(PairedSamples(X, Z), classes).best_score_ > 0.5
+    for number, words in ((None, "n_features_x"), (11, "none are left for Z")):
+        with pytest.raises(InvalidInputError, match=words):
+            model.set_params(n_features_x=number).fit(np.hstack([X, Z]), classes)
+    pipeline[-1].save(tmp_path)
+    assert load(tmp_path).get_params() == CCA(2).get_params()
+    ends = slice(X.shape[1]), slice(X.shape[1], None)
+    parts = make_column_transformer((PCA(3), ends[0]), (StandardScaler(), ends[1]))
+    by_side = make_pipeline(parts, PairedEstimator(CCA(2), n_features_x=3)).fit(PairedSamples(X, Z), classes)
+    expected = CCA(2).fit(PCA(3).fit_transform(X), StandardScaler().fit_transform(Z), classes)
+    np.testing.assert_allclose(by_side[-1].estimator_.correlations_, expected.correlations_)
+    # An estimator alone takes pairs: the scaler sees X only.
+    alone = make_pipeline(StandardScaler(), CCA(2)).fit(X, Z)
+    assert alone.score(X, Z) > 0
+
+
+def test_rows_of_pairs_are_taken_from_any_table(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, Z, _ = drawn
+    rows = [4, 0]
+    mask = np.isin(np.arange(len(X)), rows)
+    forms = pd.DataFrame(X), pl.DataFrame(X), scipy.sparse.coo_array(X), scipy.sparse.dia_matrix(X)
+    for side in forms:
+        pairs = PairedSamples(side, Z)
+        np.testing.assert_array_equal(np.asarray(pairs[rows]), np.hstack([X, Z])[rows])
+        np.testing.assert_array_equal(np.asarray(pairs[mask]), np.hstack([X, Z])[mask])
+        np.testing.assert_array_equal(np.asarray(pairs[1:3]), np.hstack([X, Z])[1:3])
+        np.testing.assert_array_equal(np.asarray(pairs[-1]), np.hstack([X, Z])[-1:])
+
+
+def test_folds_are_drawn_within_the_classes(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, Z, classes = drawn
+    order = np.argsort(classes)  # a fold of neighbours would have one class
+    pairs = PairedSamples(X[order], Z[order])
+    for estimator in (PairedEstimator(CCA(2)), make_pipeline(PairedEstimator(CCA(2)))):
+        assert min(cross_val_score(estimator, pairs, classes[order], cv=3)) > 0.5

@@ -1,13 +1,9 @@
-"""Limits on request bodies, enforced while they arrive.
-
-A body is counted chunk by chunk, whether its length was announced or not, so that no client can send more
-than is allowed. The limit is that of the whole service until the route, which runs after the key check, sets
-its own. A body that stops or trickles is abandoned; after an answer to a body that was not read to its end
-the connection is closed.
-
-FastAPI and Starlette limit the size of one body; they know neither the slow sender, nor the memory of all
-bodies together, nor a limit that changes once the key is known.
-"""
+"""Limits on request bodies, enforced while they arrive."""
+# A body is counted chunk by chunk, whether its length was announced or not, so that no client can send more
+# than is allowed. The limit is that of the whole service until the route, which runs after the key check,
+# sets its own. A body that stops or trickles is abandoned; after an answer to a body that was not read to its
+# end the connection is closed. FastAPI and Starlette limit the size of one body; they know neither the slow
+# sender, nor the memory of all bodies together, nor a limit that changes once the key is known.
 
 from __future__ import annotations
 
@@ -17,33 +13,23 @@ from collections import Counter
 
 import anyio
 from fastapi import Request
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
 
-from app.api.middleware.workload import Workload, Workloads
-from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
+from app.domain.errors import ContentTooLargeError, ServiceError, overload
 
 BYTES_PER_SECOND = 16_384
 """Rate at which received bytes earn more waiting time; slower bodies are abandoned after `pause_seconds`."""
 _STREAM_BYTES_PER_SECOND = 1024
 """The same for imports, which may be produced while they are sent; a slower one only blocks others."""
-_WINDOW = 3
-"""Earned waiting time is bounded by this multiple of `pause_seconds`."""
+_WINDOW = 3  # earned waiting time is bounded by this multiple of `pause_seconds`
 _DRAIN_SECONDS, _DRAINED_BYTES = 1.0, 1 << 20
 """Bounds on reading the rest of a body after an answer that did not need it."""
 _STATE = "body"
 
 
 class Budget:
-    """Memory for the bodies of unfinished requests.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Of all requests together.
-    max_bytes_of_one : int
-        Of the requests of one caller.
-    """
+    """Memory for the bodies of unfinished requests, of all together and of one caller."""
 
     def __init__(self, max_bytes: int, max_bytes_of_one: int) -> None:
         self._left = max_bytes
@@ -51,11 +37,11 @@ class Budget:
         self._held: Counter[str] = Counter()
 
     def take(self, size: int, caller: str) -> None:
-        """Reserve memory; raises OverloadedError if too much is in use, or by this caller."""
+        """Reserve memory; raises UnavailableError if too much is in use, or by this caller."""
         if size > self._left:
-            raise OverloadedError
+            raise overload()
         if self._held[caller] + size > self._max_of_one:
-            raise OverloadedError("too many bodies of this caller are on their way")
+            raise overload("too many bodies of this caller are on their way")
         self._left -= size
         self._held[caller] += size
 
@@ -68,21 +54,7 @@ class Budget:
 
 
 class IncomingBody:
-    """One request's body.
-
-    Parameters
-    ----------
-    scope : dict
-        The request.
-    receive : callable
-        Returns the next chunk.
-    limit : int
-        Most bytes.
-    pause_seconds : float
-        Longest wait for a chunk.
-    budget : Budget or None
-        Shared by all requests whose body is held in memory; None for a streamed body, which is not.
-    """
+    """One request's body; its budget is shared by all that are held in memory, None for a streamed one."""
 
     def __init__(
         self, scope: Scope, receive: Receive, limit: int, pause_seconds: float, budget: Budget | None
@@ -108,17 +80,8 @@ class IncomingBody:
         self._check(self.announced)
 
     async def receive(self) -> Message:
-        """Return the next message.
-
-        Raises
-        ------
-        ContentTooLargeError
-            If the body is, or is announced to be, larger than allowed.
-        BodyTimeoutError
-            If the next chunk does not come in time.
-        OverloadedError
-            If too much memory is in use by others.
-        """
+        """Return the next message. Raises ContentTooLargeError, also if only announced; ServiceError if
+        the next chunk does not come in time; UnavailableError if others use too much memory."""
         if not self.is_unread:
             return await self._receive()
         self._check(self.announced)
@@ -127,7 +90,7 @@ class IncomingBody:
             async with asyncio.timeout(self._longest_wait()):
                 message = await self._receive()
         except TimeoutError as error:
-            raise BodyTimeoutError from error
+            raise ServiceError("body-timeout", field="body") from error
         self._credit -= time.monotonic() - began
         if message["type"] == "http.request":
             self._count(len(message.get("body", b"")))
@@ -136,9 +99,7 @@ class IncomingBody:
 
     async def drain(self) -> None:
         """Read and discard, for a moment, what still arrives after the answer.
-
-        A connection that is closed while bytes arrive is reset, and its client may lose the answer.
-        """
+        A connection that is closed while bytes arrive is reset, and its client may lose the answer."""
         discarded = 0
         with anyio.move_on_after(_DRAIN_SECONDS):
             while self.is_unread and discarded < _DRAINED_BYTES:
@@ -168,61 +129,9 @@ class IncomingBody:
             raise ContentTooLargeError("body", f"{size} bytes, at most {self._limit} allowed here")
 
 
-class RequestBodyLimitMiddleware:
-    """ASGI middleware that gives each request its `IncomingBody`.
-
-    Parameters
-    ----------
-    app : callable
-        The wrapped application.
-    workloads : Workloads
-        Classifies requests; the body of an import is streamed.
-    max_bytes : int
-        Limit where no route sets its own.
-    max_bytes_at_once : int
-        Of all requests together; of one caller, `max_bytes` fewer.
-    pause_seconds : float
-        Longest wait for a chunk.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        workloads: Workloads,
-        max_bytes: int,
-        max_bytes_at_once: int,
-        pause_seconds: float,
-    ) -> None:
-        self._app = app
-        self._workloads = workloads
-        self._max_bytes = max_bytes
-        self._pause_seconds = pause_seconds
-        self._budget = Budget(max_bytes_at_once, max_bytes_at_once - max_bytes)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        budget = None if self._workloads.of(scope) is Workload.IMPORT else self._budget
-        body = IncomingBody(scope, receive, self._max_bytes, self._pause_seconds, budget)
-        scope.setdefault("state", {})[_STATE] = body
-
-        async def send_and_close(message: Message) -> None:
-            if message["type"] == "http.response.start" and body.is_unread:
-                # Otherwise a client that sends on would be read, and one that stopped would be waited for.
-                MutableHeaders(scope=message)["Connection"] = "close"
-            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            if is_last and body.is_unread:
-                await send({**message, "more_body": True})
-                await body.drain()
-                message = {"type": "http.response.body", "body": b"", "more_body": False}
-            await send(message)
-
-        try:
-            await self._app(scope, body.receive, send_and_close)
-        finally:
-            body.close()
+def keep_body(scope: Scope, body: IncomingBody) -> None:
+    """Set the body of a request."""
+    scope["state"][_STATE] = body
 
 
 def body_of(request: Request) -> IncomingBody:

@@ -1,8 +1,6 @@
-"""The workload of a request (read, write, import or events), known before routing.
-
-It follows from the method, except for the routes marked with `works_as`. Paths contain ids and names that
-clients choose, so each is matched as a whole, against the pattern of the marked route.
-"""
+"""The workload of a request (read, write, import or events), known before routing."""
+# It follows from the method, except for the routes marked with `works_as`. Paths contain ids and names that
+# clients choose, so each is matched as a whole, against the pattern of the marked route.
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from starlette._utils import get_route_path
 from starlette.routing import compile_path
 from starlette.types import Scope
 
@@ -46,13 +45,7 @@ def works_as(workload: Workload) -> Callable[[_Endpoint], _Endpoint]:
 
 
 class Workloads:
-    """Classifies requests by the marks of the routes.
-
-    Parameters
-    ----------
-    routers : iterable of APIRouter
-        All routes of the application that may be marked.
-    """
+    """Classifies requests by the marks of the routes of an application."""
 
     def __init__(self, routers: Iterable[APIRouter]) -> None:
         self._marked: list[tuple[Set[str], re.Pattern[str], Workload]] = [
@@ -64,7 +57,7 @@ class Workloads:
 
     def of(self, scope: Scope) -> Workload | None:
         """Return the workload of a request; None for what is not limited, such as probes and pages."""
-        path: str = scope["path"]
+        path = get_route_path(scope)
         if not path.startswith(_WORK):
             return None
         for methods, pattern, workload in self._marked:
@@ -75,5 +68,5 @@ class Workloads:
 
 def collection_of(scope: Scope) -> str:
     """Return the name of the collection in a request's path; empty when it names none."""
-    match = _COLLECTION.match(scope["path"])
+    match = _COLLECTION.match(get_route_path(scope))
     return "" if match is None else match[1]

@@ -20,6 +20,7 @@ from app.api.routes import (
 ROUTERS = tuple(
     module.router
     for module in (
+        searches,  # most requests are searches
         collections,
         encoders,
         items,
@@ -27,7 +28,6 @@ ROUTERS = tuple(
         partners,
         values,
         maps,
-        searches,
         feedback,
         jobs,
         models,

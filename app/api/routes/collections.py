@@ -6,10 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, status
 
+from app import answers
 from app.api.bodies import read_json
 from app.api.deps import Catalogue, may_administer, may_list, may_search
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.collections import CollectionIn, CollectionList, CollectionOut
+from app.api.schemas.collections import CollectionIn
+from app.api.shown import show_collection
 from app.domain.entities import ApiKey
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
@@ -23,33 +25,33 @@ router = APIRouter(prefix="/v1/collections", tags=["collections"])
 )
 def create_collection(
     body: Annotated[CollectionIn, read_json(CollectionIn)], catalogue: Catalogue
-) -> CollectionOut:
+) -> answers.Collection:
     """Create a collection: a pair of galleries with an encoder each."""
-    return CollectionOut.of(catalogue.create(body.name, body.to_modalities()))
+    return show_collection(catalogue.create(body.name, body.to_modalities()))
 
 
 @router.get("", responses=responses(401, 403))
 def list_collections(
     key: Annotated[ApiKey | None, Depends(may_list)], catalogue: Catalogue
-) -> CollectionList:
+) -> answers.Collections:
     """List the collections that the key can see."""
     visible = catalogue.collections()
     if key is not None:
         visible = [collection for collection in visible if key.bounds.allow(collection.name)]
-    return CollectionList(collections=[CollectionOut.of(collection) for collection in visible])
+    return answers.Collections([show_collection(collection) for collection in visible])
 
 
-@router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
-def get_collection(collection: str, catalogue: Catalogue) -> CollectionOut:
+@router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+def get_collection(collection: str, catalogue: Catalogue) -> answers.Collection:
     """Return one collection with its item counts."""
-    return CollectionOut.of(*catalogue.collection(collection))
+    return show_collection(*catalogue.collection(collection))
 
 
 @router.delete(
     "/{collection}",
     status_code=status.HTTP_204_NO_CONTENT,
     dependencies=[Depends(may_administer)],
-    responses=responses(401, 403, 404, 422),
+    responses=responses(401, 403, 404),
 )
 def delete_collection(collection: str, catalogue: Catalogue) -> None:
     """Delete a collection with all its items and models; its name is free immediately."""

@@ -6,18 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response, status
 
+from app import answers
 from app.api.bodies import item_body_bytes, read_json_with
 from app.api.deps import Feedback, may_write
 from app.api.entries import parse_entries
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.feedback import (
-    FeedbackIdsOut,
-    FeedbackIn,
-    FeedbackListIn,
-    FeedbackOut,
-    FeedbackPageOut,
-)
+from app.api.schemas.feedback import FeedbackIn, FeedbackListIn
+from app.api.shown import encode, show_feedback
 from app.api.state import ApiLimits
 from app.domain.limits import LARGEST_FEEDBACK_ID
 from app.services.catalogue.feedback import NewFeedback
@@ -44,16 +40,16 @@ def create_feedback(
     feedback: Annotated[
         list[NewFeedback], read_json_with(_parse, json_body(FeedbackListIn), item_body_bytes)
     ],
-) -> FeedbackIdsOut:
+) -> answers.FeedbackIds:
     """Store which items are relevant to which queries, all of the request or none of it.
 
     The next retrain may learn from it; searches do not change before. Of a collection's feedback the newest
     100 000 are kept; what names an item goes with the item.
     """
-    return FeedbackIdsOut(ids=list(service.add(collection, feedback)))
+    return answers.FeedbackIds(ids=list(service.add(collection, feedback)))
 
 
-@router.get("", responses=responses(401, 403, 404, 422), response_model=FeedbackPageOut)
+@router.get("", responses=responses(401, 403, 404), response_model=answers.FeedbackPage)
 def list_feedback(
     collection: str,
     service: Feedback,
@@ -65,17 +61,11 @@ def list_feedback(
     A page of large texts ends before `limit`: there is more as long as `next_cursor` is set.
     """
     page = service.page(collection, int(cursor or 0), limit)
-    body = FeedbackPageOut(
-        feedback=[FeedbackOut.of(entry) for entry in page.feedback],
-        next_cursor=None if page.is_last else str(page.feedback[-1].id),
-    )
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
-    return Response(body.model_dump_json(), media_type="application/json")
+    return Response(encode(show_feedback(page.feedback, page.is_last)), media_type="application/json")
 
 
-@router.delete(
-    "/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404, 422)
-)
+@router.delete("/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404))
 def delete_feedback(
     collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_FEEDBACK_ID)], service: Feedback
 ) -> None:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
+from app.answers import Status
 from app.api.deps import Credentials, may_watch
 from app.api.metrics import CONTENT_TYPE
 from app.api.problems import responses
+from app.api.query import check_query
 from app.api.state import State
-from app.domain.errors import OverloadedError
+from app.domain.errors import UnavailableError
 from app.services.health.readiness import Readiness
 
-router = APIRouter(tags=["health"])
-
-
-class Status(BaseModel):
-    """State of the service."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ready"}]})
-
-    status: str
-    reason: str | None = Field(None, description="what is missing, or damaged")
+router = APIRouter(tags=["health"], dependencies=[Depends(check_query)], responses={422: responses()[422]})
 
 
 @router.get("/healthz", response_model_exclude_none=True)
@@ -48,7 +40,7 @@ async def readyz(state: State, response: Response) -> Status:
     """
     try:
         readiness = await state.readiness.get()
-    except OverloadedError as error:
+    except UnavailableError as error:
         readiness = Readiness(False, str(error))
     if not readiness.is_ready:
         response.status_code = 503

@@ -10,33 +10,31 @@ from fastapi import APIRouter, Depends, Request, Response, status
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from app import answers
 from app.api.bodies import reject_incomplete_body
-from app.api.deps import Imports, NoteWrite, may_write
+from app.api.deps import Imports, KeyId, may_write
 from app.api.json_limits import MIN_KEY_LIMIT, limit_keys
 from app.api.middleware.workload import Workload, works_as
 from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.items import ImportedOut, ItemIn
+from app.api.schemas.items import ItemLineIn
 from app.api.state import ApiLimits, State
-from app.domain.errors import ContentTooLargeError, LineError, ServiceError
+from app.domain.errors import ContentTooLargeError, ServiceError
 from app.services.catalogue.imports import Import, Imported
-from app.services.catalogue.preparation import NewItem
+from app.services.catalogue.preparation import ItemChange, NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
-_BLOCK_BYTES = 1 << 20
-"""Enough lines to be worth handing to a thread."""
-_LINES_PER_STEP = 50
-"""That are read without a pause: a few milliseconds' work."""
-_IDS_PER_PIECE = 1000
-"""Ids sent in one piece of the answer."""
+_BLOCK_BYTES = 1 << 20  # enough lines to be worth handing to a thread
+_LINES_PER_STEP = 50  # that are read without a pause: a few milliseconds' work
+_IDS_PER_PIECE = 1000  # ids sent in one piece of the answer
 _BODY = {
     "requestBody": {
         "required": True,
         "description": "One item a line, in JSON; blank lines count and are passed over",
         "content": {
             "application/x-ndjson": {
-                "schema": schema_of(ItemIn),
+                "schema": schema_of(ItemLineIn),
                 "example": '{"id": "t1", "modality": "text", "text": "a red shoe", "labels": ["shoes"]}\n'
                 '{"id": "t2", "modality": "text", "text": "a leather wallet", "labels": ["wallets"]}\n',
             }
@@ -48,7 +46,7 @@ _BODY = {
 @router.post(
     "/items:import",
     status_code=status.HTTP_201_CREATED,
-    response_model=ImportedOut,
+    response_model=answers.Imported,
     dependencies=[Depends(may_write)],
     openapi_extra=_BODY,
     responses=responses(401, 403, 404, 409, 410, *OF_BODIES),
@@ -59,21 +57,23 @@ async def import_items(
     request: Request,
     state: State,
     imports: Imports,
-    note_write: NoteWrite,
+    key_id: KeyId,
 ) -> Response:
     """Store a stream of items of any length (NDJSON), all of it or nothing.
 
     An item whose id exists already is replaced if it differs, and left unchanged if it is the same, so an
     import may be repeated. An item without an id gets one derived from its content. Each id may occur once.
+
+    A line with an id and without content changes an item that exists: `labels` replace all that it has, and
+    of `metadata` the given keys are set, or removed where they are null; what is not given stays as it is.
     """
     max_bytes = state.limits.import_bytes
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise _too_large(max_bytes)
-    running_import = await run_in_threadpool(imports.begin, collection)
+    running_import = await run_in_threadpool(imports.begin, collection, key_id)
     try:
         await _receive(request, running_import, state.limits)
         imported = await run_in_threadpool(running_import.store)
-        note_write(collection, imported.revision)
     except BaseException:
         # In a thread, and to the end even if the client is gone: stored pictures may have to be removed.
         with CancelScope(shield=True):
@@ -114,7 +114,7 @@ async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes
 
 
 def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None:
-    entries: list[tuple[int, NewItem]] = []
+    entries: list[tuple[int, NewItem | ItemChange]] = []
     pause = running_import.pacer()
     try:
         for number, line in cutter.feed(block):
@@ -123,22 +123,23 @@ def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool
                 pause()
         if is_last:
             entries += [(number, _item(number, line)) for number, line in cutter.rest()]
-    except LineError:
+    except ServiceError:
         # An earlier line may have a fault that only shows when it is added.
         running_import.add(entries, pause)
         raise
     running_import.add(entries, pause)
 
 
-def _item(number: int, line: bytes) -> NewItem:
+def _item(number: int, line: bytes) -> NewItem | ItemChange:
     try:
-        return parse_line(ItemIn, limit_keys(line, MIN_KEY_LIMIT)).to_item()
+        return parse_line(ItemLineIn, limit_keys(line, MIN_KEY_LIMIT)).to_row()
     except ServiceError as error:
-        raise LineError(number, error) from error
+        error.line = number
+        raise
 
 
 def _answer(imported: Imported, running_import: Import) -> Iterator[str]:
-    """Yield an `ImportedOut` as JSON in pieces, since there may be more ids than memory should hold."""
+    """Yield an `answers.Imported` as JSON in pieces, since there may be more ids than memory should hold."""
     counts = imported.counts
     try:
         facts = {
@@ -146,6 +147,7 @@ def _answer(imported: Imported, running_import: Import) -> Iterator[str]:
             "created": counts.created,
             "updated": counts.updated,
             "unchanged": counts.unchanged,
+            "copies": imported.copies,
         }
         yield json.dumps(facts)[:-1] + ', "ids": ['
         part: list[str] = []

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response, status
+from fastapi import APIRouter, Depends, Query, Request, Response, status
 from pydantic import Field, StringConstraints
 
+from app import answers
 from app.api.bodies import FormFields, item_body_bytes, parse_json, read_json, read_json_or_form
-from app.api.deps import Catalogue, NoteWrite, may_search, may_write
+from app.api.deps import Catalogue, KeyId, RootPath, may_search, may_write
 from app.api.entries import parse_entries
 from app.api.openapi import schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Identifier, Label
 from app.api.schemas.content import RawIn
-from app.api.schemas.items import ItemFactsIn, ItemIn, ItemOut, ItemPage, ItemsIn, LabelsIn, WrittenOut
+from app.api.schemas.items import ItemFactsIn, ItemIn, ItemsIn, LabelsIn
+from app.api.shown import encode, show_item, show_page
 from app.api.state import ApiLimits
 from app.domain.entities import ItemFilter
 from app.domain.errors import InvalidFieldError
@@ -27,6 +29,7 @@ _FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
 """Of an item that is sent as a file alone."""
 _MAX_CONDITIONS = 20
 """Of each kind: the address of a request, with all of them at their longest, has to fit into 64 KiB."""
+_Ids = Annotated[Sequence[Identifier], Field(max_length=10)]
 _Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
 _Conditions = Annotated[
     Sequence[Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1000)]],
@@ -69,43 +72,43 @@ def _parse_form(form: FormFields) -> list[NewItem]:
 def create_items(
     collection: str,
     catalogue: Catalogue,
-    note_write: NoteWrite,
+    key_id: KeyId,
     items: Annotated[
         list[NewItem], read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), item_body_bytes)
     ],
-) -> WrittenOut:
+) -> answers.Written:
     """Store items, all of the request or none of it; or one item whose picture or sound is a file."""
-    written = catalogue.add_items(collection, items)
-    note_write(collection, written.revision)
-    return WrittenOut(ids=list(written.ids), revision=written.revision)
+    written = catalogue.add_items(collection, items, key_id=key_id)
+    return answers.Written(ids=list(written.ids), revision=written.revision)
 
 
 @router.get(
-    "", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422), response_model=ItemPage
+    "",
+    dependencies=[Depends(may_search)],
+    responses=responses(401, 403, 404),
+    response_model=answers.ItemPage,
 )
 def list_items(
     collection: str,
     catalogue: Catalogue,
+    root_path: RootPath,
     modality: str | None = None,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
     pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
     label: Annotated[_Labels, Query(description="only items with any of these labels")] = (),
     where: Annotated[_Conditions, Query(description=_CONDITION, examples=[["colour=red"]])] = (),
+    item_id: Annotated[_Ids, Query(description="only items of any of these ids, on one page")] = (),
 ) -> Response:
     """Page through items in order of creation; the cursor stays valid while others write.
 
     A page ends before `limit` where its items are large, or where few pass the filter of `label` and `where`:
-    there is more as long as `next_cursor` is set.
+    there is more as long as `next_cursor` is set. Where the first page has nothing, `notices` says why.
     """
     item_filter = ItemFilter.of_conditions(label, where)
-    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id, item_filter)
-    body = ItemPage(
-        items=[ItemOut.of(collection, item) for _, item in page.rows],
-        next_cursor=None if page.end is None else str(page.end),
-    )
+    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id))
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
-    return Response(body.model_dump_json(), media_type="application/json")
+    return Response(encode(show_page(collection, page, root_path)), media_type="application/json")
 
 
 @router.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES))
@@ -114,14 +117,13 @@ def put_item(
     item_id: Identifier,
     body: Annotated[ItemIn, read_json(ItemIn, item_body_bytes)],
     catalogue: Catalogue,
-    note_write: NoteWrite,
-) -> WrittenOut:
+    key_id: KeyId,
+) -> answers.Written:
     """Store an item under this id, replacing an existing one."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
-    written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True)
-    note_write(collection, written.revision)
-    return WrittenOut(ids=list(written.ids), revision=written.revision)
+    written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True, key_id=key_id)
+    return answers.Written(ids=list(written.ids), revision=written.revision)
 
 
 @router.put(
@@ -132,27 +134,28 @@ def put_labels(
     item_id: str,
     body: Annotated[LabelsIn, read_json(LabelsIn, item_body_bytes)],
     catalogue: Catalogue,
-    note_write: NoteWrite,
-) -> WrittenOut:
+    key_id: KeyId,
+) -> answers.Written:
     """Give an item these labels in place of all that it has; its content is not sent again."""
-    written = catalogue.change_labels(collection, item_id, body.labels)
-    note_write(collection, written.revision)
-    return WrittenOut(ids=list(written.ids), revision=written.revision)
+    written = catalogue.change_labels(collection, item_id, body.labels, key_id)
+    return answers.Written(ids=list(written.ids), revision=written.revision)
 
 
-@router.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404, 422))
-def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
+@router.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+def get_item(collection: str, item_id: str, catalogue: Catalogue, root_path: RootPath) -> answers.Item:
     """Return one item."""
-    return ItemOut.of(collection, catalogue.item(collection, item_id))
+    return show_item(collection, catalogue.item(collection, item_id), root_path)
 
 
 @router.get(
     "/{item_id}/content",
     dependencies=[Depends(may_search)],
     responses={
-        **responses(401, 403, 404, 410, 422),
+        **responses(401, 403, 404, 410),
         200: {
-            "description": "The content, with its own media type",
+            "description": "The content, with its own media type. A picture that browsers do not show, "
+            "such as a TIFF, is a JPEG where `Accept` names types of pictures, but not its own",
+            "headers": {"Vary": {"schema": {"type": "string"}, "description": "`Accept`"}},
             "content": {
                 "image/*": {"schema": {"type": "string", "format": "binary"}},
                 "audio/*": {"schema": {"type": "string", "format": "binary"}},
@@ -162,18 +165,21 @@ def get_item(collection: str, item_id: str, catalogue: Catalogue) -> ItemOut:
     },
     response_class=Response,
 )
-def get_content(collection: str, item_id: str, catalogue: Catalogue) -> Response:
+def get_content(collection: str, item_id: str, catalogue: Catalogue, request: Request) -> Response:
     """Return the picture, the sound or the text itself."""
-    content, media_type = catalogue.content(collection, item_id)
-    return Response(content, media_type=media_type)
+    named = {part.split(";")[0].strip() for part in request.headers.get("Accept", "").lower().split(",")}
+    names_pictures = any(name.startswith("image/") and name != "image/*" for name in named)
+    content, media_type = catalogue.content(
+        collection, item_id, lambda media_type: media_type in named or not names_pictures
+    )
+    return Response(content, media_type=media_type, headers={"Vary": "Accept"})
 
 
-@router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, 422))
-def delete_item(collection: str, item_id: str, catalogue: Catalogue, note_write: NoteWrite) -> WrittenOut:
+@router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404))
+def delete_item(collection: str, item_id: str, catalogue: Catalogue, key_id: KeyId) -> answers.Written:
     """Delete one item; no search with the same key returns it from now on, and soon none.
 
     Feedback that names it goes with it.
     """
-    revision = catalogue.delete_item(collection, item_id)
-    note_write(collection, revision)
-    return WrittenOut(ids=[item_id], revision=revision)
+    revision = catalogue.delete_item(collection, item_id, key_id)
+    return answers.Written(ids=[item_id], revision=revision)

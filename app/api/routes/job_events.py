@@ -11,37 +11,24 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.state import ApiState
 from app.domain.entities import Job
-from app.domain.errors import DatabaseUnavailableError, JobNotFoundError
+from app.domain.errors import DatabaseUnavailableError, NotFoundError
 
-_POLL_SECONDS = 0.25
-"""Progress is written no more often than this."""
-_EVENTS_PER_POLL = 200
-"""Bounds the memory of a stream whose client begins at the first event."""
+_POLL_SECONDS = 0.25  # progress is written no more often than this
+_EVENTS_PER_POLL = 200  # bounds the memory of a stream whose client begins at the first event
 _MAX_FAILURES = 20
 """In a row, about five seconds without the database; then the client is cut off, and asks again."""
 
 
 async def follow(state: ApiState, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
-    """Yield what happens to a job until it is closed, or the server stops.
-
-    A client that is cut off asks again, perhaps another server, with the number of the last event.
-
-    Parameters
-    ----------
-    state : ApiState
-        Reads the job, and knows when the server stops.
-    job_id : str
-        Id of an existing job.
-    after : int
-        Number of the last event that the client knows.
-    """
+    """Yield what happens to a job after the event of that number until it is closed, or the server stops.
+    A client that is cut off asks again, perhaps another server, with the number of the last event."""
     failures = 0
     is_state_sent = False
     while not state.stopping.is_set():
         try:
             job, events = await run_in_threadpool(state.training.events, job_id, after, _EVENTS_PER_POLL)
             failures = 0
-        except JobNotFoundError:
+        except NotFoundError:
             yield _event(after + 1, "state", {"state": "cancelled", "error": "the collection was deleted"})
             return
         except DatabaseUnavailableError:

@@ -8,13 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Response, status
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from app import answers
 from app.api.bodies import read_json
-from app.api.deps import Training, may_administer
+from app.api.deps import RootPath, Training, may_administer
 from app.api.middleware.workload import Workload, works_as
 from app.api.openapi import JOB_QUEUED
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.job_events import follow
-from app.api.schemas.admin import JobList, JobOut, RetrainIn
+from app.api.schemas.admin import RetrainIn
+from app.api.shown import show_job
 from app.api.state import State
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
@@ -33,9 +35,10 @@ _STREAM = {"example": 'event: state\ndata: {"state": "queued"}\nid: 1\n\n'}
 def retrain(
     collection: str,
     training: Training,
+    root_path: RootPath,
     response: Response,
     body: Annotated[RetrainIn, read_json(RetrainIn, default=RetrainIn())],
-) -> JobOut:
+) -> answers.Job:
     """Queue a retrain; the new version is served as soon as it is published, unless it is worse.
 
     With `encoders` all stored originals of these modalities are encoded again first, beside the features that
@@ -43,22 +46,22 @@ def retrain(
     together.
     """
     job = training.request(collection, body.to_parameters(), body.to_encoders())
-    response.headers["Location"] = f"/v1/admin/jobs/{job.id}"
-    return JobOut.of(job)
+    response.headers["Location"] = f"{root_path}/v1/admin/jobs/{job.id}"
+    return show_job(job)
 
 
-@router.get("/collections/{collection}/jobs", responses=responses(401, 403, 404, 422))
+@router.get("/collections/{collection}/jobs", responses=responses(401, 403, 404))
 def list_jobs(
     collection: str, training: Training, limit: Annotated[int, Query(ge=1, le=1000)] = 100
-) -> JobList:
+) -> answers.Jobs:
     """List the retrains of a collection, newest first; the first one is the one that runs, if any."""
-    return JobList(jobs=[JobOut.of(job) for job in training.jobs(collection, limit)])
+    return answers.Jobs(jobs=[show_job(job) for job in training.jobs(collection, limit)])
 
 
-@router.get("/jobs/{job_id}", responses=responses(401, 403, 404, 422))
-def get_job(job_id: str, training: Training) -> JobOut:
+@router.get("/jobs/{job_id}", responses=responses(401, 403, 404))
+def get_job(job_id: str, training: Training) -> answers.Job:
     """Return a job with its progress."""
-    return JobOut.of(training.job(job_id))
+    return show_job(training.job(job_id))
 
 
 def _require_job(job_id: str, training: Training, response: Response, last_event: LastEvent = 0) -> None:
@@ -73,7 +76,7 @@ def _require_job(job_id: str, training: Training, response: Response, last_event
     dependencies=[Depends(_require_job)],
     response_class=EventSourceResponse,
     responses={
-        **responses(401, 403, 404, 422),
+        **responses(401, 403, 404),
         200: {"description": "Server-sent events", "content": {"text/event-stream": _STREAM}},
     },
 )
@@ -92,8 +95,8 @@ async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> As
 
 
 @router.post(
-    "/jobs/{job_id}/cancel", status_code=status.HTTP_202_ACCEPTED, responses=responses(401, 403, 404, 422)
+    "/jobs/{job_id}/cancel", status_code=status.HTTP_202_ACCEPTED, responses=responses(401, 403, 404)
 )
-def cancel_job(job_id: str, training: Training) -> JobOut:
+def cancel_job(job_id: str, training: Training) -> answers.Job:
     """Ask a job to stop; its trainer is ended within a second, whatever it is doing."""
-    return JobOut.of(training.cancel(job_id))
+    return show_job(training.cancel(job_id))

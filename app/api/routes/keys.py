@@ -6,30 +6,30 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, status
 
+from app import answers
 from app.api.bodies import read_json
 from app.api.deps import Access, may_administer
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.admin import KeyIn, KeyList, KeyOut
+from app.api.schemas.admin import KeyIn
+from app.api.shown import show_key
 from app.domain.entities import Scope
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 
 
 @router.post("/keys", status_code=status.HTTP_201_CREATED, responses=responses(401, 403, 404, *OF_BODIES))
-def create_key(body: Annotated[KeyIn, read_json(KeyIn)], access: Access) -> KeyOut:
+def create_key(body: Annotated[KeyIn, read_json(KeyIn)], access: Access) -> answers.Key:
     """Create a key; its secret is in this answer only."""
-    return KeyOut.of(*access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))
+    return show_key(*access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))
 
 
 @router.get("/keys", responses=responses(401, 403))
-def list_keys(access: Access) -> KeyList:
+def list_keys(access: Access) -> answers.Keys:
     """List keys, without their secrets."""
-    return KeyList(keys=[KeyOut.of(key) for key in access.list_keys()])
+    return answers.Keys(keys=[show_key(key) for key in access.list_keys()])
 
 
-@router.delete(
-    "/keys/{key_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404, 422)
-)
+@router.delete("/keys/{key_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404))
 def revoke_key(key_id: str, access: Access) -> None:
     """Revoke a key."""
     access.revoke(key_id)

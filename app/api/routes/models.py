@@ -7,20 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Response
 from fastapi import Query as QueryParameter
 
+from app import answers
 from app.api.bodies import read_json
-from app.api.deps import Administrator, Search, Versions, may_administer
+from app.api.deps import Administrator, Readers, RootPath, Search, Versions, may_administer
 from app.api.middleware.admission import aside
 from app.api.middleware.workload import Workload, works_as
 from app.api.problems import OF_BODIES, responses
-from app.api.routes.searches import READ_SEARCH, single_search
-from app.api.schemas.searches import SearchOptions, SearchOut, encode_result
-from app.api.schemas.versions import (
-    ActivateIn,
-    ActivationList,
-    ActivationOut,
-    ModelList,
-    ModelOut,
-)
+from app.api.routes.searches import READ_SEARCH, search_for
+from app.api.schemas.searches import SearchOptions, encode_result
+from app.api.schemas.versions import ActivateIn
+from app.api.shown import show_model
 from app.domain.limits import LARGEST_VERSION
 from app.services.serving.search import Query
 
@@ -31,31 +27,31 @@ Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
 Activation = Annotated[ActivateIn, read_json(ActivateIn, default=ActivateIn())]
 
 
-@router.get("/models", responses=responses(401, 403, 404, 422))
-def list_models(collection: str, versions: Versions) -> ModelList:
+@router.get("/models", responses=responses(401, 403, 404))
+def list_models(collection: str, versions: Versions) -> answers.Models:
     """List model versions, newest first, without their lists (curves, history, classes and their like)."""
-    return ModelList(models=[ModelOut.summary_of(model) for model in versions.models(collection)])
+    return answers.Models([show_model(model, is_whole=False) for model in versions.models(collection)])
 
 
-@router.get("/models/{version}", responses=responses(401, 403, 404, 422))
-def get_model(collection: str, version: Version, versions: Versions) -> ModelOut:
+@router.get("/models/{version}", responses=responses(401, 403, 404))
+def get_model(collection: str, version: Version, versions: Versions) -> answers.Model:
     """Return one model version with its whole report."""
-    return ModelOut.of(versions.model(collection, version))
+    return show_model(versions.model(collection, version))
 
 
 @router.post("/models/{version}/activate", responses=responses(401, 403, 404, 409, *OF_BODIES))
 def activate_model(
     collection: str, version: Version, versions: Versions, key: Administrator, body: Activation
-) -> ModelOut:
+) -> answers.Model:
     """Activate a version: promote it, or roll back to it; its bundle is checked first."""
     by = f"key {key.id}"
-    return ModelOut.of(versions.activate(collection, version, by, body.reason, body.expected_version))
+    return show_model(versions.activate(collection, version, by, body.reason, body.expected_version))
 
 
 @router.post(
     "/models/{version}/search/{source}-to-{target}",
     responses=responses(401, 403, 404, 409, *OF_BODIES),
-    response_model=SearchOut,
+    response_model=answers.SearchResult,
 )
 @works_as(Workload.READ)
 def search_version(
@@ -64,6 +60,8 @@ def search_version(
     source: str,
     target: str,
     search: Search,
+    readers: Readers,
+    root_path: RootPath,
     request: Annotated[tuple[Query, SearchOptions], READ_SEARCH],
 ) -> Response:
     """Search by a version whether it serves or not, to compare it with another one.
@@ -72,22 +70,21 @@ def search_version(
     where there are many items.
     """
     query, options = request
-    single = single_search(query, options, None)
-    result = search.search_version(collection, version, (source, target), single, aside)
-    return Response(encode_result(collection, result, single.fields), media_type="application/json")
+    task = search_for([query], options, readers)
+    result = search.search_version(collection, version, (source, target), task, aside)
+    answer = encode_result(collection, result, task.fields, root_path)
+    return Response(answer, media_type="application/json")
 
 
 @router.post("/rollback", responses=responses(401, 403, 404, 409, *OF_BODIES))
-def roll_back(collection: str, versions: Versions, key: Administrator, body: Activation) -> ModelOut:
+def roll_back(collection: str, versions: Versions, key: Administrator, body: Activation) -> answers.Model:
     """Activate the version that was active before the current one."""
-    return ModelOut.of(versions.roll_back(collection, f"key {key.id}", body.reason, body.expected_version))
+    return show_model(versions.roll_back(collection, f"key {key.id}", body.reason, body.expected_version))
 
 
-@router.get("/activations", responses=responses(401, 403, 404, 422))
+@router.get("/activations", responses=responses(401, 403, 404))
 def list_activations(
     collection: str, versions: Versions, limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100
-) -> ActivationList:
+) -> answers.Activations:
     """Return which version was activated when, by whom and why, newest first."""
-    return ActivationList(
-        activations=[ActivationOut.of(entry) for entry in versions.history(collection, limit)]
-    )
+    return answers.Activations(list(versions.history(collection, limit)))

@@ -23,7 +23,7 @@ _TEXT, _FILE = {"type": "string"}, {"type": "string", "format": "binary"}
 @router.get(
     "/{kind}",
     responses={
-        **responses(401, 403, 404, 422),
+        **responses(401, 403, 404),
         200: {
             "description": "The drawing",
             "content": {"image/svg+xml": {"schema": _TEXT}, "image/png": {"schema": _FILE}},

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, get_args
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import get_args
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
+from app import answers
 from app.api.bodies import (
+    INLINE_BYTES,
     FormFields,
     parse_json,
     parse_json_part,
@@ -16,33 +22,50 @@ from app.api.bodies import (
     search_body_bytes,
     validate,
 )
-from app.api.deps import OwnRevision, Search, may_search
+from app.api.deps import bearer, may_search, readers_of
 from app.api.entries import parse_entries
-from app.api.middleware.admission import aside
+from app.api.middleware.admission import defer_place
+from app.api.middleware.request_body_limits import body_of
 from app.api.middleware.workload import Workload, works_as
-from app.api.openapi import json_body, schema_of, two_forms
+from app.api.openapi import json_body, reads, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
     BatchSearchIn,
-    BatchSearchOut,
     OptionalField,
     QueryIn,
     SearchIn,
     SearchOptions,
-    SearchOut,
     encode_result,
 )
-from app.api.search_batches import Answer
-from app.api.state import ApiLimits
+from app.api.search_batches import Direction
+from app.api.state import ApiLimits, state_of
 from app.domain.entities import SearchResult
-from app.services.serving.search import Query, SearchService, SharedSearch, SingleSearch
+from app.services.serving.search import Query, Search
+
+
+class SearchRoute(APIRoute):
+    """Calls its endpoint with the request, and leaves out what takes FastAPI longer than a search."""
+
+    @override
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        if 0 < body_of(request).announced <= INLINE_BYTES:
+            defer_place(scope)
+        await may_search(request, await bearer(request))
+        response: Response = await self.endpoint(request, **request.path_params)
+        await response(scope, receive, send)
+
 
 router = APIRouter(
-    prefix="/v1/collections/{collection}/search", tags=["search"], dependencies=[Depends(may_search)]
+    prefix="/v1/collections/{collection}/search",
+    tags=["search"],
+    dependencies=[Depends(may_search)],
+    route_class=SearchRoute,
 )
 _OPTIONAL = get_args(OptionalField)
-_QUICK_HITS = 100
-"""Results of a quick search: showing them takes no longer than most scans."""
 _REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
 _VALUES, _LISTS = ("k", "offset", "filter"), ("include",)
 _OPTIONS = schema_of(SearchOptions)["properties"]
@@ -55,7 +78,7 @@ _BODY = two_forms(
 )
 
 
-def parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
+def _parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
     """Return query and options of a search in JSON."""
     search = parse_json(SearchIn, body)
     return search.to_query(), search
@@ -76,142 +99,56 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
     return Query(form.content), validate(SearchOptions, options)
 
 
-READ_SEARCH = read_json_or_form(parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
+READ_SEARCH = read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
 """The dependency that reads query and options of one search."""
+_BATCH_BODY = json_body(BatchSearchIn)
+_READ_BATCH = read_json_with(_parse_batch, _BATCH_BODY, search_body_bytes)
 
 
-@router.post("/{source}-to-{target}", responses=_REFUSALS, response_model=SearchOut)
+@router.post("/{source}-to-{target}", responses=_REFUSALS, response_model=answers.SearchResult)
 @works_as(Workload.READ)
-def search(
-    collection: str,
-    source: str,
-    target: str,
-    search: Search,
-    own_revision: OwnRevision,
-    request: Annotated[tuple[Query, SearchOptions], READ_SEARCH],
-) -> Response:
+@reads(_BODY)
+async def search(request: Request, collection: str, source: str, target: str) -> Response:
     """Rank the target modality for one query of the source modality.
 
     The two may be the same: `image-to-image` finds pictures that are similar in what the model has learned to
     compare. Scores are cosines of projections then, no item is its own result, and there is no probability.
     """
-    query, options = request
-    (answer,) = run(search, collection, (source, target), [query], options, own_revision(collection))
-    return Response(answer, media_type="application/json")
+    query, options = await READ_SEARCH.dependency(request)
+    return await _answer(request, (collection, source, target), [query], options, b"".join)
 
 
-@router.post("/{source}-to-{target}/batch", responses=_REFUSALS, response_model=BatchSearchOut)
+@router.post("/{source}-to-{target}/batch", responses=_REFUSALS, response_model=answers.SearchResults)
 @works_as(Workload.READ)
-def search_batch(
-    collection: str,
-    source: str,
-    target: str,
-    request: Annotated[
-        tuple[list[Query], SearchOptions],
-        read_json_with(_parse_batch, json_body(BatchSearchIn), search_body_bytes),
-    ],
-    search: Search,
-    own_revision: OwnRevision,
-) -> Response:
+@reads(_BATCH_BODY)
+async def search_batch(request: Request, collection: str, source: str, target: str) -> Response:
     """Answer many queries, all from one snapshot."""
-    queries, options = request
-    answers = run(search, collection, (source, target), queries, options, own_revision(collection))
-    return Response(b'{"results":[' + b",".join(answers) + b"]}", media_type="application/json")
+    queries, options = await _READ_BATCH.dependency(request)
+    return await _answer(request, (collection, source, target), queries, options, _join)
 
 
-def run_together(
-    service: SearchService, collection: str, direction: tuple[str, str], searches: Sequence[SingleSearch]
-) -> list[Answer]:
-    """Return the answers to searches of several callers, as of `SearchService.search_together`, as JSON."""
-    return _encode_each(collection, searches, service.search_together(collection, *direction, searches))
-
-
-class LightRanking:
-    """Light searches of several callers, and their answers as JSON.
-
-    Parameters
-    ----------
-    collection : str
-        Name.
-    searches : sequence of SingleSearch
-        What is asked for.
-    shared : SharedSearch
-        The same, begun.
-    """
-
-    def __init__(self, collection: str, searches: Sequence[SingleSearch], shared: SharedSearch) -> None:
-        self._collection = collection
-        self._searches = searches
-        self._shared = shared
-
-    def rank(self) -> None:
-        """Rank the gallery."""
-        self._shared.rank()
-
-    def answers(self) -> list[Answer]:
-        """Return the answers, after `rank`."""
-        return _encode_each(self._collection, self._searches, self._shared.results())
-
-
-def begin_light(
-    service: SearchService, collection: str, direction: tuple[str, str], searches: Sequence[SingleSearch]
-) -> LightRanking | None:
-    """Begin light searches; None where they would have to wait, as of `SearchService.begin_now`."""
-    shared = service.begin_now(collection, *direction, searches)
-    return None if shared is None else LightRanking(collection, searches, shared)
-
-
-def _encode_each(
-    collection: str,
-    searches: Sequence[SingleSearch],
-    results: Sequence[SearchResult | Exception | None],
-) -> list[Answer]:
-    return [
-        encode_result(collection, result, search.fields) if isinstance(result, SearchResult) else result
-        for search, result in zip(searches, results, strict=True)
-    ]
-
-
-def single_search(query: Query, options: SearchOptions, least_revision: int | None) -> SingleSearch:
-    """Return a search that is quick enough to be answered together with others; see `is_quick`."""
-    item_filter = options.filter.to_filter()
-    return SingleSearch(query, options.k, options.offset, _fields_of(options), least_revision, item_filter)
-
-
-def is_quick(query: Query, options: SearchOptions) -> bool:
-    """Return whether a search takes so short that others can wait for it."""
-    return is_short(query, options) and options.filter.to_filter().is_empty
-
-
-def is_short(query: Query, options: SearchOptions) -> bool:
-    """Return whether query and answer of a search are small."""
-    has_file = query.content is not None and query.content.file is not None
-    return not has_file and options.offset + options.k <= _QUICK_HITS
-
-
-def run(
-    service: SearchService,
-    collection: str,
-    direction: tuple[str, str],
-    queries: list[Query],
+async def _answer(
+    request: Request,
+    direction: Direction,
+    queries: Sequence[Query],
     options: SearchOptions,
-    least_revision: int | None,
-) -> list[bytes]:
-    """Return each query's answer as JSON, encoded here in a thread rather than in the event loop."""
-    include = _fields_of(options)
-    results = service.search(
-        collection,
-        *direction,
-        queries,
-        options.k,
-        options.offset,
-        options.filter.to_filter(),
-        include,
-        aside,
-        least_revision,
-    )
-    return [encode_result(collection, result, include) for result in results]
+    join: Callable[[Iterable[bytes]], bytes],
+) -> Response:
+    task = search_for(queries, options, await readers_of(request))
+    root_path: str = request.scope.get("root_path", "")
+
+    def encode(results: Sequence[SearchResult]) -> bytes:
+        return join([encode_result(direction[0], result, task.fields, root_path) for result in results])
+
+    body = await state_of(request).batches.answer(request, direction, task, encode)
+    return Response(body, media_type="application/json")
 
 
-def _fields_of(options: SearchOptions) -> set[str]:
-    return set(_OPTIONAL if options.include is None else options.include)
+def _join(results: Iterable[bytes]) -> bytes:
+    return b'{"results":[' + b",".join(results) + b"]}"
+
+
+def search_for(queries: Sequence[Query], options: SearchOptions, readers: AbstractSet[str] | None) -> Search:
+    """Return what a request asks for."""
+    fields = frozenset(_OPTIONAL if options.include is None else options.include)
+    return Search(queries, options.k, options.offset, options.filter.to_filter(), fields, readers)

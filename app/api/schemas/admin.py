@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AwareDatetime,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,11 +15,10 @@ from pydantic import (
     TypeAdapter,
     WithJsonSchema,
 )
-from pydantic.config import JsonDict
 
-from app.api.schemas.base import EXAMPLE_TIME, NAME, Integer, Strict, one_of, whole
+from app.api.schemas.base import NAME, Integer, Strict, one_of, whole
 from app.api.schemas.encoders import EncoderIn, without_paths
-from app.domain.entities import ApiKey, Job, KeyBounds, Scope, Supervision, TrainingParameters
+from app.domain.entities import KeyBounds, Scope, Supervision, TrainingParameters
 from app.domain.entities.held_out_quality import Objective
 from app.domain.entities.training import ENCODERS
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
@@ -178,76 +175,10 @@ class RetrainIn(Strict):
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
 
 
-_JOB: JsonDict = {
-    "id": "0123456789abcdef",
-    "collection": "products",
-    "state": "running",
-    "parameters": {"method": "lrbs", "alpha": 0.001, "scaling": "l2", "objective": "ndcg"},
-    "progress": {
-        "phase": "fitting",
-        "iteration": 12,
-        "objective": 0.83,
-        "gap": 0.004,
-        "rank": 9,
-        "percent": 76.5,
-        "seconds_left": 11,
-    },
-    "error": None,
-    "model_version": None,
-    "attempts": 1,
-    "created_at": EXAMPLE_TIME,
-    "started_at": EXAMPLE_TIME,
-    "finished_at": None,
-}
-
-
-class JobOut(BaseModel):
-    """A job."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_JOB]})
-
-    id: str
-    collection: str
-    state: str
-    parameters: dict[str, Any]
-    progress: dict[str, Any]
-    error: str | None
-    model_version: int | None
-    attempts: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-    @classmethod
-    def of(cls, job: Job) -> JobOut:
-        """Return the wire form."""
-        return cls(
-            id=job.id,
-            collection=job.collection,
-            state=job.state.value,
-            parameters=_show_parameters(job.parameters),
-            progress=dict(job.progress),
-            error=job.error,
-            model_version=job.model_version,
-            attempts=job.attempts,
-            created_at=job.created_at,
-            started_at=job.started_at,
-            finished_at=job.finished_at,
-        )
-
-
 def _show_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a job without the paths of files on the server."""
     encoders = {name: without_paths(options) for name, options in parameters.get(ENCODERS, {}).items()}
     return {**parameters, **({ENCODERS: encoders} if encoders else {})}
-
-
-class JobList(BaseModel):
-    """The jobs of a collection."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"jobs": [_JOB]}]})
-
-    jobs: list[JobOut]
 
 
 class KeyIn(Strict):
@@ -280,55 +211,3 @@ class KeyIn(Strict):
         """Return the service's form."""
         collections = None if self.collections is None else tuple(dict.fromkeys(self.collections))
         return KeyBounds(collections, self.expires_at, self.requests_per_minute)
-
-
-_KEY: JsonDict = {
-    "id": "0123456789abcdef",
-    "name": "shop window",
-    "scope": "search",
-    "collections": ["products"],
-    "requests_per_minute": 600,
-    "created_at": EXAMPLE_TIME,
-    "expires_at": None,
-    "last_used_at": EXAMPLE_TIME,
-}
-
-
-class KeyOut(BaseModel):
-    """A key; the secret is shown once, when it is made."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{**_KEY, "secret": "lrbs_" + "0" * 43}]})
-
-    id: str
-    name: str | None
-    scope: str
-    collections: list[str] | None
-    requests_per_minute: int | None
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    secret: str | None = None
-
-    @classmethod
-    def of(cls, key: ApiKey, secret: str | None = None) -> KeyOut:
-        """Return the wire form."""
-        bound_to = key.bounds.collections
-        return cls(
-            id=key.id,
-            name=key.name,
-            scope=key.scope.value,
-            collections=None if bound_to is None else list(bound_to),
-            requests_per_minute=key.bounds.requests_per_minute,
-            created_at=key.created_at,
-            expires_at=key.bounds.expires_at,
-            last_used_at=key.last_used_at,
-            secret=secret,
-        )
-
-
-class KeyList(BaseModel):
-    """All keys, without secrets."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"keys": [_KEY]}]})
-
-    keys: list[KeyOut]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
-from pydantic.config import JsonDict
+from pydantic import ConfigDict, Field, WithJsonSchema
 
-from app.api.schemas.base import EXAMPLE_TIME, NAME, Strict
-from app.api.schemas.encoders import EncoderIn, without_paths
-from app.domain.entities import Collection, Modality
-from app.encoders.registry import content_form
+from app.api.schemas.base import NAME, Strict
+from app.api.schemas.encoders import EncoderIn
+from app.domain.entities import Modality
 
 
 class ModalityIn(Strict):
@@ -47,65 +44,3 @@ class CollectionIn(Strict):
         """Return the domain's modalities, in the order given."""
         entries = self.modalities.items()
         return [Modality(name, entry.encoder.options()) for name, entry in entries]
-
-
-_COLLECTION: JsonDict = {
-    "name": "products",
-    "modalities": {
-        "image": {"encoder": {"type": "hog-color"}, "content": "picture"},
-        "text": {"encoder": {"type": "tfidf"}, "content": "text"},
-    },
-    "revision": 12,
-    "active_version": 1,
-    "created_at": EXAMPLE_TIME,
-}
-
-
-class ModalityOut(BaseModel):
-    """One of the two kinds of data of a collection."""
-
-    encoder: dict[str, Any] = Field(description="its type and options, without the paths of files")
-    content: str = Field(description='what it takes: "picture", "text", "sound" or "vector"')
-
-
-class CollectionOut(BaseModel):
-    """A collection."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{**_COLLECTION, "items": {"image": 5, "text": 7}}]}
-    )
-
-    name: str
-    modalities: dict[str, ModalityOut]
-    revision: int
-    active_version: int | None
-    created_at: datetime
-    items: dict[str, int] | None = None
-
-    @classmethod
-    def of(cls, collection: Collection, counts: dict[str, int] | None = None) -> CollectionOut:
-        """Return the wire form."""
-        modalities = {
-            modality.name: ModalityOut(
-                encoder=without_paths(modality.encoder), content=content_form(modality.encoder)
-            )
-            for modality in collection.modalities
-        }
-        return cls(
-            name=collection.name,
-            modalities=modalities,
-            revision=collection.revision,
-            active_version=collection.active_version,
-            created_at=collection.created_at,
-            items=None
-            if counts is None
-            else {name: counts.get(name, 0) for name in collection.modality_names},
-        )
-
-
-class CollectionList(BaseModel):
-    """All collections."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"collections": [_COLLECTION]}]})
-
-    collections: list[CollectionOut]

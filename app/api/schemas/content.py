@@ -29,7 +29,9 @@ class RawIn(Strict):
     FORMS: ClassVar[tuple[str, ...]] = ("text", "image_base64", "sound_base64", "vector")
 
     text: Text | None = None
-    image_base64: _File | None = Field(None, description="a picture file, base64")
+    image_base64: _File | None = Field(
+        None, description="a picture file (JPEG, PNG, WebP, TIFF, AVIF and others), base64"
+    )
     sound_base64: _File | None = Field(None, description="a sound file, base64")
     # Only the first mistake in a list is reported: all of them would take far more memory than the request.
     vector: list[_Number] | None = Field(
@@ -81,8 +83,8 @@ def decode_file(field: str, encoded: str | None) -> bytes | None:
         raise InvalidFieldError(field, f"is not base64: {error}") from error
 
 
-def content_url(collection: str, item: ShownItem) -> str | None:
-    """Return where a picture or sound can be fetched."""
+def content_url(collection: str, item: ShownItem, root_path: str) -> str | None:
+    """Return where a picture or sound can be fetched, of a service under a path."""
     if item.content_hash is None:
         return None
-    return f"/v1/collections/{collection}/items/{quote(item.id, safe='')}/content"
+    return f"{root_path}/v1/collections/{collection}/items/{quote(item.id, safe='')}/content"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from app.encoders.options import names_file
-from app.encoders.registry import OPTIONS, TYPES
+from app.encoders.registry import OPTIONS
 
 
 class EncoderIn(BaseModel):
@@ -35,64 +35,6 @@ class EncoderIn(BaseModel):
         types["combine"]["properties"]["parts"]["items"] = {"oneOf": parts}
         resolved["oneOf"] = list(types.values())
         return schema
-
-
-class EncoderOut(BaseModel):
-    """A type of encoder."""
-
-    type: str
-    content: Literal["picture", "text", "sound", "vector"] | None = Field(
-        description="what it takes; null where its parts decide"
-    )
-    description: str
-    options: dict[str, Any] = Field(description="JSON schema of each option, by name")
-    required: list[str] = Field(description="options without a default")
-
-
-class EncoderList(BaseModel):
-    """All types of encoders, by name."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "encoders": [
-                        {
-                            "type": "word-frequency",
-                            "content": "text",
-                            "description": "texts: frequencies of words; learned at each retrain",
-                            "options": {
-                                "max_words": {
-                                    "type": "integer",
-                                    "minimum": 1,
-                                    "maximum": 200_000,
-                                    "description": "words kept at most, the most frequent ones",
-                                }
-                            },
-                            "required": [],
-                        }
-                    ]
-                }
-            ]
-        }
-    )
-
-    encoders: list[EncoderOut]
-
-    @classmethod
-    def of_registry(cls) -> Self:
-        """Return the types there are."""
-        return cls(encoders=[_describe(kind, schema) for kind, schema in OPTIONS.schemas().items()])
-
-
-def _describe(kind: str, schema: Mapping[str, Any]) -> EncoderOut:
-    return EncoderOut(
-        type=kind,
-        content=TYPES[kind].content,
-        description=schema.get("description", ""),
-        options={name: option for name, option in schema["properties"].items() if name != "type"},
-        required=[name for name in schema["required"] if name != "type"],
-    )
 
 
 def _with_integers(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from pydantic.config import JsonDict
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue
+from pydantic.json_schema import JsonSchemaValue
 
 from app.api.schemas.base import Identifier, Label, Strict
-from app.api.schemas.content import RawIn, content_url
-from app.domain.entities import Content, Item
+from app.api.schemas.content import RawIn
+from app.domain.entities import Content
+from app.domain.errors import InvalidFieldError
 from app.domain.limits import MAX_LABELS
-from app.services.catalogue.preparation import NewItem
+from app.domain.names import join_path
+from app.services.catalogue.preparation import ItemChange, NewItem
 
 
 class ItemFactsIn(Strict):
@@ -53,6 +55,44 @@ class ItemIn(RawIn, ItemFactsIn):
         return self.with_content(self.to_content(place), place, item_id)
 
 
+_CHANGED = frozenset({"id", "modality", "labels", "metadata"})  # what a line may have that changes an item
+
+
+class ItemLineIn(ItemIn):
+    """A new item, or without content other labels and metadata for one that is stored."""
+
+    modality: str = Field("", min_length=1, description="required, unless there is no content")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say that one of the forms is given, with a modality, or none, with an id."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        line = handler.resolve_ref_schema(schema)
+        del line["properties"]["modality"]["default"]
+        forms = line["oneOf"]
+        for form in forms:
+            form["required"].append("modality")
+        nulls = {form: {"type": "null"} for form in cls.FORMS}
+        others = sorted(cls.model_fields.keys() - _CHANGED - nulls.keys())
+        forms.append(
+            {"title": "change", "required": ["id"], "properties": nulls | dict.fromkeys(others, False)}
+        )
+        return schema
+
+    def to_row(self, place: str = "") -> NewItem | ItemChange:
+        """Return the service's form; raises InvalidFieldError for what is neither."""
+        if self.id is None or any(getattr(self, form) is not None for form in self.FORMS):
+            if not self.modality:
+                raise InvalidFieldError(join_path(place, "modality"), "Field required")
+            return self.to_item(place)
+        others = sorted(self.model_fields_set - _CHANGED - {*self.FORMS})
+        if others:
+            reason = "only labels and metadata are changed by a line without content"
+            raise InvalidFieldError(join_path(place, others[0]), reason)
+        labels = tuple(self.labels) if "labels" in self.model_fields_set else None
+        return ItemChange((self.id,), labels, self.metadata, place)
+
+
 class LabelsIn(Strict):
     """An item's labels."""
 
@@ -79,89 +119,3 @@ class ItemsIn(Strict):
     )
 
     items: list[ItemIn] = Field(min_length=1, fail_fast=True)
-
-
-class WrittenOut(BaseModel):
-    """Outcome of a write."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["t1", "t2"], "revision": 13}]})
-
-    ids: list[str]
-    revision: int
-
-
-class ImportedOut(BaseModel):
-    """Outcome of an import."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"revision": 14, "created": 1, "updated": 1, "unchanged": 0, "ids": ["t1", "t2"]}]
-        }
-    )
-
-    revision: int = Field(description="of the collection; as it was when nothing changed")
-    created: int
-    updated: int
-    unchanged: int = Field(description="were there already, the same; they keep their revision")
-    ids: list[str] = Field(description="in the order of the lines")
-
-
-_ITEM: JsonDict = {
-    "id": "i1",
-    "modality": "image",
-    "text": None,
-    "content_url": "/v1/collections/products/items/i1/content",
-    "labels": ["shoes"],
-    "pair_id": "t1",
-    "metadata": {"price": 59.9},
-    "train": True,
-    "revision": 12,
-}
-
-
-class ItemOut(BaseModel):
-    """An item."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_ITEM]})
-
-    id: str
-    modality: str
-    text: str | None
-    content_url: str | None
-    labels: list[str]
-    pair_id: str | None
-    metadata: dict[str, Any]
-    train: bool
-    revision: int
-
-    @classmethod
-    def of(cls, collection: str, item: Item) -> ItemOut:
-        """Return the wire form."""
-        return cls(
-            id=item.id,
-            modality=item.modality,
-            text=item.text,
-            content_url=content_url(collection, item),
-            labels=list(item.labels),
-            pair_id=item.pair_id,
-            metadata=dict(item.metadata),
-            train=item.train,
-            revision=item.revision,
-        )
-
-
-class ItemPage(BaseModel):
-    """One page of items; `next_cursor` is null on the last."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_ITEM], "next_cursor": "42"}]})
-
-    items: list[ItemOut]
-    next_cursor: str | None
-
-
-class PartnersOut(BaseModel):
-    """Partners by the ids of the items that have one."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"partners": {"t1": _ITEM}}]})
-
-    partners: dict[str, ItemOut]

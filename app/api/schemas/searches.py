@@ -6,12 +6,11 @@ from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
-from pydantic.config import JsonDict
+from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
 
 from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
-from app.domain.entities import Hit, ItemFilter, NoticeCode, SearchResult
+from app.domain.entities import Hit, ItemFilter, SearchResult
 from app.domain.limits import MAX_K
 from app.services.serving.search import Query
 
@@ -116,102 +115,23 @@ class BatchSearchIn(SearchOptions):
     offset: Integer = Field(0, ge=0, le=10_000)
 
 
-class HitOut(BaseModel):
-    """One result."""
-
-    id: str
-    rank: int
-    score: float = Field(
-        description="inner product of the projections of query and item; their cosine within one modality"
-    )
-    probability: float | None = Field(
-        description="estimated probability of a match; under `lrbs`, if matches were half of all pairs; null "
-        "within one modality"
-    )
-    labels: list[str] | None = None
-    metadata: dict[str, Any] | None = None
-    text: str | None = None
-    content_url: str | None = None
-
-
-class NoticeOut(BaseModel):
-    """What else is to be known of an answer."""
-
-    code: NoticeCode = Field(
-        description="`unknown-words`: words of the query that the model does not know; `no-words`: the query "
-        "has none; `weak-match`: even the first hit hardly matches the text; `not-ranked`: items "
-        "that the model cannot place"
-    )
-    message: str
-    words: list[str] = Field(description="the first 20 words that it is about")
-
-
-_RESULT: JsonDict = {
-    "model_version": 1,
-    "index_revision": 12,
-    "exact": True,
-    "took_ms": 0.82,
-    "notices": [],
-    "hits": [
-        {
-            "id": "i1",
-            "rank": 1,
-            "score": 2.31,
-            "probability": 0.91,
-            "labels": ["shoes"],
-            "metadata": {"price": 59.9},
-            "text": None,
-            "content_url": "/v1/collections/products/items/i1/content",
-        }
-    ],
-}
-_NOTHING_KNOWN: JsonDict = {
-    "code": "unknown-words",
-    "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy'",
-    "words": ["xyzzy"],
-}
-
-
-class SearchOut(BaseModel):
-    """Ranked results and the snapshot they come from."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_RESULT]})
-
-    model_version: int
-    index_revision: int
-    exact: bool = Field(
-        description="whether no better item can have been missed: all that the filter passes was compared, "
-        "as it always is without an approximate index"
-    )
-    took_ms: float
-    notices: list[NoticeOut] = Field(
-        description="why there are no hits where no word of a query is known, and what else is to be known",
-    )
-    hits: list[HitOut]
-
-
-def encode_result(collection: str, result: SearchResult, include: AbstractSet[str]) -> bytes:
-    """Return the JSON of a `SearchOut` with the optional fields that were asked for.
-
-    It is encoded without a model: making one for each hit takes longer than the ranking of a small gallery.
-    """
+def encode_result(collection: str, result: SearchResult, include: AbstractSet[str], root_path: str) -> bytes:
+    """Return the JSON of an `answers.SearchResult` with the optional fields that were asked for.
+    Without a model: making one for each hit takes longer than the ranking of a small gallery."""
     return _ENCODER.encode(
         {
             "model_version": result.model_version,
             "index_revision": result.index_revision,
             "exact": result.exact,
             "took_ms": round(result.took_ms, 3),
-            "notices": [
-                {"code": notice.code, "message": notice.message, "words": notice.words}
-                for notice in result.notices
-            ],
-            "hits": [hit_fields(collection, hit, include) for hit in result.hits],
+            "notices": result.notices,
+            "hits": [hit_fields(collection, hit, include, root_path) for hit in result.hits],
         }
     )
 
 
-def hit_fields(collection: str, hit: Hit, include: AbstractSet[str]) -> dict[str, Any]:
-    """Return the fields of a `HitOut`; what `include` does not name is null."""
+def hit_fields(collection: str, hit: Hit, include: AbstractSet[str], root_path: str) -> dict[str, Any]:
+    """Return the fields of an `answers.Hit`; what `include` does not name is null."""
     item = hit.item
     return {
         "id": hit.id,
@@ -221,17 +141,5 @@ def hit_fields(collection: str, hit: Hit, include: AbstractSet[str]) -> dict[str
         "labels": item.labels if "labels" in include else None,
         "metadata": item.metadata if "metadata" in include else None,
         "text": item.text if "text" in include else None,
-        "content_url": content_url(collection, item) if "content_url" in include else None,
+        "content_url": content_url(collection, item, root_path) if "content_url" in include else None,
     }
-
-
-class BatchSearchOut(BaseModel):
-    """Results in the order of the queries, all from one snapshot."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"results": [_RESULT, {**_RESULT, "notices": [_NOTHING_KNOWN], "hits": []}]}]
-        }
-    )
-
-    results: list[SearchOut]

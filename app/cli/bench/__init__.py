@@ -12,6 +12,7 @@ from app.cli.bench.index import index_command
 from app.cli.bench.load import load_command
 from app.cli.bench.overload import overload_command
 from app.cli.bench.search import search_command
+from app.cli.bench.several import processes_command
 from app.cli.bench.solver import solver_command
 
 __all__ = ["bench"]
@@ -27,6 +28,7 @@ bench.command("encoders")(encoders_command)
 bench.command("import")(import_command)
 bench.command("search")(search_command)
 bench.command("load")(load_command)
+bench.command("processes")(processes_command)
 bench.command("index")(index_command)
 bench.command("engine")(engine_command)
 bench.command("dask")(dask_command)

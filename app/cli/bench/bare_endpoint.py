@@ -1,8 +1,6 @@
-"""A bare endpoint to compare searches with: the same framework, parser, event loop, body and answer.
-
-Nothing is searched: every request gets the same ten hits. Run as a module it serves on a free port of this
-machine, whose address it prints, until it is interrupted.
-"""
+"""A bare endpoint to compare searches with: the same framework, parser, event loop, body and answer."""
+# Nothing is searched: every request gets the same ten hits. Run as a module it serves on a free port of this
+# machine, whose address it prints, until it is interrupted.
 
 from __future__ import annotations
 
@@ -12,7 +10,8 @@ import sys
 import uvicorn
 from fastapi import FastAPI
 
-from app.api.schemas.searches import HitOut, SearchIn, SearchOut
+from app.answers import Hit, SearchResult
+from app.api.schemas.searches import SearchIn
 
 PATH = "/search"
 _HITS = 10
@@ -22,7 +21,7 @@ def create_bare() -> FastAPI:
     """Return an application with one endpoint, as the framework's documentation writes it."""
     application = FastAPI(openapi_url=None)
     hits = [
-        HitOut(
+        Hit(
             id=f"item-{number:08d}",
             rank=number + 1,
             score=12.345678 - number / 7,
@@ -32,10 +31,10 @@ def create_bare() -> FastAPI:
         )
         for number in range(_HITS)
     ]
-    answer = SearchOut(model_version=1, index_revision=1, exact=True, took_ms=0.1, notices=[], hits=hits)
+    answer = SearchResult(model_version=1, index_revision=1, exact=True, took_ms=0.1, notices=[], hits=hits)
 
     @application.post(PATH)
-    async def search(query: SearchIn) -> SearchOut:
+    async def search(query: SearchIn) -> SearchResult:
         return answer
 
     return application

@@ -36,36 +36,19 @@ from solver.benchmark import machine
 from solver.comparison import compare
 from solver.datasets import PairedFeatures
 
-_BATCH = 200
-"""Contents that are encoded together, as `lrbs ingest` stores them."""
+_BATCH = 200  # contents that are encoded together, as `lrbs ingest` stores them
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderFigures:
-    """What was measured of one encoder.
-
-    Parameters
-    ----------
-    encoder : str
-        As it was named.
-    side : str
-        "image" or "text".
-    dim : int
-        Number of features.
-    contents_per_second : float
-        Of all contents, opened and encoded in batches; what is learned before is not counted.
-    fit_seconds : float
-        Learning from the training contents; zero where nothing is learned.
-    quality : RetrievalQuality
-        On the test split, beside the first encoder of the other side.
-    """
+    """What was measured of one encoder."""
 
     encoder: str
-    side: str
-    dim: int
-    contents_per_second: float
-    fit_seconds: float
-    quality: RetrievalQuality
+    side: str  # "image" or "text"
+    dim: int  # number of features
+    contents_per_second: float  # opened and encoded in batches; what is learned before is not counted
+    fit_seconds: float  # zero where nothing is learned
+    quality: RetrievalQuality  # on the test split, beside the first encoder of the other side
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,21 +99,10 @@ def measure_encoders(
     method: str,
     seed: int,
 ) -> list[EncoderFigures]:
-    """Return what was measured of each encoder.
-
-    Parameters
-    ----------
-    file : Path
-        A table of pictures and texts.
-    columns : TableColumns
-        Of it.
-    options : mapping
-        For "image" and "text", the options of encoders by their names; at least one each.
-    method : str
-        Learns the similarity; tuned by cross-validation in the training split.
-    seed : int
-        Of folds, and of the split if the table has none.
-    """
+    """Return what was measured of each encoder, whose options are by "image" or "text" and by name, at least
+    one each."""
+    # The method is tuned by cross-validation in the training split; the seed is of folds, and of a drawn
+    # split.
     rows, learned = read_rows(file, columns, Supervision(), seed)
     encoders = EncoderRegistry(LIMITS)
     contents = dict(zip(("image", "text"), contents_of(rows, columns.image_encoder), strict=True))

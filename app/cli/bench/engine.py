@@ -17,8 +17,7 @@ from app.bootstrap import open_vector_engine
 from app.cli.bench.index import made_gallery
 from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.entities import ItemFilter, Matrix
-from app.domain.ports import GalleryIndex
-from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
+from app.domain.ports import EngineItem, GalleryIndex, GalleryKey, VectorEngine
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery
@@ -29,8 +28,7 @@ from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.benchmark import machine
 
-_KEY = GalleryKey(0, "lrbs-bench", "image")
-"""No collection has the id 0."""
+_KEY = GalleryKey(0, "lrbs-bench", "image")  # no collection has the id 0
 _DEPTH = 10
 _RECALL = 0.99
 _QUERIES, _LEARNED_FROM = 300, 20_000

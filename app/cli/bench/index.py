@@ -19,10 +19,8 @@ from app.index.exact import ExactIndex
 from app.services.training.index_tuning import IndexTuner
 from solver.benchmark import machine
 
-_QUERIES = 20_000
-"""Some are asked, and the balance of both sides is learned from the others."""
-_CLUSTERS = 100
-"""Of the made factors, of uneven sizes, as those of classes are."""
+_QUERIES = 20_000  # some are asked, and the balance of both sides is learned from the others
+_CLUSTERS = 100  # of the made factors, of uneven sizes, as those of classes are
 
 _DRAWN_AT_ONCE = 1_000_000
 """Bounds the memory of drawing, in double precision, to a gigabyte for 32 dimensions."""
@@ -50,23 +48,7 @@ def index_command(
 
 def made_gallery(n_rows: int, n_queries: int, dim: int = 32, seed: int = 0) -> tuple[Matrix, Matrix]:
     """Return rows and queries of another modality: clustered, not centred, of spread norms.
-
-    Parameters
-    ----------
-    n_rows, n_queries : int
-        How many.
-    dim : int
-        Dimensions of both.
-    seed : int
-        Of the generator.
-
-    Returns
-    -------
-    rows : ndarray of shape (n_rows, dim)
-        The gallery.
-    queries : ndarray of shape (n_queries, dim)
-        Of the same clusters, with variances in another order and another mean.
-    """
+    The queries are of the same clusters, with variances in another order and another mean."""
     rng = np.random.default_rng(seed)
     centres, mean = rng.normal(size=(_CLUSTERS, dim)), rng.normal(size=dim)
     shares, spectrum = rng.dirichlet(np.ones(_CLUSTERS)), np.linspace(1.5, 0.3, dim)

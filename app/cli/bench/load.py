@@ -35,13 +35,10 @@ from solver.benchmark import machine
 
 _SHARES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Rates that are tried, as shares of what the clients reach when each waits for its answer."""
-_ATTEMPTS = 3
-"""A rate out of bounds is tried again: another program may have had the processor."""
+_ATTEMPTS = 3  # a rate out of bounds is tried again: another program may have had the processor
 _QUERIES, _K = 1000, 10
-_WRITTEN = 10
-"""Items of one write."""
-_LONGEST_SECONDS = 600.0
-"""A load ends with the writes beside it, long before."""
+_WRITTEN = 10  # items of one write
+_LONGEST_SECONDS = 600.0  # a load ends with the writes beside it, long before
 
 
 @dataclass(slots=True)
@@ -59,27 +56,13 @@ class _Writes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One load.
+    """One load."""
 
-    Parameters
-    ----------
-    rate : float or None
-        Requests a second; None: as many as the clients could.
-    load : LoadResult
-        What came of them.
-    items_written : int
-        Beside the searches.
-    writes_refused : int
-        Writes of ten items that were not stored.
-    write_p99 : float or None
-        Of such a write, in ms.
-    """
-
-    rate: float | None
+    rate: float | None  # requests a second; None: as many as the clients could
     load: LoadResult
-    items_written: int
-    writes_refused: int
-    write_p99: float | None
+    items_written: int  # beside the searches
+    writes_refused: int  # writes of ten items that were not stored
+    write_p99: float | None  # of such a write, in ms
 
     def error_share(self) -> float:
         """Return the share of searches that were not answered with hits."""
@@ -138,15 +121,7 @@ def load_command(
 
 
 def carried_rate(steps: list[Step], p99: float, error_share: float) -> float | None:
-    """Return the answers a second at the highest rate up to which all loads are within bounds.
-
-    Parameters
-    ----------
-    steps : list of Step
-        By rate; those without one are left out.
-    p99, error_share : float
-        Bounds.
-    """
+    """Return the answers a second at the highest rate up to which all loads are within bounds."""
     carried = None
     for step in steps:
         if step.rate is None:
@@ -164,7 +139,7 @@ def _measure(bench: _Bench, items: int, settings: Settings, on_phase: Callable[[
     with serve(settings) as server, open_client(server.url, keys.admin) as client:
         on_phase(f"importing {items} items")
         import_gallery(client, bench.dim, items)
-        wait_for_gallery(client, services, bench.dim, items)
+        wait_for_gallery(client, services, bodies[0], items)
         services.database.engine.dispose()
         address = urlsplit(server.url)
         assert address.hostname is not None

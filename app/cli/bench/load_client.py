@@ -1,9 +1,7 @@
-"""A lean client in a process of its own: raw HTTP/1.1 over connections that stay open.
-
-It costs a tenth of what a general HTTP client does, so that the server is what is measured. Run as a module
-it reads a `LoadPlan` as one line of JSON from standard input and prints a `LoadResult` as JSON. It ends when
-the plan's time is over, or earlier when standard input is closed.
-"""
+"""A lean client in a process of its own: raw HTTP/1.1 over connections that stay open."""
+# It costs a tenth of what a general HTTP client does, so that the server is what is measured. Run as a module
+# it reads a `LoadPlan` as one line of JSON from standard input and prints a `LoadResult` as JSON. It ends
+# when the plan's time is over, or earlier when standard input is closed.
 
 from __future__ import annotations
 
@@ -27,59 +25,29 @@ PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What a load is.
-
-    Parameters
-    ----------
-    host, port : str, int
-        The server.
-    path : str
-        Target of the requests.
-    key : str
-        API key.
-    bodies : sequence of str
-        JSON bodies, sent in turn.
-    connections : int
-        In a closed loop each sends its next request when the one before is answered; in an open loop this
-        is the most requests that are being answered.
-    seconds : float
-        Duration.
-    warm_seconds : float
-        Requests begun in this time from the start are not counted.
-    rate : float or None
-        Requests per second of an open loop; None for a closed one.
-    """
+    """What a load is."""
 
     host: str
     port: int
     path: str
     key: str
-    bodies: Sequence[str]
+    bodies: Sequence[str]  # JSON, sent in turn
+    # in a closed loop each sends its next request when the one before is answered; in an open loop this is
+    # the most requests that are being answered
     connections: int
     seconds: float
-    warm_seconds: float = 0.0
-    rate: float | None = None
+    warm_seconds: float = 0.0  # requests begun in this time from the start are not counted
+    rate: float | None = None  # requests per second of an open loop; None for a closed one
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came of it.
+    """What came of it, of successful answers."""
 
-    Parameters
-    ----------
-    qps : float
-        Successful answers per second.
-    requests : int
-        Successful answers.
-    failures : mapping of str to int
-        Other answers by status, and lost connections.
-    p50, p95, p99 : float or None
-        Latencies of successful answers in ms; in an open loop from the moment at which the request was due.
-    """
-
-    qps: float
+    qps: float  # answers per second
     requests: int
-    failures: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)  # other answers by status, and lost connections
+    # latencies in ms, like the next; in an open loop from the moment at which a request was due
     p50: float | None = None
     p95: float | None = None
     p99: float | None = None

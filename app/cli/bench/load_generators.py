@@ -50,20 +50,7 @@ def installed_generator() -> str:
 
 
 def run_generator(generator: str, plan: LoadPlan) -> LoadResult:
-    """Run a load to its end.
-
-    Parameters
-    ----------
-    generator : str
-        A name in `COMPILED`, or `OWN`; only the latter knows open loops and warming.
-    plan : LoadPlan
-        The load.
-
-    Raises
-    ------
-    LoadGeneratorError
-        If the generator fails.
-    """
+    """Run a load to its end; only `OWN` knows open loops and warming. Raises LoadGeneratorError."""
     if generator == OWN:
         with OwnLoad(plan) as load:
             return load.result()
@@ -80,13 +67,7 @@ def run_generator(generator: str, plan: LoadPlan) -> LoadResult:
 
 
 class OwnLoad:
-    """The client of this package in a process of its own; starts when made, and is a context manager.
-
-    Parameters
-    ----------
-    plan : LoadPlan
-        The load.
-    """
+    """The client of this package in a process of its own; starts when made, and is a context manager."""
 
     def __init__(self, plan: LoadPlan) -> None:
         # By its file and not as a module of this package, whose other imports take seconds.

@@ -79,27 +79,10 @@ def overload_command(
 def measure_overload(
     seconds: float, items: int, times: float, on_phase: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure one client, as many clients as requests may run, and a load beyond the capacity.
-
-    Client and server share the machine. A request is a batch of searches, so that the client's own work
-    is small compared to the server's.
-
-    Parameters
-    ----------
-    seconds : float
-        Of each load.
-    items : int
-        Gallery size.
-    times : float
-        Offered load as a multiple of the capacity.
-    on_phase : callable
-        Called with the name of each phase.
-
-    Returns
-    -------
-    dict
-        ``loads`` by name, with requests per second and latencies in ms; ``settings`` of the server.
-    """
+    """Measure one client, as many clients as requests may run, and a load of some times the capacity.
+    Returns ``loads`` by name, with requests per second and latencies in ms, and the server's ``settings``."""
+    # Client and server share the machine. A request is a batch of searches, so that the client's own work is
+    # small compared to the server's.
     with tempfile.TemporaryDirectory(prefix="lrbs-overload-") as folder:
         settings = Settings(data_dir=Path(folder), database_url="", processes=1)
         secret, query = _fill(settings, items)

@@ -20,26 +20,13 @@ _STARTED = re.compile(r"LRBS serves on (http://\S+)")
 
 
 class ServerProcess:
-    """`lrbs serve` on a free port.
-
-    Parameters
-    ----------
-    settings : Settings
-        Host and port are replaced.
-    seconds : float
-        Time limit for the start.
-
-    Attributes
-    ----------
-    url : str
-        Base URL of the server.
-    seconds_to_ready : float
-        From the start of the process to its first positive readiness probe.
-    """
+    """`lrbs serve` on a free port, at `url`; `seconds_to_ready` are from the start to the first positive
+    readiness probe."""
 
     def __init__(self, settings: Settings, seconds: float = 600.0) -> None:
         began = time.perf_counter()
-        self._log = settings.data_dir / "server.log"
+        self._n_processes = settings.processes
+        self._log = settings.data_dir / f"server-{time.monotonic_ns()}.log"
         environment = {
             **settings.model_copy(update={"host": "127.0.0.1", "port": 0}).passed_on_in(os.environ),
             "PYTHONUNBUFFERED": "1",
@@ -64,14 +51,17 @@ class ServerProcess:
         peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
         return int(peak[1]) / 1024 if peak else None
 
+    def memory_mib(self) -> list[float]:
+        """Return what each process takes, shared memory by its share; empty where that is not reported."""
+        children = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        pids = [self._process.pid, *(int(pid) for file in children for pid in file.read_text().split())]
+        files = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids]
+        sizes = [re.search(r"^Pss:\s+(\d+) kB", file.read_text(), re.M) for file in files if file.is_file()]
+        return [int(size[1]) / 1024 for size in sizes if size]
+
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time of the process; None where the system does not report it."""
-        status = Path(f"/proc/{self._process.pid}/stat")
-        if not status.is_file():
-            return None
-        # The process name before it may contain spaces; the 14th and 15th field are user and system time.
-        fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Return the CPU time of the process; None where children do the work, or it is not reported."""
+        return cpu_seconds(self._process.pid) if self._n_processes == 1 else None
 
     def stop(self) -> None:
         """Stop the process and wait for its end."""
@@ -92,6 +82,16 @@ class ServerProcess:
                 return address[1]
             time.sleep(_POLL_SECONDS)
         raise RuntimeError("the server was not ready in time")
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU time of a process; None where the system does not report it."""
+    status = Path(f"/proc/{pid}/stat")
+    if not status.is_file():
+        return None
+    # The process name before it may contain spaces; the 14th and 15th field are user and system time.
+    fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _is_ready(url: str) -> bool:

@@ -1,4 +1,5 @@
-"""`lrbs bench search`: searches per second over HTTP, beside the bare index and a bare endpoint."""
+"""`lrbs bench search`: typed searches and searches by vector over HTTP, beside a bare endpoint and the bare
+index."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from app.cli import demo
 from app.cli.bench.load_generators import COMPILED, OWN, installed_generator
 from app.cli.bench.search_measurement import DISTURBANCES, SearchBench, measure_search
 from app.cli.console import LOG, OUT, JsonFlag
@@ -17,17 +19,24 @@ from app.domain.names import join_words
 from app.settings import Settings
 from solver.benchmark import machine
 
-_LOADS = ("answers/s", "p50 ms", "p95 ms", "p99 ms", "failures")
+_LOADS = ("answers/s", "p50 ms", "p95 ms", "p99 ms", "CPU ms", "times bare", "failures")
 
 
 def search_command(
-    items: Annotated[int, typer.Option(min=100, help="gallery size")] = 100_000,
+    collection: Annotated[
+        str, typer.Option(help="typed texts search this one of the data folder; default: the demo's pictures")
+    ] = "",
+    pictures: Annotated[int, typer.Option(min=2, help="of each kind of the demo's")] = demo.PER_KIND,
+    items: Annotated[int, typer.Option(min=100, help="size of the gallery of vectors")] = 100_000,
     dim: Annotated[int, typer.Option(min=2, help="numbers of each vector, and rank of the model")] = 40,
     clients: Annotated[int, typer.Option(min=1, help="of the closed loop")] = 8,
     processes: Annotated[int, typer.Option(min=1, help="of the server")] = 1,
     seconds: Annotated[float, typer.Option(min=0.2, help="of each load")] = 5.0,
     rounds: Annotated[int, typer.Option(min=1, help="each load is repeated; medians count")] = 3,
-    queries: Annotated[int, typer.Option(min=10, help="different queries, sent in turn")] = 2000,
+    queries: Annotated[int, typer.Option(min=10, help="different vectors, sent in turn")] = 2000,
+    texts: Annotated[
+        int, typer.Option(min=10, help="different typed texts, of words of the collection's, sent in turn")
+    ] = 20_000,
     during: Annotated[
         str, typer.Option(help=f"comma-separated: also search during {join_words(DISTURBANCES, 'or')}")
     ] = "",
@@ -42,7 +51,7 @@ def search_command(
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Search a gallery of vectors over HTTP, in closed and open loops, and compare with its parts."""
+    """Search with typed texts, and a gallery of vectors, over HTTP, and compare with a bare endpoint."""
     disturbances = tuple(name.strip() for name in during.split(",") if name.strip())
     for name in disturbances:
         if name not in DISTURBANCES:
@@ -54,7 +63,20 @@ def search_command(
         settings = Settings(
             data_dir=Path(folder), database_url=database_url, processes=processes, rate_limit=0
         )
-        bench = SearchBench(items, dim, clients, seconds, rounds, queries, disturbances, generator, lists)
+        bench = SearchBench(
+            collection,
+            pictures,
+            items,
+            dim,
+            clients,
+            seconds,
+            rounds,
+            queries,
+            texts,
+            disturbances,
+            generator,
+            lists,
+        )
         report = {"machine": machine(), **measure_search(bench, settings, status.update)}
     if as_json:
         typer.echo(json.dumps(report, indent=1))
@@ -72,7 +94,7 @@ def _print(report: dict[str, Any]) -> None:
     OUT.print(figures)
     loads = Table("load", *_LOADS)
     for name, load in report["loads"].items():
-        numbers = (load[key] for key in ("qps", "p50", "p95", "p99"))
+        numbers = (load.get(key) for key in ("qps", "p50", "p95", "p99", "cpu_ms", "times_bare"))
         failures = sum(load["failures"].values())
         loads.add_row(name, *("" if n is None else f"{n:,.2f}" for n in numbers), str(failures))
     OUT.print(loads)

@@ -16,6 +16,7 @@ from app.bootstrap import Services
 from app.cli.bench.processes import ServerProcess
 from app.cli.local_training import train
 from app.domain.entities import Content, Modality, Scope
+from app.domain.words import split_words
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
@@ -31,8 +32,10 @@ HUNDREDTH = "hundredth"
 _TRAINED_PER_CLASS = 6
 _SPREAD, _CENTRE = 0.3, 3.0
 """Deviation within a class, and length of its centre: every class is learned, and the rank is full."""
-_DRAWN_AT_ONCE = 10_000
-"""Bounds the memory of drawing."""
+_WORDS = 8  # different words of a class
+_ITEMS_OF_WORDS = 10_000
+"""Whose words queries are drawn from."""
+_DRAWN_AT_ONCE = 10_000  # bounds the memory of drawing
 _ITEMS_SAVED_PER_SECOND = 10_000
 """Of a gallery, at least; one that is too small to be saved is not waited for longer."""
 _POLL_SECONDS = 0.05  # for a file that takes seconds
@@ -47,28 +50,25 @@ class BenchKeys:
     admin: str
 
 
-def prepare(services: Services, dim: int, n_versions: int) -> BenchKeys:
-    """Create keys and a trained collection, whose image gallery is still small.
-
-    Parameters
-    ----------
-    services : Services
-        Over an empty database.
-    dim : int
-        Numbers of each vector, classes, and rank of the model.
-    n_versions : int
-        Versions to train; the first is active.
-    """
+def prepare(services: Services, dim: int, n_versions: int, has_texts: bool = False) -> BenchKeys:
+    """Create keys and a trained collection, whose image gallery is still small; the first of its versions is
+    active. `dim` are the numbers of each vector, the classes, and the rank of the model."""
     services.schema.upgrade()
-    services.catalogue.create(NAME, [Modality(side, {"type": "vector"}) for side in (SOURCE, TARGET)])
+    encoders = {SOURCE: "tfidf" if has_texts else "vector", TARGET: "vector"}
+    services.catalogue.create(NAME, [Modality(side, {"type": encoder}) for side, encoder in encoders.items()])
     count = _TRAINED_PER_CLASS * max(dim, 2)
-    for number, side in enumerate((SOURCE, TARGET)):
-        rows, labels = _draw(dim, 0, count, stream=number)
+    for number, (side, encoder) in enumerate(encoders.items()):
+        if encoder == "tfidf":
+            texts, labels = draw_texts(dim, count, stream=number)
+            contents = [Content(text=text) for text in texts]
+        else:
+            rows, labels = _draw(dim, 0, count, stream=number)
+            contents = [Content(vector=row) for row in rows.tolist()]
         services.catalogue.add_items(
             NAME,
             [
-                NewItem(side, Content(vector=row), f"{side}-{n}", (f"class {label}",))
-                for n, (row, label) in enumerate(zip(rows.tolist(), labels.tolist(), strict=True))
+                NewItem(side, content, f"{side}-{n}", (f"class {label}",))
+                for n, (content, label) in enumerate(zip(contents, labels.tolist(), strict=True))
             ],
         )
     for version in range(n_versions):
@@ -91,6 +91,40 @@ def train_version(services: Services, seed: int) -> int:
 def draw_queries(dim: int, count: int) -> _Rows:
     """Return query vectors, of shape (count, dim)."""
     return _draw(dim, 0, count, stream=3)[0].round(6)
+
+
+def draw_texts(dim: int, count: int, stream: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return texts of three words of their class and one that all classes have, and their classes."""
+    labels = np.arange(count) % max(dim, 2)
+    words = np.random.default_rng((SEED, stream)).integers(_WORDS, size=(count, 4))
+    texts = [
+        " ".join([*(f"kind{label}word{word}" for word in of_class), f"common{common}"])
+        for label, (*of_class, common) in zip(labels.tolist(), words.tolist(), strict=True)
+    ]
+    return texts, labels
+
+
+def draw_typed(services: Services, name: str, count: int) -> tuple[str, str, list[str], int]:
+    """Return the modalities of a collection that is searched with texts, as many different texts of one to
+    four of its words, and its number of items; raises ValueError if it has too few."""
+    with services.snapshots.open(name) as (snapshot, work):
+        forms = {side: encoder.content_form for side, encoder in snapshot.model.encoders.items()}
+        source = next((side for side, form in forms.items() if form == "text"), None)
+        if source is None:
+            raise ValueError(f"collection {name!r} has no texts")
+        target = next((side for side in forms if side != source), source)
+        items = (item for _, item in work.items.page(snapshot.collection, source, 0, _ITEMS_OF_WORDS))
+        words = sorted({word for item in items for word in split_words(item.text or "")})
+        n_items = snapshot.size
+    if len(words) ** 2 < count:
+        raise ValueError(
+            f"the texts of {name!r} have {len(words)} different words, too few for {count} texts"
+        )
+    rng = np.random.default_rng((SEED, 4))
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        texts[" ".join(rng.choice(words, rng.integers(1, 5)).tolist())] = None
+    return source, target, list(texts), n_items
 
 
 def item_lines(dim: int, start: int, count: int) -> Iterator[bytes]:
@@ -160,9 +194,8 @@ def import_gallery(client: httpx.Client, dim: int, count: int) -> list[tuple[int
     return rates
 
 
-def wait_for_gallery(client: httpx.Client, services: Services, dim: int, items: int) -> None:
+def wait_for_gallery(client: httpx.Client, services: Services, body: str, items: int) -> None:
     """Search until the gallery with all items serves, and wait until it is saved for the next start."""
-    body = json.dumps({"vector": draw_queries(dim, 1)[0].tolist(), "k": 1})
     client.post(SEARCH_PATH, content=body).raise_for_status()
     end = time.monotonic() + items / _ITEMS_SAVED_PER_SECOND
     while not _is_saved(services) and time.monotonic() < end:

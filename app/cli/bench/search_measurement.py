@@ -7,19 +7,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import numpy as np
 
 from app.bootstrap import Services, build
+from app.cli import demo
 from app.cli.bench.load_client import PERCENTILES, LoadPlan, LoadResult
 from app.cli.bench.load_generators import OWN, OwnLoad, run_generator
-from app.cli.bench.processes import ServerProcess
+from app.cli.bench.processes import ServerProcess, cpu_seconds
 from app.cli.bench.search_gallery import (
     HUNDREDTH,
     ITEMS_PER_IMPORT,
@@ -30,6 +32,7 @@ from app.cli.bench.search_gallery import (
     TARGET,
     BenchKeys,
     draw_queries,
+    draw_typed,
     import_gallery,
     import_items,
     item_lines,
@@ -39,24 +42,21 @@ from app.cli.bench.search_gallery import (
     train_version,
     wait_for_gallery,
 )
-from app.domain.entities import Matrix
+from app.domain.entities import Matrix, Scope
 from app.index.exact import ExactIndex
 from app.settings import Settings
 
 DISTURBANCES = ("replay", "swap", "import")
 _BARE = "/search"
 _FILTER = {"metadata": {HUNDREDTH: 7}}
-_FILTERED = "http, a hundredth of the items"
+_FILTERED = "vectors, a hundredth of the items"
 _K = 10
-_ORACLE_QUERIES = 200
-"""Recall is measured to half a thousandth with these many queries of ten hits."""
+_ORACLE_QUERIES = 200  # recall is measured to half a thousandth with these many queries of ten hits
 _OPEN_SHARE = 0.5
 """Rate of the open loop, as a share of what the closed loop reached: half, at which queues stay short."""
 _OPEN_CONNECTIONS = 64
-_WARM_SHARE = 0.1
-"""Part of each load that is not counted."""
-_LONGEST_SECONDS = 3600.0
-"""An import that takes longer ends the measurement."""
+_WARM_SHARE = 0.1  # part of each load that is not counted
+_LONGEST_SECONDS = 3600.0  # an import that takes longer ends the measurement
 _WRITTEN, _WRITE_SECONDS = 10, 0.05
 """Items of a write during a replay, and the pause after it: 200 items a second."""
 
@@ -65,15 +65,44 @@ _WRITTEN, _WRITE_SECONDS = 10, 0.05
 class SearchBench:
     """What is measured: parameters as of the command."""
 
+    collection: str
+    pictures: int
     items: int
     dim: int
     clients: int
     seconds: float
     rounds: int
     queries: int
+    texts: int
     during: tuple[str, ...]
     generator: str
     lists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """An endpoint, what it is asked, and how to read the CPU time of the process that answers."""
+
+    url: str
+    key: str
+    bodies: Sequence[str]
+    cpu_seconds: Callable[[], float | None]
+
+    def plan(
+        self, connections: int, seconds: float, warm: float = 0.0, rate: float | None = None
+    ) -> LoadPlan:
+        """Return a load on it."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return LoadPlan(
+            parts.hostname, parts.port, parts.path, self.key, self.bodies, connections, seconds, warm, rate
+        )
+
+    def turn(self, share: float) -> _Target:
+        """Return it asked from another place on, so that no load begins with what was asked just before."""
+        first = int(share * len(self.bodies))
+        return replace(self, bodies=[*self.bodies[first:], *self.bodies[:first]])
 
 
 @dataclass(slots=True)
@@ -97,48 +126,34 @@ class _Rounds:
         for result in self.results:
             for kind, count in result.failures.items():
                 failures[kind] = failures.get(kind, 0) + count
+        figures["cpu_ms"] = median(self.cpu_ms) if self.cpu_ms else None
         return {**figures, "failures": failures, "rounds": [result.qps for result in self.results]}
 
 
 def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[str], None]) -> dict[str, Any]:
-    """Make a collection, start the service on it, and search it.
-
-    Parameters
-    ----------
-    bench : SearchBench
-        What is measured.
-    settings : Settings
-        Of the service; its database is empty.
-    on_phase : callable
-        Called with the name of each phase.
-
-    Returns
-    -------
-    dict
-        Of the command's JSON, without the machine; ``loads`` by name, latencies in ms.
-    """
+    """Make a collection in an empty database, start the service on it, and search it.
+    Returns the command's JSON without the machine; ``loads`` by name, latencies in ms."""
     # A training of so few items looks for inverted lists only where they are asked for.
     from_items = 1 if bench.lists else sys.maxsize
     services = build(settings.model_copy(update={"approximate_from_items": from_items}))
     keys = prepare(services, bench.dim, n_versions=2 if "swap" in bench.during else 1)
+    rows = draw_queries(bench.dim, bench.queries)
+    bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
     on_phase(f"importing {bench.items} items")
     with serve(settings) as server, open_client(server.url, keys.admin) as client:
         rates = import_gallery(client, bench.dim, bench.items)
-        wait_for_gallery(client, services, bench.dim, bench.items)
+        wait_for_gallery(client, services, bodies[0], bench.items)
     index_seconds = None
     if bench.lists:
         index_seconds = _build_lists(services, on_phase)
         with serve(settings) as server, open_client(server.url, keys.admin) as client:
-            wait_for_gallery(client, services, bench.dim, bench.items)
-    rows = draw_queries(bench.dim, bench.queries)
-    bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
+            wait_for_gallery(client, services, bodies[0], bench.items)
     gallery, ids, projected, rank, kind = _project(services, rows)
     services.database.engine.dispose()
-    with serve(settings) as server:
-        measured = _Measurement(bench, server, keys, bodies, on_phase).run(gallery, ids, projected)
-        if settings.processes > 1:
-            measured["server_cpu_ms_per_search"] = None  # children do the work, whose time is not read
+    with serve(settings) as server, _serve_typed(bench, settings, server, keys, on_phase) as (typed, facts):
+        measured = _Measurement(bench, server, keys, bodies, typed, on_phase).run(gallery, ids, projected)
     return {
+        **facts,
         "items": bench.items,
         "dim": bench.dim,
         "rank": rank,
@@ -166,24 +181,30 @@ class _Measurement:
         server: ServerProcess,
         keys: BenchKeys,
         bodies: Sequence[str],
+        typed: _Target,
         on_phase: Callable[[str], None],
     ) -> None:
         self._bench = bench
         self._server = server
         self._keys = keys
         self._bodies = bodies
+        self._typed = typed
+        self._vectors = _Target(server.url + SEARCH_PATH, keys.search, bodies, server.cpu_seconds)
         self._on_phase = on_phase
 
     def run(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> dict[str, Any]:
         cold = self._measure_cold()
         recall = self._measure_recall(gallery, ids, projected)
         loads, raw = self._measure_in_turns(gallery, projected)
-        names = f"http, {self._bench.clients} clients", f"bare, {self._bench.clients} clients"
+        names = f"vectors, {self._bench.clients} clients", f"bare, {self._bench.clients} clients"
         http_qps, bare_qps = (loads[name].qps() for name in names)
         raw_qps = median(1.0 / median(seconds) for seconds in raw)
         raw_p50 = 1000.0 / raw_qps
         summaries = {name: results.summary() for name, results in loads.items()}
-        one, bare_one = summaries["http, 1 client"]["p50"], summaries["bare, 1 client"]["p50"]
+        for name, summary in summaries.items():
+            bare = summaries[f"bare, {name.partition(', ')[2]}"]["cpu_ms"]
+            summary["times_bare"] = summary["cpu_ms"] / bare if bare and summary["cpu_ms"] else None
+        one, bare_one = summaries["vectors, 1 client"]["p50"], summaries["bare, 1 client"]["p50"]
         summaries[_FILTERED] = self._measure_filtered()
         summaries |= self._measure_open(http_qps)
         summaries |= self._measure_disturbed()
@@ -194,7 +215,7 @@ class _Measurement:
             "share_of_the_slower": http_qps / min(raw_qps, bare_qps),
             "times_the_exact_scan": http_qps / raw_qps,
             "filtered_qps": summaries[_FILTERED]["qps"],
-            "server_cpu_ms_per_search": median(cpu_ms) if (cpu_ms := loads[names[0]].cpu_ms) else None,
+            "server_cpu_ms_per_search": summaries[names[0]]["cpu_ms"],
             "recall_at_10": recall,
             **{name: summaries[names[0]][name] for name in PERCENTILES},
             "p50_of_one_client": one,
@@ -244,21 +265,22 @@ class _Measurement:
         warm = 0.0 if bench.generator != OWN else bench.seconds * _WARM_SHARE
         index, raw = ExactIndex(gallery), []
         loads: dict[str, _Rounds] = {}
-        with _bare_endpoint() as bare:
-            urls = {"http": self._server.url + SEARCH_PATH, "bare": bare + _BARE}
-            for url in urls.values():
-                run_generator(OWN, self._plan(url, bench.clients, min(bench.seconds, 1.0)))
+        with _bare_endpoint(self._typed) as bare:
+            targets = {"typed": self._typed, "vectors": self._vectors, "bare": bare}
+            for target in targets.values():
+                run_generator(OWN, target.plan(bench.clients, min(bench.seconds, 1.0)))
             for number in range(bench.rounds):
                 self._on_phase(f"round {number + 1} of {bench.rounds}")
                 raw.append(_raw_seconds(index, projected, bench.seconds / 2))
-                for connections in sorted({1, bench.clients}):
-                    for kind, url in urls.items():
-                        plan = self._plan(url, connections, bench.seconds, warm)
+                for turn, connections in enumerate(sorted({1, bench.clients})):
+                    for kind, target in targets.items():
+                        share = (number + turn / 2) / bench.rounds
+                        plan = target.turn(share).plan(connections, bench.seconds, warm)
                         name = f"{kind}, {connections} client{'s' if connections > 1 else ''}"
                         rounds = loads.setdefault(name, _Rounds())
-                        before = self._server.cpu_seconds()
+                        before = target.cpu_seconds()
                         result = run_generator(bench.generator, plan)
-                        after = self._server.cpu_seconds()
+                        after = target.cpu_seconds()
                         rounds.results.append(result)
                         if before is not None and after is not None and result.qps:
                             # What is answered while the load warms up is not counted, but takes time, too.
@@ -269,10 +291,7 @@ class _Measurement:
         """Return the load of searches whose filter lets a hundredth of the items through."""
         self._on_phase("a filter")
         bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self._bodies]
-        plan = replace(
-            self._plan(self._server.url + SEARCH_PATH, self._bench.clients, self._bench.seconds),
-            bodies=bodies,
-        )
+        plan = replace(self._vectors, bodies=bodies).plan(self._bench.clients, self._bench.seconds)
         run_generator(OWN, replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
         rounds = _Rounds([run_generator(self._bench.generator, plan) for _ in range(self._bench.rounds)])
         return rounds.summary()
@@ -280,9 +299,8 @@ class _Measurement:
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
         self._on_phase(f"{rate:.0f} requests a second")
-        url = self._server.url + SEARCH_PATH
-        plan = self._plan(url, _OPEN_CONNECTIONS, self._bench.seconds, 0.0, rate)
-        return {f"http, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
+        plan = self._vectors.plan(_OPEN_CONNECTIONS, self._bench.seconds, 0.0, rate)
+        return {f"vectors, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
 
     def _measure_disturbed(self) -> dict[str, dict[str, Any]]:
         works = {
@@ -294,10 +312,10 @@ class _Measurement:
         for name in (name for name in works if name in self._bench.during):
             work = works[name]()
             self._on_phase(f"during {name}")
-            plan = self._plan(self._server.url + SEARCH_PATH, self._bench.clients, _LONGEST_SECONDS)
+            plan = self._vectors.plan(self._bench.clients, _LONGEST_SECONDS)
             with OwnLoad(plan) as load, open_client(self._server.url, self._keys.admin) as client:
                 work(client)
-                results[f"http, during {name}"] = asdict(load.stop())
+                results[f"vectors, during {name}"] = asdict(load.stop())
         return results
 
     def _write(self, client: httpx.Client) -> None:
@@ -325,24 +343,6 @@ class _Measurement:
             import_items(client, lines, count)
 
         return work
-
-    def _plan(
-        self, url: str, connections: int, seconds: float, warm: float = 0.0, rate: float | None = None
-    ) -> LoadPlan:
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        return LoadPlan(
-            parts.hostname,
-            parts.port,
-            parts.path,
-            self._keys.search,
-            self._bodies,
-            connections,
-            seconds,
-            warm,
-            rate,
-        )
 
 
 def _build_lists(services: Services, on_phase: Callable[[str], None]) -> float:
@@ -377,8 +377,37 @@ def _raw_seconds(index: ExactIndex, queries: Matrix, seconds: float) -> list[flo
 
 
 @contextmanager
-def _bare_endpoint() -> Iterator[str]:
-    """Serve the bare endpoint in a process of its own, and yield its base URL."""
+def _serve_typed(
+    bench: SearchBench,
+    settings: Settings,
+    server: ServerProcess,
+    keys: BenchKeys,
+    on_phase: Callable[[str], None],
+) -> Iterator[tuple[_Target, dict[str, Any]]]:
+    """Yield what is asked with texts, and what is to be known of it: a collection of the own data folder, or
+    else the pictures of the demo, beside the vectors."""
+    with ExitStack() as until_measured:
+        if bench.collection:
+            settings = Settings(processes=settings.processes, rate_limit=0)
+            services = build(settings)
+            key, secret = services.access.create(Scope.SEARCH, "bench")
+            until_measured.callback(services.access.revoke, key.id)
+            server = until_measured.enter_context(serve(settings))
+        else:
+            services, secret = build(settings), keys.search
+            demo.prepare(services, bench.pictures, lambda what, *_: on_phase(f"the demo: {what}"))
+        until_measured.callback(services.database.engine.dispose)
+        name = bench.collection or demo.COLLECTION
+        source, target, texts, n_items = draw_typed(services, name, bench.texts)
+        url = f"{server.url}/v1/collections/{quote(name)}/search/{quote(source)}-to-{quote(target)}"
+        bodies = [json.dumps({"text": text, "k": _K}) for text in texts]
+        facts = {"typed_collection": name, "typed_items": n_items, "typed_texts": len(texts)}
+        yield _Target(url, secret, bodies, server.cpu_seconds), facts
+
+
+@contextmanager
+def _bare_endpoint(like: _Target) -> Iterator[_Target]:
+    """Serve the bare endpoint in a process of its own, and yield it, asked the same."""
     command = [sys.executable, "-m", "app.cli.bench.bare_endpoint"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -386,6 +415,6 @@ def _bare_endpoint() -> Iterator[str]:
             url = process.stdout.readline().strip()
             if not url:
                 raise RuntimeError("the bare endpoint did not start")
-            yield url
+            yield _Target(url + _BARE, like.key, like.bodies, partial(cpu_seconds, process.pid))
         finally:
             process.terminate()

@@ -19,19 +19,12 @@ from solver.comparison import CellOutcome
 _Arrays = dict[str, npt.NDArray[Any]]
 _Value = TypeVar("_Value")
 
-_SCALARS = "facts"
-"""Name of the member that holds all fields that are not arrays, as JSON."""
+_SCALARS = "facts"  # name of the member that holds all fields that are not arrays, as JSON
 _logger = logging.getLogger(__name__)
 
 
 class FileCache:
-    """One .npz file (no pickle) for each outcome or set of features, put in place by renaming.
-
-    Parameters
-    ----------
-    folder : Path
-        Created at the first write.
-    """
+    """One .npz file (no pickle) for each outcome or set of features, put in place by renaming."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

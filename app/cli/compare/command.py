@@ -17,11 +17,11 @@ import typer
 from app.cli.compare.cache import FileCache
 from app.cli.compare.figures import write_plots
 from app.cli.compare.options import (
-    ArchiveOption,
     CacheOption,
     CollectionOption,
     DataOption,
     FacetsOption,
+    FeaturesOption,
     FoldsOption,
     ImageEncoderOption,
     JobsOption,
@@ -33,15 +33,17 @@ from app.cli.compare.options import (
     ProtocolOption,
     ReportOption,
     SeedOption,
+    SeedsOption,
     SetNames,
     SplitColumnOption,
     TableOption,
     TextEncoderOption,
     TrecOption,
 )
-from app.cli.compare.printing import print_comparison, size_line
+from app.cli.compare.printing import print_comparison, print_means, size_line
 from app.cli.compare.quality import quality_values
 from app.cli.compare.report import RunDescription, require_report_libraries, write_report
+from app.cli.compare.results import read_seeds, result_lines, write_results
 from app.cli.compare.sets import ComparedSet
 from app.cli.compare.sources import Loaders, Sources
 from app.cli.compare.tables import TableColumns
@@ -64,7 +66,7 @@ def compare(
     sets: SetNames = None,
     protocol: ProtocolOption = None,
     data: DataOption = None,
-    npz: ArchiveOption = None,
+    features: FeaturesOption = None,
     table: TableOption = None,
     collection: CollectionOption = None,
     labels: LabelsOption = True,
@@ -80,6 +82,7 @@ def compare(
     text_encoder: TextEncoderOption = "tfidf",
     methods: MethodsOption = "",
     seed: SeedOption = 0,
+    seeds: SeedsOption = None,
     folds: FoldsOption = 3,
     jobs: JobsOption = None,
     cache: CacheOption = None,
@@ -93,7 +96,7 @@ def compare(
         require_report_libraries()  # now rather than after half an hour
     if plots is not None:
         require_matplotlib()
-    names, settings = _methods(methods), Settings()
+    names, settings, numbers = _methods(methods), Settings(), read_seeds(seeds, seed)
     store = FileCache(cache or settings.data_dir / "comparisons")
     columns = TableColumns(
         id_column,
@@ -106,8 +109,16 @@ def compare(
         read_encoder("--text-encoder", text_encoder),
     )
     supervision = Supervision(labels, read_names(facets) or "auto", pairs)
-    sources = Sources(tuple(sets or ()), protocol, data, npz, table, collection, columns, supervision)
-    parts = _compare_sets(sources.loaders(settings, store, seed), _Run(names, seed, folds, jobs, store))
+    sources = Sources(
+        tuple(sets or ()), protocol, data, tuple(features or ()), table, collection, columns, supervision
+    )
+    runs = {
+        number: _compare_sets(
+            sources.loaders(settings, store, number), _Run(names, number, folds, jobs, store)
+        )
+        for number in numbers
+    }
+    parts = runs[numbers[0]]
     protocols = [published_protocol(part[0].name) if sources.are_published else None for part in parts]
     if trec is not None:
         for _, comparison in parts:
@@ -116,10 +127,17 @@ def compare(
         for part in parts:
             write_plots(plots, *part)
     if report is not None:
-        run = RunDescription(shlex.join(["lrbs", *sys.argv[1:]]), machine(), seed, folds)
-        page, _ = write_report(report, parts, protocols, run)
+        run = RunDescription(shlex.join(["lrbs", *sys.argv[1:]]), machine(), numbers, folds)
+        page, _ = write_report(report, parts, protocols, run, result_lines(runs))
+        write_results(report, runs)
         LOG.print(f"report: {page}", highlight=False)
-    _print_parts(parts, protocols, as_json)
+    if as_json:
+        typer.echo(json.dumps([row for number in numbers for row in _values(number, runs[number])], indent=2))
+    elif len(numbers) > 1:
+        print_means(result_lines(runs), [part[0] for part in parts], numbers)
+    else:
+        for (compared, comparison), published in zip(parts, protocols, strict=True):
+            print_comparison(compared, comparison, published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +186,6 @@ def _compare_set(name: str, compared: ComparedSet, run: _Run, show: Show) -> Com
     )
 
 
-def _print_parts(parts: Sequence[Part], protocols: Sequence[PublishedProtocol | None], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps([row for _, comparison in parts for row in _values(comparison)], indent=2))
-        return
-    for (compared, comparison), published in zip(parts, protocols, strict=True):
-        print_comparison(compared, comparison, published)
-
-
 def machine() -> str:
     """Describe the machine on which the seconds were measured."""
     return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
@@ -204,9 +214,10 @@ def _methods(names: str) -> list[str] | None:
     return [method.name for method in selected]
 
 
-def _values(comparison: Comparison) -> list[dict[str, Any]]:
+def _values(seed: int, parts: Sequence[Part]) -> list[dict[str, Any]]:
     return [
-        {**asdict(row), "quality": quality_values(quality)}
+        {**asdict(row), "seed": seed, "quality": quality_values(quality)}
+        for _, comparison in parts
         for row, quality in zip(comparison.rows, comparison.qualities, strict=True)
     ]
 

@@ -21,15 +21,7 @@ IsTrain = npt.NDArray[np.bool]
 
 
 class SetEncoder:
-    """Encodes pictures and texts.
-
-    Parameters
-    ----------
-    encoders : EncoderRegistry
-        Makes encoders.
-    cache : FileCache
-        Caches features that do not depend on the training rows.
-    """
+    """Encodes pictures and texts; features that do not depend on the training rows are cached."""
 
     def __init__(self, encoders: EncoderRegistry, cache: FileCache) -> None:
         self._encoders, self._cache = encoders, cache
@@ -37,24 +29,8 @@ class SetEncoder:
     def encode(
         self, contents: Sequence[Content], encoder: Mapping[str, Any], option: str, is_train: IsTrain
     ) -> Matrix:
-        """Return features of contents.
-
-        Parameters
-        ----------
-        contents : sequence of Content
-            At least one.
-        encoder : mapping
-            Its options.
-        option : str
-            Option of the command line that names the encoder, for messages.
-        is_train : ndarray of bool
-            Which contents are trained on.
-
-        Raises
-        ------
-        InvalidFieldError
-            If there is no such encoder, or it takes other contents; names the option.
-        """
+        """Return features of contents, at least one. Raises InvalidFieldError, which names the option of the
+        command line, if there is no such encoder, or it takes other contents."""
         options, made = make_encoder(self._encoders, encoder, option, contents[0])
         if made.is_fitted_with_model:
             made.fit(
@@ -73,17 +49,7 @@ class SetEncoder:
         return _dense(made.from_stored(stored))
 
     def encode_items(self, items: Sequence[Item], options: Mapping[str, Any], is_train: IsTrain) -> Matrix:
-        """Return the stored features of items, or those of an encoder fitted to their training texts.
-
-        Parameters
-        ----------
-        items : sequence of Item
-            Of one modality.
-        options : mapping
-            Of the modality's encoder.
-        is_train : ndarray of bool
-            Which items are trained on.
-        """
+        """Return the stored features of items, or those of an encoder fitted to their training texts."""
         made: Any = self._encoders.make(options)
         fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
         return _dense(item_features(items, made))
@@ -92,10 +58,8 @@ class SetEncoder:
 def make_encoder(
     encoders: EncoderRegistry, encoder: Mapping[str, Any], option: str, first: Content
 ) -> tuple[dict[str, Any], Any]:
-    """Return the options of an encoder with those that its making settles, and the encoder.
-
-    Parameters and errors are those of `SetEncoder.encode`, `first` the first of the contents.
-    """
+    """Return the options of an encoder with those that its making settles, and the encoder, for the first of
+    the contents. Raises as `SetEncoder.encode` does."""
     try:
         options = encoders.settle(encoder)
         made = encoders.make(options)

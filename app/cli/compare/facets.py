@@ -15,25 +15,9 @@ Values = list[tuple[str, ...]]
 def facets_of(
     sides: MetadataSides, is_train: Sequence[bool], names: Sequence[str] | None
 ) -> dict[str, tuple[Values, Values]]:
-    """Return the values of each facet of the rows of both modalities.
-
-    Without names, the facets are those that a training would find in the metadata of the training rows
-    (`app.services.training.facets`).
-
-    Parameters
-    ----------
-    sides : tuple of sequence of mapping
-        Columns or metadata of the items of each row, by modality.
-    is_train : sequence of bool
-        Which rows are trained on.
-    names : sequence of str, optional
-        The keys to take.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a key that was named has no value in one of the modalities; names the option.
-    """
+    """Return the values of each facet of the rows of both modalities, by name or as a training finds them in
+    training rows."""
+    # Raises InvalidFieldError (names the option) if a named key has no value in one of the modalities.
     if names is None:
         x_train, z_train = (
             [metadata for metadata, is_fitted in zip(side, is_train, strict=True) if is_fitted]

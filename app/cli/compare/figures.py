@@ -60,17 +60,7 @@ def spectrum_plot(comparison: Comparison) -> Plot | None:
 
 
 def write_plots(folder: Path, compared: ComparedSet, comparison: Comparison) -> None:
-    """Write the plots of a set as SVG and PNG files, ``SET-KIND.svg`` and so on.
-
-    Parameters
-    ----------
-    folder : Path
-        Created if missing.
-    compared : ComparedSet
-        The set.
-    comparison : Comparison
-        Of this set.
-    """
+    """Write the plots of a set as SVG and PNG files, ``SET-KIND.svg`` and so on; the folder is created."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind, plot in _plots(compared, comparison):
         for suffix in ("svg", "png"):

@@ -1,9 +1,7 @@
-"""What a comparison learns from and is measured by, of all that the rows of one's own data carry.
-
-The words are those of a training: labels, facets and pairs, each of which may be left out. Methods of a
-comparison learn from one class of each row: its label, or else its partners, or else its first facet
-(`solver.datasets.row_classes`). Rows without one are left out.
-"""
+"""What a comparison learns from and is measured by, of all that the rows of one's own data carry."""
+# The words are those of a training: labels, facets and pairs, each of which may be left out. Methods of a
+# comparison learn from one class of each row: its label, or else its partners, or else its first facet
+# (`solver.datasets.row_classes`). Rows without one are left out.
 
 from __future__ import annotations
 
@@ -26,24 +24,13 @@ IsTrain = npt.NDArray[np.bool]
 
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
-    """What rows carry.
+    """What rows of both modalities carry."""
 
-    Parameters
-    ----------
-    labels : tuple of list
-        Labels of the rows of both modalities, the main one first.
-    partners : list of str or None
-        Rows of the same name are partners; empty where a row has none. None: each row is its own.
-    metadata : tuple of sequence of mapping
-        Columns or metadata of the rows of both modalities.
-    is_train : ndarray of bool or None
-        Which rows are trained on; drawn when None.
-    """
-
-    labels: tuple[Values, Values]
+    labels: tuple[Values, Values]  # the main one first
+    # rows of the same name, empty where a row has none; None: each row is its own
     partners: Sequence[str] | None
     metadata: MetadataSides
-    is_train: IsTrain | None
+    is_train: IsTrain | None  # drawn when None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -63,45 +50,17 @@ class CarriedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedRows:
-    """The rows that have a class.
+    """The rows that have a class."""
 
-    Parameters
-    ----------
-    rows : ndarray of int
-        Their numbers.
-    classes : RowClasses
-        Of these rows.
-    is_train : ndarray of bool
-        Which of them are trained on.
-    annotations : Annotations
-        What they are measured by.
-    """
-
-    rows: npt.NDArray[np.intp]
+    rows: npt.NDArray[np.intp]  # their numbers
     classes: RowClasses
     is_train: IsTrain
-    annotations: Annotations
+    annotations: Annotations  # what they are measured by
 
 
 def learned_rows(carried: CarriedRows, supervision: Supervision, option: str, seed: int) -> LearnedRows:
-    """Return the rows to compare methods on.
-
-    Parameters
-    ----------
-    carried : CarriedRows
-        What the rows carry.
-    supervision : Supervision
-        What of it counts.
-    option : str
-        Of the command line, named where nothing is left to learn from.
-    seed : int
-        Of the split, where it is drawn.
-
-    Raises
-    ------
-    InvalidFieldError
-        If nothing is left to learn from, or a facet does not exist; names the option.
-    """
+    """Return the rows to compare methods on; the seed is of a split that is drawn. Raises InvalidFieldError
+    (names the option) if nothing is left to learn from, or a facet does not exist."""
     names = None if supervision.facets == "auto" else supervision.facets
     nothing = [""] * len(carried)
     own = [str(row) for row in range(len(carried))] if carried.partners is None else carried.partners

@@ -23,10 +23,13 @@ ProtocolOption = Annotated[
 DataOption = Annotated[
     Path | None, typer.Option(exists=True, file_okay=False, help="folder with the protocol's file")
 ]
-ArchiveOption = Annotated[
-    Path | None,
+FeaturesOption = Annotated[
+    list[Path] | None,
     typer.Option(
-        help="archive of x and z; labels, split or is_test, pairs and facet_NAME where there are such"
+        "--features",
+        "--npz",
+        help="archive (.npz, .mat, .h5, .csv) of x and z; labels, split or is_test, pairs and facet_NAME "
+        "where there are such; or files of x, of z (.npy, .csv, ...) and perhaps of labels, one option each",
     ),
 ]
 TableOption = Annotated[Path | None, typer.Option(help="CSV of pictures and texts")]
@@ -52,14 +55,23 @@ MethodsOption = Annotated[
         f"and without labels only {_OF_PAIRS}"
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="of folds and resampling")]
+SeedOption = Annotated[int, typer.Option(min=0, help="of folds, drawn splits and resampling")]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(help="several: a list such as 0,1,2, or how many from --seed on; means and deviations"),
+]
 FoldsOption = Annotated[int, typer.Option(min=2, help="of the cross-validation")]
 JobsOption = Annotated[int | None, typer.Option(min=1, help="processes; default: one a core")]
 CacheOption = Annotated[
     Path | None, typer.Option(file_okay=False, help="folder of the cache; default: in LRBS_DATA_DIR")
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option(file_okay=False, help="folder for report.html and report.md")
+    Path | None,
+    typer.Option(
+        file_okay=False,
+        help="folder for report.html, report.md, tables (results.csv, results.tex) and points of curves "
+        "(curves.csv)",
+    ),
 ]
 PlotsOption = Annotated[
     Path | None, typer.Option(file_okay=False, help="folder for the plots, as SVG and PNG")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -11,13 +12,13 @@ from rich.table import Table
 from app.cli.compare.figures import chosen_rows
 from app.cli.compare.quality import CAPTION, quality_table
 from app.cli.compare.report import verdict
+from app.cli.compare.results import ResultLine
 from app.cli.compare.sets import ComparedSet
 from app.cli.console import OUT
 from solver.comparison import Comparison, ComparisonRow
 from solver.datasets import PublishedProtocol
 
-_WIDEST = 1000
-"""Characters of the widest table: far more than one of sixteen facets has."""
+_WIDEST = 1000  # characters of the widest table: far more than one of sixteen facets has
 
 
 def size_line(compared: ComparedSet) -> str:
@@ -52,6 +53,25 @@ def print_comparison(
         numbers = ", ".join(f"{name} {value:.2%}" for name, value in protocol.published.items())
         differences = "; ".join(protocol.differences(compared.data)) or "same dimensions and split sizes"
         OUT.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
+
+
+def print_means(lines: Sequence[ResultLine], sets: Sequence[ComparedSet], seeds: Sequence[int]) -> None:
+    """Print a table of each set: means and standard deviations over seeds."""
+    for compared in sets:
+        of_set = [line for line in lines if line.dataset == compared.name]
+        title = f"{compared.name}: test MAP in %, mean ± standard deviation over the seeds {_words(seeds)}"
+        table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
+        for name in ("method", "PCA", *compared.modalities, "average", "seeds"):
+            table.add_column(name, justify="left" if name in ("method", "PCA") else "right", no_wrap=True)
+        for line in sorted(of_set, key=lambda line: (line.pca, -line.mean("average"))):
+            shown = [line.show(measure) for measure in ("image_query", "text_query", "average")]
+            pca = "99 %" if line.pca else "none"
+            table.add_row(line.method, pca, *shown, str(len(line.values["average"])))
+        OUT.print(table)
+
+
+def _words(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _print_quality(comparison: Comparison) -> None:

@@ -11,8 +11,7 @@ from solver import RankingQuality, RetrievalQuality
 from solver.comparison import Comparison
 from solver.datasets import LABEL
 
-_RANK = "rank"
-"""Column of the partner's rank, the one that is no share."""
+_RANK = "rank"  # column of the partner's rank, the one that is no share
 CAPTION = (
     "Test split, both directions averaged, in % but for the rank; of the rows with and without PCA the one "
     "that did better in cross-validation. nDCG counts how many facets an item shares with the query, and "
@@ -22,17 +21,8 @@ CAPTION = (
 
 
 def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
-    """Return header and lines of some rows of a comparison, best nDCG first.
-
-    A measure that there is nothing to measure by has no column: MAP without labels, ranks without partners.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What was compared.
-    numbers : sequence of int
-        Indices of rows.
-    """
+    """Return header and lines of some rows of a comparison, best nDCG first. A measure that there is nothing
+    to measure by has no column: MAP without labels, ranks without partners."""
     means = {number: comparison.qualities[number].mean for number in numbers}
     ordered = sorted(numbers, key=lambda number: -_or_zero(means[number].ndcg))
     columns = {

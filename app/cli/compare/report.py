@@ -11,6 +11,7 @@ from typing import Any
 
 from app.cli.compare.figures import chosen_rows, curve_plot, interval_plot, spectrum_plot
 from app.cli.compare.quality import CAPTION, quality_table
+from app.cli.compare.results import ResultLine
 from app.cli.compare.samples import RetrievalExample, retrieval_examples
 from app.cli.compare.sets import ComparedSet
 from app.domain.names import join_words
@@ -24,23 +25,11 @@ _LEVEL, _SMALL = 0.05, 0.001
 
 @dataclass(frozen=True, slots=True)
 class RunDescription:
-    """Description of the run in a report.
-
-    Parameters
-    ----------
-    command : str
-        The command line.
-    machine : str
-        Machine on which the seconds were measured.
-    seed : int
-        Seed of folds and resampling.
-    n_folds : int
-        Folds of the cross-validation.
-    """
+    """Description of the run in a report."""
 
     command: str
-    machine: str
-    seed: int
+    machine: str  # on which the seconds were measured
+    seeds: tuple[int, ...]  # of folds, drawn splits and resampling; the sections are of the first
     n_folds: int
 
 
@@ -86,24 +75,14 @@ def write_report(
     parts: Sequence[tuple[ComparedSet, Comparison]],
     protocols: Sequence[PublishedProtocol | None],
     run: RunDescription,
+    lines: Sequence[ResultLine],
 ) -> tuple[Path, Path]:
-    """Write ``report.html`` and ``report.md`` and return both.
-
-    Parameters
-    ----------
-    folder : Path
-        Created if missing.
-    parts : sequence
-        Sets and their comparisons.
-    protocols : sequence
-        For each set the published protocol to compare it with, or None.
-    run : RunDescription
-        The run.
-    """
+    """Write ``report.html`` and ``report.md`` and return both; the folder is created.
+    Results over all seeds are shown where there are several; each set has a published protocol or None."""
     require_report_libraries()
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
-        _section(compared, comparison, protocol, run.seed)
+        _section(compared, comparison, protocol, run.seeds[0])
         for (compared, comparison), protocol in zip(parts, protocols, strict=True)
     ]
     comparisons = [comparison for _, comparison in parts]
@@ -125,6 +104,7 @@ def write_report(
             summary=_summary(comparisons),
             comparisons=comparisons,
             run=run,
+            lines=lines if len(run.seeds) > 1 else [],
             methods=methods,
             explanation=explanation.strip().split("\n\n"),
             quality_caption=CAPTION,

@@ -7,38 +7,26 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
 
 from app.cli.compare.sets import ComparedSet
+from app.encoders.content import PixelBudget, opened_picture
+from app.settings import Settings
 from solver import rank_gallery
 from solver.comparison import Comparison
 
 _N_QUERIES, _N_HITS = 4, 6
 """A screen of examples for each direction."""
-_SIDE = 112
-"""Pixels of a thumbnail's longer side."""
+_SIDE = 112  # pixels of a thumbnail's longer side
 
 
 @dataclass(frozen=True, slots=True)
 class SampleView:
-    """One query or hit.
-
-    Parameters
-    ----------
-    label : str
-        Its class.
-    is_relevant : bool
-        Whether it shares the query's class; True for the query itself.
-    text : str
-        Its text; empty where the picture is shown.
-    picture : str
-        Its picture as a data URI; empty where the text is shown.
-    """
+    """One query or hit, with a text or a picture."""
 
     label: str
-    is_relevant: bool
+    is_relevant: bool  # it shares the query's class; True for the query itself
     text: str = ""
-    picture: str = ""
+    picture: str = ""  # as a data URI
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +40,8 @@ class RetrievalExample:
 def retrieval_examples(
     compared: ComparedSet, comparison: Comparison, number: int, seed: int
 ) -> list[list[RetrievalExample]]:
-    """Return queries drawn at random with their first hits: picture queries, then text queries.
-
-    Parameters
-    ----------
-    compared : ComparedSet
-        The data set; without its original pictures and texts there are no examples.
-    comparison : Comparison
-        Of this set.
-    number : int
-        Index in `comparison.outcomes` of the method whose ranking is shown.
-    seed : int
-        Seed for drawing the queries.
-    """
+    """Return queries drawn at random with their first hits by outcome `number`: picture queries, then text
+    queries. Without the set's original pictures and texts there are none."""
     if not compared.rows:
         return []
     rows = [row for row, is_train in zip(compared.rows, compared.data.is_train, strict=True) if not is_train]
@@ -96,9 +73,9 @@ def retrieval_examples(
 
 
 def _thumbnail(content: bytes) -> str:
-    with Image.open(io.BytesIO(content)) as picture:
-        small = picture.convert("RGB")
-        small.thumbnail((_SIDE, _SIDE))
+    limit = Settings().max_picture_pixels
     stream = io.BytesIO()
-    small.save(stream, "JPEG", quality=80)
+    with opened_picture("picture", content, limit, PixelBudget(limit)) as picture:
+        picture.thumbnail((_SIDE, _SIDE))
+        picture.save(stream, "JPEG", quality=80)
     return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"

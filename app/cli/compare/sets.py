@@ -33,12 +33,9 @@ from solver.datasets import (
 )
 
 _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
-_TERMS = 1000
-"""Words and pairs of words, as many as the texts of the set `wikipedia_tfidf` have."""
-_MAX_TEXT_CHARS = 20_000
-"""The limit that the encoder requires; far beyond the longest product name."""
-_MIN_CLASS_ROWS = 25
-"""Rows of a colour below which it cannot be learned: some are named once."""
+_TERMS = 1000  # words and pairs of words, as many as the texts of the set `wikipedia_tfidf` have
+_MAX_TEXT_CHARS = 20_000  # the limit that the encoder requires; far beyond the longest product name
+_MIN_CLASS_ROWS = 25  # rows of a colour below which it cannot be learned: some are named once
 _FILES: Mapping[str, str] = {
     "wikipedia": "wikipedia/raw_features.mat",
     "wikipedia_tfidf": "wikipedia/wikipedia.npz",
@@ -52,36 +49,17 @@ _FILES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedSet:
-    """A set with what a reader of its results needs to know.
+    """A set with what a reader of its results needs to know."""
 
-    Parameters
-    ----------
-    name : str
-        Name on the command line.
-    data : PairedFeatures
-        Features, classes and split.
-    features : str
-        Description of the features of both modalities.
-    relevance : str
-        When an item answers a query.
-    rows : tuple of PictureTextRow
-        The originals, one for each row of `data`; empty where only features are there.
-    modalities : tuple of str
-        Names of both modalities.
-    annotations : Annotations or None
-        What is known of the rows; None: label and partner.
-    class_name : str
-        What the classes are: "label", "partner", or a facet.
-    """
-
-    name: str
+    name: str  # on the command line
     data: PairedFeatures
-    features: str
-    relevance: str = "same class"
+    features: str  # describes those of both modalities
+    relevance: str = "same class"  # when an item answers a query
+    # the originals, one for each row of `data`; empty where only features are there
     rows: tuple[PictureTextRow, ...] = ()
     modalities: tuple[str, str] = ("image", "text")
-    annotations: Annotations | None = None
-    class_name: str = LABEL
+    annotations: Annotations | None = None  # what is known of the rows; None: label and partner
+    class_name: str = LABEL  # what the classes are: "label", "partner", or a facet
 
     @property
     def classes(self) -> str:
@@ -96,17 +74,7 @@ def relevance_of(class_name: str) -> str:
 
 
 class SetLoader:
-    """Loads sets by name.
-
-    Parameters
-    ----------
-    root : Path or None
-        Folder of the real data.
-    encoders : EncoderRegistry
-        For sets of raw pictures and texts.
-    cache : FileCache
-        Caches picture features.
-    """
+    """Loads sets by name from the folder of the real data."""
 
     def __init__(self, root: Path | None, encoders: EncoderRegistry, cache: FileCache) -> None:
         self._folder, self._encoders, self._cache = root, encoders, cache
@@ -120,13 +88,7 @@ class SetLoader:
         }
 
     def check(self, names: Sequence[str]) -> None:
-        """Reject unknown names, and sets whose files are missing, before anything is computed.
-
-        Raises
-        ------
-        InvalidFieldError
-            If a name is unknown, or the files of its set are missing.
-        """
+        """Reject unknown names and missing files before anything is computed; raises InvalidFieldError."""
         for name in names:
             file = _FILES[self._base(name)]
             path = self._root / file
@@ -135,14 +97,7 @@ class SetLoader:
 
     def load(self, name: str) -> ComparedSet:
         """Return a set; ``name@seed`` draws another split at random, with the same share of each class.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the name is unknown.
-        DatasetError
-            If its files are missing or damaged.
-        """
+        Raises InvalidFieldError for its name, and DatasetError if its files are missing or damaged."""
         compared = self._loaders[self._base(name)]()
         resplit_name = _RESPLIT.fullmatch(name)
         return compared if resplit_name is None else resplit(compared, int(resplit_name["seed"]))

@@ -18,31 +18,11 @@ from solver.datasets import PairedFeatures
 def load_collection(
     services: Services, name: str, supervision: Supervision, encoder: SetEncoder, seed: int
 ) -> ComparedSet:
-    """Return the pairs of a collection: items of both modalities with the same `pair_id`.
-
-    An item that may not be trained on is for the test, and so is its partner; without any, a fifth of each
-    class is. Pairs without a class to learn from are left out.
-
-    Parameters
-    ----------
-    services : Services
-        Built by `app.bootstrap.build`; the schema must be current.
-    name : str
-        Collection.
-    supervision : Supervision
-        What of what items carry counts; facets are metadata keys.
-    encoder : SetEncoder
-        Encodes what is encoded with the model.
-    seed : int
-        Of the split, where the items have none.
-
-    Raises
-    ------
-    CollectionNotFoundError
-        If there is no such collection.
-    InvalidFieldError
-        If there is no pair, nothing to learn from, or a facet does not exist; names the option.
-    """
+    """Return the pairs of a collection: items of both modalities with the same `pair_id`."""
+    # Raises CollectionNotFoundError, and InvalidFieldError (names the option) for no pair, nothing to learn
+    # from, or an unknown facet. An item that may not be trained on is for the test, and so is its partner;
+    # without any, a fifth of each class is (by the seed). Pairs without a class to learn from are left out.
+    # The schema must be current.
     with services.database.read() as work:
         collection = work.collections.get(name)
         items = [change.item for change in work.items.changes_since(collection, 0) if change.item]

@@ -19,34 +19,19 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table, training_rows
 
-_SPLIT = "split"
-"""Column that is taken for the split if none is named."""
+_SPLIT = "split"  # column that is taken for the split if none is named
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """Columns of a table, and encoders of its contents.
-
-    Parameters
-    ----------
-    id, picture, text : str
-        Columns.
-    labels : tuple of str or None
-        Columns of the labels, the main one first; None: "label", if there is one.
-    pair : str or None
-        Column whose equal values make rows partners; None: the id.
-    split : str or None
-        Column of "train" and "test"; None: "split", if there is one.
-    image_encoder, text_encoder : mapping
-        Options of the encoders.
-    """
+    """Columns of a table, and options of the encoders of its contents."""
 
     id: str
     picture: str
     text: str
-    labels: tuple[str, ...] | None
-    pair: str | None
-    split: str | None
+    labels: tuple[str, ...] | None  # the main one first; None: "label", if there is one
+    pair: str | None  # whose equal values make rows partners; None: the id
+    split: str | None  # of "train" and "test"; None: "split", if there is one
     image_encoder: Mapping[str, Any]
     text_encoder: Mapping[str, Any]
 
@@ -54,28 +39,8 @@ class TableColumns:
 def load_table(
     file: Path, columns: TableColumns, supervision: Supervision, encoder: SetEncoder, seed: int
 ) -> ComparedSet:
-    """Return the set of a table; rows without a class to learn from are left out.
-
-    Parameters
-    ----------
-    file : Path
-        UTF-8 CSV with a header, the pictures in its folder or below it.
-    columns : TableColumns
-        What its columns hold.
-    supervision : Supervision
-        What of it counts; facets are columns.
-    encoder : SetEncoder
-        Encodes pictures and texts.
-    seed : int
-        Of the split, where the table has none.
-
-    Raises
-    ------
-    DatasetError
-        If the table cannot be read; names the line or the column.
-    InvalidFieldError
-        If a column or an encoder does not fit; names the option.
-    """
+    """Return the set of a UTF-8 CSV with a header, pictures in its folder or below it; rows without a class
+    are left out. Raises DatasetError (names line or column) and InvalidFieldError (names the option)."""
     rows, learned = read_rows(file, columns, supervision, seed)
     pictures, texts = _encode(rows, columns, encoder, learned.is_train)
     ids = tuple(row.id for row in rows)
@@ -95,10 +60,7 @@ def load_table(
 def read_rows(
     file: Path, columns: TableColumns, supervision: Supervision, seed: int
 ) -> tuple[list[PictureTextRow], LearnedRows]:
-    """Return the rows of a table that have a class to learn from, and what they teach.
-
-    Parameters and errors are those of `load_table`.
-    """
+    """Return the rows of a table that have a class to learn from, and what they teach; see `load_table`."""
     all_rows = _rows(file, columns)
     partners = None if columns.pair is None else _column(all_rows, columns.pair, "--pair-column")
     used = (columns.pair, columns.split or _SPLIT)

@@ -15,57 +15,32 @@ from app.cli.sources.rows import Row, identifier_of
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
+from solver.datasets import is_training_split, read_array, read_labels, read_row_arrays
 
 AnyArray = npt.NDArray[Any]
-_FACET = "facet_"
-"""Begins the names of arrays whose values become metadata."""
+_FACET = "facet_"  # begins the names of arrays whose values become metadata
 _SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """What is known of each row beside its features.
+    """What is known of each row beside its features."""
 
-    Parameters
-    ----------
-    labels : sequence of str, optional
-        Label of each row; empty where it has none.
-    partners : sequence of str, optional
-        Rows of the same name are partners, and those of an empty one have none; when left out, the two
-        samples of each row are.
-    is_train : sequence of bool, optional
-        Whether a retrain may learn from each row; from all when left out.
-    facets : mapping of str to sequence
-        Further properties, by metadata key; None where one is unknown.
-    """
-
-    labels: Sequence[str] | None = None
+    labels: Sequence[str] | None = None  # empty where a row has none
+    # rows of the same name, none of an empty one; None: the two samples of each row
     partners: Sequence[str] | None = None
-    is_train: Sequence[bool] | None = None
+    is_train: Sequence[bool] | None = None  # whether a retrain may learn from it; from all when None
+    # by metadata key; None where a value is unknown
     facets: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Both modalities of an archive, or of two files.
+    """Both modalities of an archive, or of two files."""
 
-    Parameters
-    ----------
-    name : str
-        Begins the ids of its rows: other files have rows of the same numbers.
-    arrays : (ndarray, ndarray)
-        Row i of one and row i of the other belong together.
-    places : (str, str)
-        Where they stand, for messages.
-    modality_names : (str, str)
-        Their modalities.
-    columns : RowColumns
-        What is known of each row.
-    """
-
-    name: str
-    arrays: tuple[AnyArray, AnyArray]
-    places: tuple[str, str]
+    name: str  # begins the ids of its rows: other files have rows of the same numbers
+    arrays: tuple[AnyArray, AnyArray]  # row i of one and row i of the other belong together
+    places: tuple[str, str]  # where they stand, for messages
     modality_names: tuple[str, str]
     columns: RowColumns = field(default_factory=RowColumns)
 
@@ -99,28 +74,15 @@ class Arrays:
 
 
 def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, str]) -> Arrays:
-    """Open two .npy files without reading them into memory, and a file of labels.
-
-    Parameters
-    ----------
-    files : (Path, Path)
-        Of the two modalities.
-    labels : Path or None
-        An .npy file of one label a row, or a text file of one a line.
-    names : (str, str)
-        Their modalities.
-
-    Raises
-    ------
-    InvalidFieldError
-        If one is no matrix of numbers or the numbers of rows differ; names the file.
-    """
+    """Open a file of each modality, as `read_array` does, and one of labels, as `read_labels` does."""
+    # Raises InvalidFieldError or DatasetError: it names the file that cannot be read, is no matrix of numbers
+    # or has another number of rows.
     first, second = (open_matrix(file) for file in files)
     if len(first) != len(second):
         raise InvalidFieldError(str(files[1]), f"has {len(second)} rows, {files[0].name} has {len(first)}")
     columns = RowColumns()
     if labels is not None:
-        words = _labels_of_file(labels)
+        words = _words(read_labels(labels, len(first)), str(labels))
         if len(words) != len(first):
             raise InvalidFieldError(
                 str(labels), f"has {len(words)} labels, {files[0].name} has {len(first)} rows"
@@ -130,30 +92,18 @@ def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, s
 
 
 def open_matrix(file: Path) -> AnyArray:
-    """Open an .npy file without reading it into memory; raises InvalidFieldError unless it is a matrix."""
-    array = _load(file, ".npy array", mmap_mode="r")
-    return _checked_matrix(array, str(file))
+    """Open the one array of a file, an .npy file without reading it; raises unless it is a matrix."""
+    return _checked_matrix(read_array(file), str(file))
 
 
-def is_of_rows(file: Path) -> bool:
-    """Return whether an .npz archive has the arrays ``x`` and ``z``, of which row i belongs together."""
-    archive = _load(file, ".npz archive")
-    return isinstance(archive, np.lib.npyio.NpzFile) and {"x", "z"} <= set(archive.files)
-
-
-def read_rows(file: Path, names: tuple[str, str]) -> Arrays:
-    """Read an .npz archive of the arrays ``x`` and ``z``.
-
-    ``labels``, ``split`` ("train" or "test") or ``is_test``, ``pairs`` and ``facet_<name>`` say more of the
-    rows, as in `lrbs compare --npz`. Integers below zero and empty words stand for what is unknown.
-
-    Raises
-    ------
-    InvalidFieldError
-        If an array does not fit; names it.
-    """
-    archive = _load(file, ".npz archive")
-    arrays = {name: _load_member(archive, file, name) for name in archive.files}
+def read_rows(file: Path, names: tuple[str, str]) -> Arrays | None:
+    """Read an archive of the arrays ``x`` and ``z``, of which row i belongs together; None of another layout.
+    Raises InvalidFieldError or DatasetError, which name what cannot be read or does not fit."""
+    # ``labels``, ``split`` ("train" or "test") or ``is_test``, ``pairs`` and ``facet_<name>`` say more of the
+    # rows, as in `lrbs compare --features`. Integers below zero and empty words stand for what is unknown.
+    arrays = read_row_arrays(file)
+    if not arrays:
+        return None
     first, second = (_checked_matrix(arrays[name], f"{file}, array {name!r}") for name in ("x", "z"))
     for name, array in arrays.items():
         is_used = name in ("z", "labels", "split", "is_test", "pairs") or name.startswith(_FACET)
@@ -181,35 +131,10 @@ def read_rows(file: Path, names: tuple[str, str]) -> Arrays:
     )
 
 
-def _load(file: Path, kind: str, **options: Any) -> Any:
-    try:
-        return np.load(file, allow_pickle=False, **options)
-    # A damaged file makes readers raise a dozen types.
-    except Exception as error:
-        raise InvalidFieldError(str(file), f"is no readable {kind}: {error}") from error
-
-
-def _load_member(archive: Any, file: Path, name: str) -> AnyArray:
-    try:
-        array: AnyArray = archive[name]
-    except Exception as error:
-        raise InvalidFieldError(f"{file}, array {name!r}", f"cannot be read: {error}") from error
-    return array
-
-
 def _checked_matrix(array: Any, place: str) -> AnyArray:
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
         raise InvalidFieldError(place, "is no matrix of numbers")
     return array
-
-
-def _labels_of_file(file: Path) -> list[str]:
-    if file.suffix == ".npy":
-        return _words(_load(file, ".npy array"), str(file))
-    try:
-        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except UnicodeDecodeError as error:
-        raise InvalidFieldError(str(file), "is no text in UTF-8") from error
 
 
 def _words(array: AnyArray, place: str) -> list[str]:
@@ -239,8 +164,9 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
     if "split" not in arrays:
         return None
     place = f"{file}, array 'split'"
-    words = [word.strip().casefold() for word in _words(arrays["split"], place)]
-    for row, word in enumerate(words):
-        if word not in _SPLITS:
-            raise InvalidFieldError(place, f"row {row} has {word!r}, expected 'train' or 'test'")
-    return [word == "train" for word in words]
+    words = _words(arrays["split"], place)
+    is_train = list(map(is_training_split, words))
+    if None in is_train:
+        row = is_train.index(None)
+        raise InvalidFieldError(place, f"row {row} has {words[row]!r}, expected 'train' or 'test'")
+    return [bool(answer) for answer in is_train]

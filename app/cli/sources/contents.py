@@ -8,10 +8,11 @@ from typing import Any
 from app.cli.sources.rows import decode_text
 from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
+from app.encoders.content import PICTURE_ENDINGS
 from app.encoders.registry import content_form
 
 SUFFIXES: Mapping[str, frozenset[str]] = {
-    "picture": frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"}),
+    "picture": PICTURE_ENDINGS,
     "sound": frozenset({".wav", ".flac"}),
     "text": frozenset({".txt"}),
 }
@@ -39,22 +40,8 @@ def names_by_form(modalities: Sequence[Modality]) -> dict[str, str]:
 
 
 def content_of(form: str, content: bytes, field: str = "") -> Content:
-    """Return the content of a file.
-
-    Parameters
-    ----------
-    form : str
-        What it holds: ``"picture"``, ``"sound"`` or ``"text"``.
-    content : bytes
-        Its bytes.
-    field : str
-        What messages call a picture or a sound.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a text cannot be decoded; the field is empty.
-    """
+    """Return the content of a file that holds a ``"picture"``, ``"sound"`` or ``"text"``; messages call it
+    `field`. Raises InvalidFieldError without a field if a text cannot be decoded."""
     if form == "picture":
         return Content(picture=content, picture_field=field)
     if form == "sound":

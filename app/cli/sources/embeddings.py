@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from app.cli.sources.arrays import AnyArray, open_matrix
-from app.cli.sources.parquet import check_length, is_missing, plain_metadata, read_rows
+from app.cli.sources.columns import is_blank, plain_metadata
+from app.cli.sources.parquet import check_length, read_rows
 from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -23,40 +24,20 @@ _METADATA = "metadata"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Rows of both modalities, which are partners.
+    """Rows of both modalities, pictures and texts, which are partners."""
 
-    Parameters
-    ----------
-    number : str
-        As the names of the files have it.
-    arrays : (ndarray, ndarray)
-        Of pictures and of texts.
-    metadata : Path or None
-        A Parquet file with as many rows.
-    """
-
-    number: str
+    number: str  # as the names of the files have it
     arrays: tuple[AnyArray, AnyArray]
-    metadata: Path | None
+    metadata: Path | None  # a Parquet file with as many rows
 
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Rows of ``img_emb/img_emb_<n>.npy`` and their partners in ``text_emb/text_emb_<n>.npy``.
+    """Rows of ``img_emb/img_emb_<n>.npy`` and their partners in ``text_emb/text_emb_<n>.npy``."""
 
-    Parameters
-    ----------
-    shards : sequence of Shard
-        As `open_embeddings` returned them.
-    modality_names : (str, str)
-        Of pictures and of texts.
-    label_columns : tuple of str
-        Columns of the metadata whose values are labels.
-    """
-
-    shards: Sequence[Shard]
+    shards: Sequence[Shard]  # as `open_embeddings` returned them
     modality_names: tuple[str, str]
-    label_columns: tuple[str, ...] = ()
+    label_columns: tuple[str, ...] = ()  # of the metadata, whose values are labels
 
     @property
     def total(self) -> int:
@@ -67,10 +48,10 @@ class Embeddings:
         """Yield the items of each shard, those of one modality after those of the other."""
         for shard in self.shards:
             for modality, part, array in zip(self.modality_names, _PARTS, shard.arrays, strict=True):
-                facts = itertools.repeat((0, {})) if shard.metadata is None else read_rows(shard.metadata)
-                for row, (vector, (_, cells)) in enumerate(zip(array, facts, strict=False)):
-                    if isinstance(cells, Refusal):
-                        yield cells
+                facts = itertools.repeat(("", {})) if shard.metadata is None else read_rows(shard.metadata)
+                for row, (vector, (place, cells)) in enumerate(zip(array, facts, strict=False)):
+                    if isinstance(cells, str):
+                        yield Refusal(f"{Path(str(shard.metadata)).name}, {place}", cells)
                         break
                     name = f"{shard.number}:{row}"
                     yield NewItem(
@@ -80,7 +61,7 @@ class Embeddings:
                         labels=tuple(
                             str(cells[column])
                             for column in self.label_columns
-                            if not is_missing(cells.get(column))
+                            if not is_blank(cells.get(column))
                         ),
                         pair_id=name,
                         metadata=plain_metadata(
@@ -91,21 +72,9 @@ class Embeddings:
 
 
 def open_embeddings(folder: Path, with_metadata: bool = True) -> list[Shard]:
-    """Open the arrays of a folder without reading them into memory.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds the folders ``img_emb`` and ``text_emb``, and perhaps ``metadata``.
-    with_metadata : bool
-        Whether files ``metadata/metadata_<n>.parquet`` are used.
-
-    Raises
-    ------
-    InvalidFieldError
-        If there are none, one has no partner or is no matrix of numbers, or the metadata do not fit or
-        cannot be read without an extra; names the file.
-    """
+    """Open ``img_emb``, ``text_emb`` and perhaps ``metadata/metadata_<n>.parquet`` of a folder without
+    reading the arrays."""
+    # Raises InvalidFieldError, which names a file that is missing, does not fit or needs an extra.
     first, second = _PARTS
     numbers = [
         path.stem.removeprefix(f"{first}_") for path in sorted((folder / first).glob(f"{first}_*.npy"))

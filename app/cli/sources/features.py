@@ -13,15 +13,7 @@ from solver.datasets import PairedFeatures
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Both modalities of paired features, as items of `vector` encoders.
-
-    Parameters
-    ----------
-    data : PairedFeatures
-        The features.
-    modality_names : (str, str)
-        Of its X and of its Z.
-    """
+    """Both modalities of paired features, X and Z, as items of `vector` encoders."""
 
     data: PairedFeatures
     modality_names: tuple[str, str]

@@ -1,110 +1,280 @@
-"""Folders of pictures or sounds, with texts of the same names, in folders named by classes."""
+"""Folders of pictures or sounds, with texts of the same names, in folders named by classes and splits."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from app.cli.sources.contents import SUFFIXES, content_of, form_of
-from app.cli.sources.rows import Refusal, Row, identifier_of, read_bounded
+from app.cli.sources.rows import Refusal, Row, identifier_of, read_bounded, readable_name, with_source
 from app.domain.errors import InvalidFieldError
-from app.domain.names import join_words
+from app.domain.names import join_words, some_of
 from app.services.catalogue.service import NewItem
+from solver.datasets import is_training_split
 
-_SPLITS = {"train": True, "training": True, "test": False, "val": False, "validation": False}
-"""Names of outermost folders that say whether a retrain may learn from what is in them."""
+_BY_SYSTEMS = frozenset({"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin"})
+"""What operating systems put beside the files of people, besides names that begin with a dot."""
+_ROOT = PurePosixPath()
+_TAKEN = {True: "learned from", False: "held out"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the folders mean in which files lie: splits, and labels."""
+
+    # A folder is a split if its name is that of one, and either all folders beside it have such names as well
+    # or both kinds are there, what is learned from and what is held out: "test" beside "shoe" is a label.
+
+    # folders that are splits, and whether a retrain may learn from what is in them
+    splits: Mapping[PurePosixPath, bool]
+    label_level: int  # which of the other folders around a file is its label, counted from outside
+    notes: tuple[str, ...]  # what was taken as what, for people
+
+    @classmethod
+    def of(
+        cls,
+        names: Iterable[str],
+        are_splits: bool | None = None,
+        root: str = "",
+        is_root_beside_others: bool = False,
+    ) -> Layout:
+        """Return what the folders around files (`readable_name`) mean; the root is a split only if all or it
+        and others are. `are_splits`: all folders named so, or none; None: as described above."""
+        n_files = Counter(PurePosixPath(name).parent for name in names)
+        siblings: dict[PurePosixPath, dict[PurePosixPath, bool | None]] = {}
+        for folder in sorted({folder for inner in n_files for folder in (inner, *inner.parents)} - {_ROOT}):
+            siblings.setdefault(folder.parent, {})[folder] = is_training_split(folder.name)
+        splits: dict[PurePosixPath, bool] = {}
+        notes: dict[str, None] = {}
+        for named in siblings.values():
+            is_level = {True, False} <= set(named.values()) or None not in named.values()
+            for folder, is_training in named.items():
+                if is_training is None:
+                    continue
+                if is_level if are_splits is None else are_splits:
+                    splits[folder] = is_training
+                elif are_splits is None:
+                    others = some_of([other.name for other in named if named[other] is None])
+                    no_split = f"{folder.name!r} is no split, as there is {others} beside it"
+                    notes[f"{no_split}; --splits takes it as one"] = None
+        is_training = is_training_split(root)
+        if is_training is not None and (is_root_beside_others if are_splits is None else are_splits):
+            splits[_ROOT] = is_training
+        elif is_training is False and are_splits is None and not splits:
+            notes[
+                f"{root!r} has the name of what is held out, and is learned from; --splits holds it out"
+            ] = None
+        for is_training, taken in _TAKEN.items():
+            used = [folder for folder in splits if splits[folder] is is_training]
+            if used:
+                inside = [folder for folder in n_files if not {folder, *folder.parents}.isdisjoint(used)]
+                names_of = some_of(sorted({folder.name or root for folder in used}))
+                notes[f"{taken}: {sum(map(n_files.__getitem__, inside))} files in {names_of}"] = None
+        if splits and are_splits is None:
+            notes["--no-splits takes splits as any other folders"] = None
+        return cls(splits, _label_level(splits, n_files), tuple(notes))
+
+    def is_train(self, path: PurePosixPath) -> bool:
+        """Return whether a retrain may learn from a file: no split around it is held out."""
+        return all(self.splits.get(folder, True) for folder in path.parents)
+
+    def labels(self, path: PurePosixPath) -> tuple[str, ...]:
+        """Return the label of a file; none outside of folders."""
+        names = _without(self.splits, path.parent)
+        return names[self.label_level : self.label_level + 1]
+
+
+def _without(splits: Mapping[PurePosixPath, bool], folder: PurePosixPath) -> tuple[str, ...]:
+    """Return the names on the way to a folder that are those of no split."""
+    way = (*reversed(folder.parents), folder)
+    return tuple(step.name for step in way if step.name and step not in splits)
+
+
+def _label_level(splits: Mapping[PurePosixPath, bool], folders: Iterable[PurePosixPath]) -> int:
+    """Return which folders are labels: the outermost, unless all files with their splits lie in that one."""
+    ways = {_without(splits, folder) for folder in folders}
+    for level in range(min(map(len, ways), default=0) if splits else 0):
+        if len({way[level] for way in ways}) > 1:
+            return level
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """The files of a folder."""
+
+    names: Sequence[str]  # of those that are taken, below the folder, in order
+    refusals: Sequence[Refusal]  # folders that could not be read
+    notes: Sequence[str]  # what was left out, and why
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The pictures, sounds and texts of a folder.
+    """The pictures, sounds and texts of a folder."""
 
-    Two of the same name but for the ending are partners. The outermost folder in which a
-    file lies is its class; "train" and "test" outside of it say what a retrain may learn from.
-
-    Parameters
-    ----------
-    root : Path
-        The folder.
-    names : sequence of str
-        Files in it, as `find_files` returned them.
-    modality_names : mapping of str to str
-        Of what is taken: pictures, sounds, or texts (`names_by_form`).
-    has_class_folders : bool
-        Whether folders are classes.
-    """
+    # Two of the same name but for the ending are partners, in whatever form their accents are composed, and
+    # in whatever case where that leaves no doubt.
 
     root: Path
-    names: Sequence[str]
-    modality_names: Mapping[str, str]
-    has_class_folders: bool
+    files: FoundFiles  # as `find_files` returned them
+    modality_names: Mapping[str, str]  # of what is taken: pictures, sounds, or texts (`names_by_form`)
+    has_class_folders: bool  # folders are classes
+    are_splits: bool | None = None  # as of `Layout.of`
 
     @property
     def total(self) -> int:
         """Number of files."""
-        return len(self.names)
+        return len(self.files.names) + len(self.files.refusals)
+
+    def describe(self) -> list[str]:
+        """Return what was left out, what folders were taken for, and what has no partner, for people."""
+        names, layout = self._readable()
+        labels = sorted({label for name in names for label in layout.labels(PurePosixPath(name))})
+        listed = [f"labels: {some_of(labels)}"] if labels and self.has_class_folders else []
+        spellings: dict[str, list[str]] = {}
+        for label in labels:
+            spellings.setdefault(label.casefold().strip(), []).append(label)
+        listed += [
+            f"labels that differ in case or blanks alone are different ones: {some_of(alike)}"
+            for alike in spellings.values()
+            if len(alike) > 1 and self.has_class_folders
+        ]
+        return [*self.files.notes, *layout.notes, *listed, *_without_partners(names)]
 
     def rows(self) -> Iterator[Row]:
         """Yield an item for each file."""
-        for name in self.names:
+        yield from self.files.refusals
+        names, layout = self._readable()
+        pairs = _pair_names(names)
+        for file, name in zip(self.files.names, names, strict=True):
+            stem, form = _stem_and_form(name)
+            modality, path = self.modality_names[form], PurePosixPath(name)
+            is_train = layout.is_train(path)
             try:
-                yield self._item(name, read_bounded(self.root / name))
+                yield NewItem(
+                    modality=modality,
+                    content=content_of(form, read_bounded(self.root / file)),
+                    id=f"{modality}-{identifier_of(file)}",
+                    labels=layout.labels(path) if self.has_class_folders else (),
+                    pair_id=identifier_of(pairs[stem]),
+                    metadata=with_source({"split": "train" if is_train else "test"}, name),
+                    train=is_train,
+                    place=name,
+                )
             except InvalidFieldError as error:
                 yield Refusal(name, error.message)
 
-    def _item(self, name: str, content: bytes) -> NewItem:
-        path = PurePosixPath(name)
-        form = str(form_of(path.suffix))
-        modality = self.modality_names[form]
-        folders = list(path.parts[:-1])
-        split = folders.pop(0) if folders and folders[0].lower() in _SPLITS else None
-        is_train = split is None or _SPLITS[split.lower()]
-        return NewItem(
-            modality=modality,
-            content=content_of(form, content),
-            id=f"{modality}-{identifier_of(name)}",
-            labels=tuple(folders[:1]) if self.has_class_folders else (),
-            pair_id=identifier_of(str(path.with_suffix(""))),
-            metadata={"file": name, "split": "train" if is_train else "test"},
-            train=is_train,
-            place=name,
-        )
+    def _readable(self) -> tuple[list[str], Layout]:
+        names = list(map(readable_name, self.files.names))
+        return names, Layout.of(names, self.are_splits, self.root.resolve().name)
 
 
-def find_files(root: Path, forms: Collection[str]) -> tuple[list[str], int]:
-    """Return the files of some forms below a folder, in order, and how many others there are.
+def _pair_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the name of the pair of each name without ending: the same where only case differs, unless of
+    one kind."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for name in names:
+        stem, form = _stem_and_form(name)
+        folded = unicodedata.normalize("NFC", stem.casefold()).strip()
+        groups.setdefault(folded, {}).setdefault(stem, []).append(form)
+    pairs: dict[str, str] = {}
+    for spellings in groups.values():
+        forms = [form for of_stem in spellings.values() for form in of_stem]
+        first = next(iter(spellings))
+        are_same = len(set(forms)) == len(forms)
+        pairs |= {stem: first if are_same else stem for stem in spellings}
+    return pairs
 
-    Hidden files and folders are passed over, and links to folders are not followed.
 
-    Parameters
-    ----------
-    root : Path
-        The folder.
-    forms : collection of str
-        Of ``"picture"``, ``"sound"`` and ``"text"``.
+def _stem_and_form(name: str) -> tuple[str, str]:
+    path = PurePosixPath(name)
+    return str(path.with_suffix("")), str(form_of(path.suffix))
 
-    Raises
-    ------
-    InvalidFieldError
-        If it is no folder, or has no such file.
-    """
+
+def _without_partners(names: Sequence[str]) -> Iterator[str]:
+    """Yield how many files have no partner, where there are two kinds of files at least."""
+    pairs = _pair_names(names)
+    forms_by_pair: dict[str, set[str]] = {}
+    for stem, form in map(_stem_and_form, names):
+        forms_by_pair.setdefault(pairs[stem], set()).add(form)
+    forms = sorted(set().union(*forms_by_pair.values()))
+    for form in forms if len(forms) > 1 else ():
+        alone = [pair for pair, of_pair in forms_by_pair.items() if of_pair == {form}]
+        if alone:
+            others = join_words(other for other in forms if other != form)
+            yield f"{len(alone)} {form}s have no {others} of the same name beside them: {some_of(alone)}"
+
+
+def find_files(root: Path, forms: Collection[str]) -> FoundFiles:
+    """Return the "picture", "sound" and "text" files below a folder. Raises InvalidFieldError without any."""
+    # Links are followed, but for those that lead back to a folder around them. Hidden files and folders are
+    # left out, and so is what operating systems put beside files.
     if not root.is_dir():
         raise InvalidFieldError(str(root), "is no folder")
     names: list[str] = []
-    n_others = 0
-    for place, folders, files in os.walk(root):
-        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-        for file in sorted(files):
-            if file.startswith("."):
-                continue
-            path = Path(place, file)
-            if form_of(path.suffix) in forms:
-                names.append(path.relative_to(root).as_posix())
+    hidden: list[str] = []
+    loops: list[str] = []
+    refusals: list[Refusal] = []
+    others: Counter[str] = Counter()
+
+    def refuse(error: OSError) -> None:
+        place = Path(error.filename or root)
+        refusals.append(Refusal(readable_name(str(place)), error.strerror or str(error)))
+
+    for place, folders, files in os.walk(root, onerror=refuse, followlinks=True):
+        below = Path(place).relative_to(root)
+        followed: list[str] = []
+        for folder in sorted(folders):
+            if is_hidden(folder):
+                hidden.append(folder)
+            elif os.path.islink(Path(place, folder)) and _leads_back(root, below / folder):
+                loops.append((below / folder).as_posix())
             else:
-                n_others += 1
+                followed.append(folder)
+        folders[:] = followed
+        for file in sorted(files):
+            path = below / file
+            if is_hidden(file):
+                hidden.append(file)
+            elif form_of(path.suffix) in forms:
+                names.append(path.as_posix())
+            else:
+                others[path.suffix.lower() or "without ending"] += 1
+    notes = describe_left_out(others, hidden, forms)
+    if loops:
+        shown = some_of(list(map(readable_name, loops)))
+        notes.append(f"left out: links that lead back to a folder around them: {shown}")
     if not names:
-        kinds = [f"no {form}s ({', '.join(sorted(SUFFIXES[form]))})" for form in forms]
-        raise InvalidFieldError(str(root), f"has {join_words(kinds, 'and') or 'nothing that is taken'}")
-    return names, n_others
+        missing = [f"no {form}s ({', '.join(sorted(SUFFIXES[form]))})" for form in forms]
+        reason = f"has {join_words(missing, 'and') or 'nothing that is taken'}"
+        raise InvalidFieldError(str(root), "; ".join([reason, *notes]))
+    return FoundFiles(names, refusals, notes)
+
+
+def describe_left_out(others: Counter[str], hidden: Collection[str], forms: Iterable[str]) -> list[str]:
+    """Return how many files of which endings, and how many hidden ones, are left out."""
+    notes = []
+    if others:
+        kinds = join_words([f"{form}s" for form in forms], "nor")
+        listed = ", ".join(f"{count} {readable_name(ending)}" for ending, count in others.most_common())
+        notes.append(f"left out: {others.total()} files that are no {kinds} ({listed})")
+    if hidden:
+        shown = some_of(sorted(set(map(readable_name, hidden))))
+        notes.append(f"left out: {len(hidden)} hidden files and folders ({shown})")
+    return notes
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder is hidden, or was put there by an operating system."""
+    return name.startswith(".") or name.casefold() in _BY_SYSTEMS
+
+
+def _leads_back(root: Path, link: Path) -> bool:
+    """Return whether a link below a folder leads to one around it, on the way that was taken to it."""
+    target = (root / link).resolve()
+    way = [(root / step).resolve() for step in link.parents]
+    return any(target == step or target in step.parents for step in way)

@@ -9,21 +9,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.api.ndjson import parse_line
-from app.api.schemas.items import ItemIn
+from app.api.schemas.items import ItemLineIn
 from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.services.catalogue.preparation import content_id
+from app.services.catalogue.preparation import ItemChange, content_id
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The items of an NDJSON file; one without an id gets one that is derived from its content.
-
-    Parameters
-    ----------
-    file : Path
-        A JSON object on each line that is not blank.
-    """
+    """The items of an NDJSON file, an object a line; one without an id gets one derived from its content."""
 
     file: Path
 
@@ -55,7 +49,9 @@ def _read_item(place: str, line: bytes) -> Row:
     if len(line) > MAX_FILE_BYTES:
         return Refusal(place, f"is longer than {MAX_FILE_MIB} MiB")
     try:
-        item = parse_line(ItemIn, line).to_item(place)
+        item = parse_line(ItemLineIn, line).to_row(place)
     except (InvalidFieldError, ContentTooLargeError) as error:
         return Refusal(place, str(error).removeprefix(f"{place}.").removeprefix("body: "))
+    if isinstance(item, ItemChange):
+        return item
     return item if item.id is not None else dataclasses.replace(item, id=content_id(item))

@@ -1,8 +1,6 @@
-"""NUS-WIDE as it is published: features of pictures, their tags, and a list of 0 and 1 for each concept.
-
-Of its archives are read ``Low_Level_Features`` (500 visual words), ``NUS_WID_Tags`` (the 1000 most frequent
-tags) and ``Groundtruth/TrainTestLabels`` (81 concepts). Line i of all of them belongs to the same picture.
-"""
+"""NUS-WIDE as it is published: features of pictures, their tags, and a list of 0 and 1 for each concept."""
+# Of its archives are read ``Low_Level_Features`` (500 visual words), ``NUS_WID_Tags`` (the 1000 most frequent
+# tags) and ``Groundtruth/TrainTestLabels`` (81 concepts). Line i of all of them belongs to the same picture.
 
 from __future__ import annotations
 
@@ -20,30 +18,19 @@ from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
 
-_SPLITS = {"Train": True, "Test": False}
-"""Names of the parts, and whether a retrain may learn from them."""
+_SPLITS = {"Train": True, "Test": False}  # names of the parts, and whether a retrain may learn from them
 _TAG_LIST = "TagList1k.txt"
 Flags = npt.NDArray[np.bool]
 
 
 @dataclass(frozen=True, slots=True)
 class NusWidePart:
-    """One of the two parts.
-
-    Parameters
-    ----------
-    name : str
-        "Train" or "Test".
-    features, tags : Path
-        A line of numbers for each picture.
-    concepts : mapping of str to ndarray of bool
-        Whether a picture shows each concept.
-    """
+    """One of the two parts, "Train" or "Test"; a line of numbers for each picture."""
 
     name: str
     features: Path
     tags: Path
-    concepts: Mapping[str, Flags]
+    concepts: Mapping[str, Flags]  # whether a picture shows each
 
     @property
     def n_rows(self) -> int:
@@ -53,23 +40,11 @@ class NusWidePart:
 
 @dataclass(frozen=True, slots=True)
 class NusWide:
-    """Pictures as counts of visual words, and their tags as texts; a picture without tags has no text.
-
-    Parameters
-    ----------
-    parts : sequence of NusWidePart
-        As `open_nus_wide` returned them.
-    tag_names : sequence of str
-        What the columns of the tags stand for.
-    concepts : sequence of str or None
-        Only pictures of exactly one of these concepts are taken, with it as their label; None: all, with
-        all their concepts.
-    modality_names : (str, str)
-        Of pictures and of texts.
-    """
+    """Pictures as counts of visual words, and their tags as texts; a picture without tags has no text."""
 
     parts: Sequence[NusWidePart]
-    tag_names: Sequence[str]
+    tag_names: Sequence[str]  # what the columns of the tags stand for
+    # only pictures of exactly one of these are taken, as their label; None: all, with all their concepts
     concepts: Sequence[str] | None
     modality_names: tuple[str, str]
 
@@ -138,22 +113,9 @@ class NusWide:
 
 
 def open_nus_wide(root: Path, n_concepts: int | None, names: tuple[str, str]) -> NusWide:
-    """Open the files of the set in a folder or below it, and read its concepts.
-
-    Parameters
-    ----------
-    root : Path
-        Where the archives were unpacked.
-    n_concepts : int or None
-        Only pictures of exactly one of this many most frequent concepts of the training part are taken.
-    names : (str, str)
-        Modalities of pictures and of texts.
-
-    Raises
-    ------
-    InvalidFieldError
-        If a file is missing or does not fit the others; names it.
-    """
+    """Open the files of the set in a folder or below it; `n_concepts`: only pictures of exactly one of the
+    most frequent."""
+    # Raises InvalidFieldError, which names the file that is missing or does not fit the others.
     parts = []
     for part in _SPLITS:
         concepts = {

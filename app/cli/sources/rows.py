@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.domain.errors import InvalidFieldError
 from app.domain.limits import IDENTIFIER_PATTERN
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.service import ItemChange, NewItem
 
 MAX_FILE_MIB = 256
 MAX_FILE_BYTES = MAX_FILE_MIB << 20
@@ -21,27 +23,18 @@ _MAX_NAME = 46
 """Characters of a name within an id: the longest modality before it and a digest behind it make 128."""
 _NAME = re.compile(IDENTIFIER_PATTERN)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]+")
-_DIGEST_CHARACTERS = 16
-"""64 bits: no two of a few million names have the same by chance."""
+_DIGEST_CHARACTERS = 16  # 64 bits: no two of a few million names have the same by chance
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row that is no item.
+    """A row that is no item."""
 
-    Parameters
-    ----------
-    place : str
-        Where it stands, as the user would look for it.
-    reason : str
-        What is wrong with it.
-    """
-
-    place: str
+    place: str  # as the user would look for it
     reason: str
 
 
-Row = NewItem | Refusal
+Row = NewItem | ItemChange | Refusal
 
 
 class Source(Protocol):
@@ -58,10 +51,10 @@ class Source(Protocol):
 
 
 def identifier_of(name: str) -> str:
-    """Return an id for the name of a file in a folder: the name itself, where that can be one.
-
-    Steps of a path become colons; what cannot stand in an id is replaced, and a digest of the name follows.
-    """
+    """Return an id for the name of a file in a folder: the name itself, where that can be one."""
+    # Steps of a path become colons; what cannot stand in an id is replaced, and a digest of the name follows.
+    # Names that differ in how accents are composed have the same id.
+    name = unicodedata.normalize("NFC", name)
     path = name.replace("/", ":")
     if len(path) <= _MAX_NAME and ":" not in name and _NAME.fullmatch(path):
         return path
@@ -69,14 +62,18 @@ def identifier_of(name: str) -> str:
     return f"{_NOT_IN_NAMES.sub('_', path)[-_MAX_NAME:]}:{digest}"
 
 
-def read_bounded(path: Path) -> bytes:
-    """Return the content of a file.
+def readable_name(name: str) -> str:
+    """Return the name of a file in one normal form, without bytes that are no text."""
+    return unicodedata.normalize("NFC", os.fsencode(name).decode("utf-8", "replace"))
 
-    Raises
-    ------
-    InvalidFieldError
-        If it cannot be read or is larger than `MAX_FILE_BYTES`; the field is empty.
-    """
+
+def with_source(metadata: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return metadata that name the file that an item came from, unless they do already."""
+    return {"source": file, **metadata}
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return the content of a file; raises InvalidFieldError without a field, also above `MAX_FILE_BYTES`."""
     try:
         if path.exists() and not path.is_file():  # to open a pipe is to wait for who writes into it
             raise InvalidFieldError("", "is no file but a pipe, a device or a folder")

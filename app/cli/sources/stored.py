@@ -9,24 +9,15 @@ from app.bootstrap import Services
 from app.cli.sources.contents import content_of
 from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Content, Item
-from app.domain.errors import ContentMissingError, ItemNotFoundError
+from app.domain.errors import ServiceError
 from app.services.catalogue.service import NewItem
 
-_PAGE = 200
-"""Items that are read at a time, as many as are stored at a time."""
+_PAGE = 200  # items that are read at a time, as many as are stored at a time
 
 
 @dataclass(frozen=True, slots=True)
 class StoredItems:
-    """The items of a collection as they were brought in: pictures, sounds, texts or own features.
-
-    Parameters
-    ----------
-    services : Services
-        Over a schema that is current.
-    collection : str
-        Its name.
-    """
+    """The items of a collection as they were brought in: pictures, sounds, texts or own features."""
 
     services: Services
     collection: str
@@ -44,7 +35,9 @@ class StoredItems:
             for _, item in page.rows:
                 try:
                     content = self._content(item)
-                except (ContentMissingError, ItemNotFoundError) as error:
+                except ServiceError as error:
+                    if error.code not in ("content-missing", "item-not-found"):
+                        raise
                     yield Refusal(f"item {item.id!r}", str(error))
                 else:
                     yield _as_new(item, content)

@@ -1,122 +1,278 @@
-"""Tables of pictures or sounds, and texts."""
+"""Tables of pictures or sounds, and texts: CSV, Excel and Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.cli.sources.columns import Column, Kind, decide_all, is_blank, plain, plain_text
 from app.cli.sources.contents import content_of
-from app.cli.sources.rows import Refusal, Row, read_bounded
+from app.cli.sources.headers import TableColumns, fit_columns
+from app.cli.sources.named_files import NamedFiles
+from app.cli.sources.rows import Refusal, Row, identifier_of, read_bounded, with_source
+from app.cli.sources.sheets import Sheet, open_sheet
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.domain.names import join_words
-from app.services.catalogue.service import NewItem
-from solver.datasets import PictureTextRow, read_picture_text_table
+from app.domain.limits import IDENTIFIER_PATTERN, MAX_IDENTIFIER
+from app.domain.names import join_words, some_of
+from app.services.catalogue.service import ItemChange, NewItem
+from solver.datasets import is_training_split
+
+_MARKS = "|;,"  # what may stand between labels in a cell
+_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The picture and the text of each row.
+    """The contents of each row, and what else it says."""
 
-    Parameters
-    ----------
-    lines : sequence of PictureTextRow
-        As `read_table` returned them.
-    refusals : sequence of Refusal
-        Rows that it left out.
-    modality_names : (str, str)
-        Of pictures or sounds, and of texts.
-    pair_column : str or None
-        Rows of the same value are partners; None: picture and text of a row are.
-    form : str
-        What the files hold that the rows name: ``"picture"`` or ``"sound"``.
-    """
+    # A content is a text, a vector, the name of a file, or the bytes of a picture or sound: as they are, or
+    # with the name of their file, as in data sets of Hugging Face.
 
-    lines: Sequence[PictureTextRow]
-    refusals: Sequence[Refusal]
-    modality_names: tuple[str, str]
-    pair_column: str | None
-    form: str = "picture"
-
-    @property
-    def total(self) -> int:
-        """Number of pictures, texts and refused rows."""
-        return 2 * len(self.lines) + len(self.refusals)
+    sheet: Sheet
+    columns: TableColumns  # as `fit_columns` returned them
+    modality_names: tuple[str, str]  # of the column of pictures and of that of texts
+    # what both encoders take: "picture", "sound", "text" or "vector"
+    content_forms: tuple[str | None, str | None]
+    files: NamedFiles  # among which those are that the cells name
+    types: Mapping[str, Column]  # what the other columns were taken as; empty where the file says it itself
+    total: int  # of items and changes; 0 if not known
+    notes: tuple[str, ...]  # what was taken as what, and what was left out
 
     def rows(self) -> Iterator[Row]:
-        """Yield what was refused, then the picture and the text of each row."""
-        yield from self.refusals
-        for line in self.lines:
-            yield from self._pair(line)
+        """Yield the items of each row; one without content is a change, an empty one is passed over."""
+        for number, (place, cells) in enumerate(self.sheet.rows(lambda _: None)):
+            place = f"{self.sheet.file.name}, {place}"
+            if isinstance(cells, str):
+                yield Refusal(place, cells)
+            elif cells:
+                yield from self._row(number, place, dict(zip(self.sheet.header, cells, strict=True)))
 
-    def _pair(self, line: PictureTextRow) -> Iterator[Row]:
-        place, field = f"row {line.id!r}", f"{self.form} {line.picture.name}"
-        picture_name, text_name = self.modality_names
-        try:
-            content = content_of(self.form, read_bounded(line.picture), field)
-        except InvalidFieldError as error:
-            yield Refusal(f"{place}.{field}", error.message)
-        else:
-            yield self._item(line, place, picture_name, content)
-        yield self._item(line, place, text_name, Content(text=line.text))
+    def _row(self, number: int, place: str, cells: dict[str, Any]) -> Iterator[Row]:
+        columns = self.columns
+        if columns.id and is_blank(cells[columns.id]):
+            yield Refusal(place, f"column {columns.id!r} is empty")
+            return
+        # With the name of the file: other parts of the same set have rows of the same numbers.
+        numbered = identifier_of(f"{self.sheet.file.stem}/{number:06d}")
+        name = self._identifier(plain_text(cells[columns.id])) if columns.id else numbered
+        pair = cells[columns.pair] if columns.pair else name
+        shared: dict[str, Any] = {
+            "labels": self._labels(cells),
+            "pair_id": None if is_blank(pair) else self._identifier(plain_text(pair)),
+            "train": self._is_train(cells),
+        }
+        metadata, has_content = self._metadata(cells), False
+        for column, modality, form in zip(
+            (columns.picture, columns.text), self.modality_names, self.content_forms, strict=True
+        ):
+            if not column or is_blank(cells[column]):
+                continue
+            has_content = True
+            try:
+                content = self._content(cells[column], form)
+            except InvalidFieldError as error:
+                yield Refusal(f"{place}, {_short_text(cells[column]) or column}", error.message)
+                continue
+            source = _short_text(cells[column]) if form in ("picture", "sound") else ""
+            yield NewItem(
+                modality=modality,
+                content=content,
+                id=f"{modality}-{name}",
+                metadata=with_source(metadata, source or self.sheet.file.name),
+                place=place,
+                **shared,
+            )
+        if not has_content:  # of what is stored, this is a change
+            ids = (*(f"{modality}-{name}" for modality in self.modality_names), name)
+            yield ItemChange(ids, shared["labels"] or None, self._facts(cells), place)
 
-    def _item(self, line: PictureTextRow, place: str, modality: str, content: Content) -> NewItem:
-        metadata = {name: value for name, value in line.other.items() if name != self.pair_column}
-        metadata["split"] = "train" if line.is_train else "test"
-        return NewItem(
-            modality=modality,
-            content=content,
-            id=f"{modality}-{line.id}",
-            labels=line.labels,
-            pair_id=line.id if self.pair_column is None else line.other[self.pair_column] or None,
-            metadata=metadata,
-            train=line.is_train,
-            place=place,
+    def _identifier(self, name: str) -> str:
+        """Return an id for what a table calls a row: the same where that can be one."""
+        longest = max(map(len, self.modality_names)) + 1 + len(name)
+        is_one = longest <= MAX_IDENTIFIER and re.fullmatch(IDENTIFIER_PATTERN, name)
+        return name if is_one else identifier_of(name)
+
+    def _content(self, value: Any, form: str | None) -> Content:
+        if form in ("picture", "sound"):
+            return self._file(value, form)
+        if form == "vector":
+            if not isinstance(value, list) or not all(isinstance(number, float | int) for number in value):
+                raise InvalidFieldError("", f"expected a list of numbers, got {type(value).__name__}")
+            return Content(vector=[float(number) for number in value])
+        if isinstance(value, list | dict | bytes):
+            raise InvalidFieldError("", f"expected a text, got {type(value).__name__}")
+        return Content(text=value if isinstance(value, str) else plain_text(value))
+
+    def _file(self, value: Any, form: str) -> Content:
+        if isinstance(value, dict):  # as Hugging Face stores pictures and sounds
+            value = value.get("bytes") or value.get("path") or ""
+        if isinstance(value, bytes) and value:
+            return content_of(form, value)
+        if isinstance(value, str) and value:
+            return content_of(form, read_bounded(self.files.find(value)), f"{form} {value.strip()}")
+        raise InvalidFieldError("", f"expected a {form} or the name of its file, got {type(value).__name__}")
+
+    def _labels(self, cells: dict[str, Any]) -> tuple[str, ...]:
+        labels: list[str] = []
+        for name in self.columns.labels or ():
+            values = cells[name] if isinstance(cells[name], list) else [cells[name]]
+            for text in (plain_text(value) for value in values if not is_blank(value)):
+                separator = self.columns.label_separator
+                labels += [part.strip() for part in text.split(separator)] if separator else [text]
+        return tuple(dict.fromkeys(label for label in labels if label))
+
+    def _is_train(self, cells: dict[str, Any]) -> bool:
+        return not self.columns.split or is_training_split(plain_text(cells[self.columns.split])) is True
+
+    def _facts(self, cells: dict[str, Any]) -> dict[str, Any]:
+        """Return what the other columns say."""
+        used = self.columns.used
+        metadata: dict[str, Any] = {}
+        for name, cell in cells.items():
+            if name in used or is_blank(cell):
+                continue
+            value = self.types[name].value(cell) if name in self.types else plain(cell)
+            if value is not None:
+                metadata[name] = value
+        return metadata
+
+    def _metadata(self, cells: dict[str, Any]) -> dict[str, Any]:
+        metadata = self._facts(cells)
+        if self.columns.id:
+            written = plain_text(cells[self.columns.id])
+            metadata |= {} if self._identifier(written) == written else {self.columns.id: written}
+        if self.columns.split or not (self.sheet.is_typed or "split" in metadata):
+            metadata["split"] = "train" if self._is_train(cells) else "test"
+        return metadata
+
+
+def open_table(
+    file: Path,
+    request: TableColumns,
+    modality_names: tuple[str, str],
+    content_forms: tuple[str | None, str | None],
+    *,
+    pictures: Path | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+) -> Table:
+    """Open a table and read it once, to find out what its columns are, unless the user says their kinds."""
+    # Raises InvalidFieldError or DatasetError as `open_sheet` and `fit_columns` do, or for a column of
+    # another kind. `pictures` is the folder of the files that it names; None: its own.
+    opened = open_sheet(file, request.expected, encoding, sheet)
+    files = NamedFiles(file.parent if pictures is None else pictures)
+    return _survey(opened, fit_columns(opened, request), modality_names, content_forms, files, kinds or {})
+
+
+def _survey(
+    sheet: Sheet,
+    columns: TableColumns,
+    modality_names: tuple[str, str],
+    content_forms: tuple[str | None, str | None],
+    files: NamedFiles,
+    kinds: Mapping[str, Kind],
+) -> Table:
+    others = [name for name in sheet.header if name not in columns.used]
+    unknown = [name for name in kinds if name not in others]
+    if unknown:
+        raise InvalidFieldError(
+            "--type", f"{sheet.file} has no other column {join_words(map(repr, unknown))}"
+        )
+    types = {} if sheet.is_typed else {name: Column(name, kinds.get(name)) for name in others}
+    contents = [name for name in (columns.picture, columns.text) if name]
+    counts: Counter[str] = Counter()
+    marks: Counter[str] = Counter()
+    splits: Counter[str] = Counter()
+    strays: list[str] = []
+    # A file that says its types itself may hold pictures, which are not read twice.
+    for _, cells in () if sheet.is_typed else sheet.rows(strays.append):
+        if isinstance(cells, str) or not cells:
+            counts["faulty" if cells else "empty"] += 1
+            continue
+        counts["rows"] += 1
+        row = dict(zip(sheet.header, cells, strict=True))
+        counts["contents"] += sum(not is_blank(row[name]) for name in contents) or 1
+        for name, column in types.items():
+            if not is_blank(row[name]):
+                column.see(row[name])
+        if columns.label_separator is None:
+            texts = [row[name] for name in columns.labels or () if isinstance(row[name], str)]
+            marks.update({mark for mark in _MARKS for text in texts if mark in text})
+        if columns.split:
+            splits[plain_text(row[columns.split])] += 1
+    if not (sheet.n_rows or counts["rows"] or counts["faulty"]):
+        raise InvalidFieldError(str(sheet.file), "has a header line and nothing else")
+    decide_all(list(types.values()))
+    notes = (
+        *sheet.notes,
+        *_describe(columns, types),
+        *_left_out(columns, counts, strays),
+        *_of_labels(columns, marks),
+    )
+    notes = (*notes, *_of_split(splits))
+    total = counts["contents"] + counts["faulty"] or sheet.n_rows * len(contents)
+    return Table(sheet, columns, modality_names, content_forms, files, types, total, notes)
+
+
+def _describe(columns: TableColumns, types: Mapping[str, Column]) -> Iterator[str]:
+    """Say what each column was taken as."""
+    uses = {
+        "pictures": columns.picture,
+        "texts": columns.text,
+        "partners": columns.pair,
+        "split": columns.split,
+    }
+    shares = [f"{name} = {use}" for use, name in {"ids": columns.id, **uses}.items() if name]
+    shares += [f"{name} = labels" for name in columns.labels or ()]
+    yield f"columns: {', '.join(shares)}" + ("" if columns.id else "; without ids the rows are numbered")
+    for word in ("number", "date", "yes or no", "text"):
+        named = [column for column in types.values() if column.word == word and not column.is_empty]
+        shown = [
+            f"{column.name} ({column.remark})" if column.remark and word == "number" else column.name
+            for column in named
+        ]
+        if shown:
+            yield f"taken as {word}: {', '.join(shown)}"
+    for column in types.values():
+        if column.remark and column.word == "text":
+            yield f"column {column.name!r} is text: {column.remark}"
+
+
+def _left_out(columns: TableColumns, counts: Mapping[str, int], strays: Sequence[str]) -> Iterator[str]:
+    if columns.index:
+        yield f"the numbers of rows in {columns.index!r}, as pandas writes them, are left out"
+    if counts["empty"]:
+        yield f"{counts['empty']} empty rows are left out"
+    if strays:
+        yield f"quotes that do not pair are taken as signs of the text: {_some(strays)}"
+
+
+def _of_labels(columns: TableColumns, marks: Mapping[str, int]) -> Iterator[str]:
+    for mark, count in sorted(marks.items(), key=lambda entry: -entry[1])[:1]:
+        yield (
+            f"{count} cells of labels have {mark!r} in them and are one label each: "
+            f"--label-separator '{mark}' makes several of them"
         )
 
 
-def read_table(
-    file: Path,
-    modality_names: tuple[str, str],
-    pair_column: str | None,
-    on_fallback: Callable[[str], None] | None = None,
-    form: str = "picture",
-    **columns: Any,
-) -> Table:
-    """Read a CSV of pictures or sounds, and texts.
+def _of_split(splits: Mapping[str, int]) -> Iterator[str]:
+    held_out = {value: count for value, count in splits.items() if not is_training_split(value)}
+    if splits:
+        n_train = sum(splits.values()) - sum(held_out.values())
+        named = f": {some_of(sorted(held_out))}" if held_out else ""
+        yield f"{n_train} rows to learn from, {sum(held_out.values())} held out{named}"
 
-    Parameters
-    ----------
-    file : Path
-        As of `read_picture_text_table`, and so are `on_fallback` and `columns`.
-    modality_names : (str, str)
-        Of pictures or sounds, and of texts.
-    pair_column : str or None
-        Another column that it must have.
-    form : str
-        As of `Table`.
 
-    Raises
-    ------
-    DatasetError
-        If it cannot be read; names the line or the column.
-    InvalidFieldError
-        If it is empty, or has no such column.
-    """
-    if file.is_file() and not file.read_bytes().strip():
-        raise InvalidFieldError(str(file), "is empty: expected a header line and a line for each pair")
-    refusals: list[Refusal] = []
-    lines = read_picture_text_table(
-        file,
-        on_refused=lambda place, reason: refusals.append(Refusal(place, reason)),
-        on_fallback=on_fallback,
-        **columns,
-    )
-    if not lines and not refusals:
-        raise InvalidFieldError(str(file), "has a header line and nothing else")
-    if lines and pair_column is not None and pair_column not in lines[0].other:
-        others = join_words(lines[0].other) or "none"
-        raise InvalidFieldError("--pair-column", f"no other column is {pair_column!r}, there are {others}")
-    return Table(lines, refusals, modality_names, pair_column, form)
+def _some(places: Sequence[str]) -> str:
+    n_more = len(places) - _EXAMPLES
+    return join_words([*places[:_EXAMPLES], *([f"{n_more} more"] if n_more > 0 else [])], "and")
+
+
+def _short_text(cell: Any) -> str:
+    return cell.strip() if isinstance(cell, str) and len(cell) <= MAX_IDENTIFIER else ""

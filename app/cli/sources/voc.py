@@ -1,8 +1,6 @@
-"""PASCAL VOC as it is published: pictures, and for each class a list of the pictures that show it.
-
-VOC2007 has no texts. Papers pair its pictures with tags that others collected; they come in here as a folder
-of text files with the names of the pictures.
-"""
+"""PASCAL VOC as it is published: pictures, and for each class a list of the pictures that show it."""
+# VOC2007 has no texts. Papers pair its pictures with tags that others collected; they come in here as a
+# folder of text files with the names of the pictures.
 
 from __future__ import annotations
 
@@ -24,39 +22,19 @@ _SHOWN, _FLAGS = "1", frozenset({"1", "0", "-1"})
 
 @dataclass(frozen=True, slots=True)
 class VocPicture:
-    """A picture of the lists.
+    """A picture of the lists."""
 
-    Parameters
-    ----------
-    labels : tuple of str
-        Classes that it clearly shows.
-    is_train : bool
-        Whether it is of "trainval".
-    """
-
-    labels: tuple[str, ...]
-    is_train: bool
+    labels: tuple[str, ...]  # classes that it clearly shows
+    is_train: bool  # of "trainval"
 
 
 @dataclass(frozen=True, slots=True)
 class VocFolder:
-    """The pictures of a folder ``VOC2007``, and texts of the same names.
-
-    Parameters
-    ----------
-    root : Path
-        Holds ``JPEGImages`` and ``ImageSets/Main``.
-    pictures : mapping of str to VocPicture
-        By their names, as `read_lists` returned them.
-    texts : Path or None
-        A folder of ``<name>.txt``.
-    modality_names : (str, str)
-        Of pictures and of texts.
-    """
+    """The pictures of a folder ``VOC2007`` (``JPEGImages``, ``ImageSets/Main``), and texts so named."""
 
     root: Path
-    pictures: Mapping[str, VocPicture]
-    texts: Path | None
+    pictures: Mapping[str, VocPicture]  # as `read_lists` returned them
+    texts: Path | None  # a folder of ``<name>.txt``
     modality_names: tuple[str, str]
 
     @property
@@ -101,20 +79,9 @@ def _item(modality: str, name: str, entry: VocPicture, content: Content, place: 
 
 
 def read_lists(root: Path, *, single: bool = False) -> dict[str, VocPicture]:
-    """Return the pictures of the lists ``<class>_trainval.txt`` and ``<class>_test.txt``.
-
-    Parameters
-    ----------
-    root : Path
-        Holds ``ImageSets/Main``.
-    single : bool
-        Whether only pictures of exactly one class are returned, as in the paper.
-
-    Raises
-    ------
-    InvalidFieldError
-        If there are no lists, or a line is none of theirs; names it.
-    """
+    """Return the pictures of ``ImageSets/Main/<class>_trainval.txt`` and ``<class>_test.txt``; `single`: of
+    exactly one class, as in the paper."""
+    # Raises InvalidFieldError, which names a line that is none of theirs.
     labels: dict[str, list[str]] = {}
     is_train: dict[str, bool] = {}
     for split, learned in _SPLITS.items():

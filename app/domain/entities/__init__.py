@@ -1,5 +1,6 @@
 """The values that travel between the layers; none of them changes after it was made."""
 
+from app.answers import Activation, Notice
 from app.domain.entities.arrays import Features, Matrix, Vector, vector_bytes, vector_of
 from app.domain.entities.calls import CallCount
 from app.domain.entities.collections import Carried, Change, Collection, Content, Counts, Item, Modality
@@ -10,10 +11,9 @@ from app.domain.entities.jobs import Job, JobEvent, JobState
 from app.domain.entities.keys import ApiKey, KeyBounds
 from app.domain.entities.searches import (
     HIT_FIELDS,
+    WHOLE_ITEM,
     Hit,
     ItemFilter,
-    Notice,
-    NoticeCode,
     SearchResult,
     ShownItem,
     WordReport,
@@ -21,7 +21,7 @@ from app.domain.entities.searches import (
 )
 from app.domain.entities.training import Supervision, TrainingParameters
 from app.domain.entities.training_report import TrainingReport
-from app.domain.entities.versions import Activation, BuiltModel, ModelVersion, SavedGallery
+from app.domain.entities.versions import BuiltModel, ModelVersion, SavedGallery
 from app.domain.scopes import Scope
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Counts",
     "Feedback",
     "HIT_FIELDS",
+    "WHOLE_ITEM",
     "Hit",
     "Installation",
     "Item",
@@ -51,7 +52,6 @@ __all__ = [
     "Modality",
     "ModelVersion",
     "Notice",
-    "NoticeCode",
     "RunningImport",
     "SavedGallery",
     "Scope",

@@ -12,49 +12,24 @@ from app.domain.entities.arrays import Vector
 
 @dataclass(frozen=True, slots=True)
 class Modality:
-    """One side of a collection: its name and how raw items become features.
-
-    Parameters
-    ----------
-    name : str
-        Such as "image" or "text".
-    encoder : mapping
-        ``{"type": ..., ...}`` with the encoder's own options.
-    encoding : str
-        Identifies features of this encoder among those of others that the collection has or had; empty for
-        the one it was made with.
-    """
+    """One side of a collection: its name (such as "image") and how raw items become features."""
 
     name: str
-    encoder: Mapping[str, Any]
+    encoder: Mapping[str, Any]  # ``{"type": ..., ...}`` with the encoder's own options
+    # identifies its features among those of other encoders that the collection has or had; empty for the one
+    # it was made with
     encoding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Content of an item or a query: exactly one of text, picture, sound and vector.
-
-    Parameters
-    ----------
-    text : str or None
-        A text.
-    picture : bytes or None
-        A picture file.
-    vector : sequence of float or None
-        Features of the client's own.
-    picture_field : str
-        What the caller calls the picture, for messages about it.
-    sound : bytes or None
-        A sound file.
-    sound_field : str
-        What the caller calls the sound.
-    """
+    """Content of an item or a query: exactly one of text, picture, sound and vector."""
 
     text: str | None = None
-    picture: bytes | None = None
-    vector: Sequence[float] | None = None
-    picture_field: str = "picture"
-    sound: bytes | None = None
+    picture: bytes | None = None  # a file
+    vector: Sequence[float] | None = None  # features of the client's own
+    picture_field: str = "picture"  # what the caller calls the picture, for messages
+    sound: bytes | None = None  # a file
     sound_field: str = "sound"
 
     @property
@@ -76,33 +51,15 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A pair of galleries and their current model.
+    """A pair of galleries and their current model."""
 
-    Parameters
-    ----------
-    id : int
-        Database key.
-    name : str
-        Unique.
-    modalities : tuple of Modality
-        Two; the first is X.
-    revision : int
-        Grows by one with each write.
-    active_version : int or None
-        Version number of the model that serves.
-    created_at : datetime
-        UTC.
-    purged_through : int
-        Of items deleted at this revision or before, there may be no trace.
-    """
-
-    id: int
-    name: str
-    modalities: tuple[Modality, Modality]
-    revision: int
-    active_version: int | None
-    created_at: datetime
-    purged_through: int = 0
+    id: int  # database key
+    name: str  # unique
+    modalities: tuple[Modality, Modality]  # the first is X
+    revision: int  # grows by one with each write
+    active_version: int | None  # of the model that serves
+    created_at: datetime  # UTC
+    purged_through: int = 0  # of items deleted at this revision or before, there may be no trace
 
     @property
     def modality_names(self) -> tuple[str, str]:
@@ -112,59 +69,26 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """One gallery item.
+    """One gallery item."""
 
-    Parameters
-    ----------
-    id : str
-        Unique within the collection.
-    modality : str
-        Which gallery it stands in.
-    text : str or None
-        Raw text, for text encoders.
-    content_hash : str or None
-        SHA-256 of the stored picture or sound.
-    content_type : str or None
-        Media type of the stored picture or sound.
-    features : ndarray of shape (dim,) or None
-        Float32; None where the encoder is fitted with the model and features are derived.
-    labels : tuple of str
-        Classes.
-    pair_id : str or None
-        Links two items that belong together.
-    metadata : mapping
-        Client's own facts.
-    train : bool
-        Whether a retrain may learn from it.
-    revision : int
-        Of the write that last changed it.
-    encoding : str
-        Of the encoder that made the features, as of `Modality`.
-    """
-
-    id: str
+    id: str  # unique within the collection
     modality: str
-    text: str | None = None
-    content_hash: str | None = None
-    content_type: str | None = None
+    text: str | None = None  # raw, for text encoders
+    content_hash: str | None = None  # SHA-256 of the stored picture or sound
+    content_type: str | None = None  # media type of that
+    # float32 of shape (dim,); None where the encoder is fitted with the model and features are derived
     features: Vector | None = None
-    labels: tuple[str, ...] = ()
-    pair_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    train: bool = True
-    revision: int = 0
-    encoding: str = ""
+    labels: tuple[str, ...] = ()  # classes
+    pair_id: str | None = None  # links two items that belong together
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # the client's own facts
+    train: bool = True  # whether a retrain may learn from it
+    revision: int = 0  # of the write that last changed it
+    encoding: str = ""  # of the encoder that made the features, as of `Modality`
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What an item carries beside its content.
-
-    Parameters
-    ----------
-    labels, pair_id, metadata
-        As of `Item`.
-    """
+    """What an item carries beside its content, as of `Item`."""
 
     labels: tuple[str, ...]
     pair_id: str | None

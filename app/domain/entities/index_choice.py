@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from app.answers import Says
 
 EXACT = "exact"
 """Kind of an index that compares a query with every row."""
@@ -10,68 +13,30 @@ EXACT = "exact"
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """A kind of index and its parameters.
+    """A kind of index and its parameters."""
 
-    Parameters
-    ----------
-    kind : str
-        ``exact``, ``ivf-flat``, or ``ivf-sq8``: inverted lists of whole factors, or of factors in 8 bits.
-    lists : int
-        Inverted lists, 0 for an exact index.
-    probes : int
-        Lists that a search of a first page without a filter visits, 0 for an exact index.
-    """
-
-    kind: str = EXACT
+    kind: Annotated[str, Says("`exact`, `ivf-flat` or `ivf-sq8`")] = EXACT
     lists: int = 0
-    probes: int = 0
+    probes: Annotated[int, Says("lists that the search of a first page without a filter visits")] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTrial:
-    """One candidate with the fewest probes that reached the recall, or the most that were tried.
-
-    Parameters
-    ----------
-    spec : IndexSpec
-        What was measured.
-    recall_at_10 : float
-        Against the exact ranking.
-    milliseconds : float
-        Median of one search for ten rows.
-    build_seconds : float
-        Time to build it.
-    bytes_per_item : float
-        Memory of the index with the factors.
-    rejected : str or None
-        Why it may not serve; None if it may, and in reports of earlier releases.
-    """
+    """One candidate with the fewest probes that reached the recall, or the most that were tried."""
 
     spec: IndexSpec
     recall_at_10: float
-    milliseconds: float
+    milliseconds: Annotated[float, Says("median of one search for ten items")]
     build_seconds: float
     bytes_per_item: float
-    rejected: str | None = None
+    rejected: Annotated[str | None, Says("why it may not serve")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChoice:
-    """The index chosen for the gallery of one modality.
-
-    Parameters
-    ----------
-    spec : IndexSpec
-        What is published.
-    reason : str
-        Why this one.
-    exact_milliseconds : float or None
-        Median of one exact search for ten rows, in the same run; None where nothing was measured.
-    trials : tuple of IndexTrial
-        The candidates, in the order of their measurement.
-    """
+    """The index chosen for the gallery of one modality."""
 
     spec: IndexSpec
     reason: str
-    exact_milliseconds: float | None = None
+    exact_milliseconds: Annotated[float | None, Says("of an exact search, in the same run")] = None
     trials: tuple[IndexTrial, ...] = ()

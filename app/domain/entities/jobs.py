@@ -26,60 +26,27 @@ class JobState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One thing that happened to a job.
+    """One thing that happened to a job."""
 
-    Parameters
-    ----------
-    number : int
-        Counted from 1 within the job, without gaps.
-    kind : {"state", "progress"}
-        What the data describe.
-    data : mapping
-        The new state and what goes with it, or a step of the training.
-    """
-
-    number: int
-    kind: str
-    data: Mapping[str, Any]
+    number: int  # counted from 1 within the job, without gaps
+    kind: str  # "state" or "progress"
+    data: Mapping[str, Any]  # the new state and what goes with it, or a step of the training
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One retrain.
+    """One retrain; times are UTC."""
 
-    Parameters
-    ----------
-    id : str
-        Random.
-    collection : str
-        Name of the collection.
-    state : JobState
-        Where it stands.
-    parameters : mapping
-        As requested.
-    progress : mapping
-        Phase, percent, an estimate of the seconds left; of iterations also objective, gap and rank.
-    error : str or None
-        Why it failed.
-    model_version : int or None
-        What it published.
-    fencing_token : int
-        Grows with each claim; a worker with an older one can write nothing.
-    attempts : int
-        Claims that count: all but those that a stopping worker gave back.
-    created_at, started_at, finished_at : datetime or None
-        UTC.
-    """
-
-    id: str
+    id: str  # random
     collection: str
     state: JobState
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # as requested
+    # phase, percent, an estimate of the seconds left; of iterations also objective, gap and rank
     progress: Mapping[str, Any]
-    error: str | None
-    model_version: int | None
-    fencing_token: int
-    attempts: int
+    error: str | None  # why it failed
+    model_version: int | None  # what it published
+    fencing_token: int  # grows with each claim; a worker with an older one can write nothing
+    attempts: int  # claims that count: all but those that a stopping worker gave back
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

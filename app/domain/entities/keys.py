@@ -10,22 +10,13 @@ from app.domain.scopes import Scope
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """Restrictions of a key other than its scope.
+    """Restrictions of a key other than its scope."""
 
-    Parameters
-    ----------
-    collections : tuple of str or None
-        The only collections it can see; all of them when None. A name, not a collection's identity:
-        the key keeps working when the collection is deleted and created again.
-    expires_at : datetime or None
-        When it stops working, UTC.
-    requests_per_minute : int or None
-        Its own rate limit; the service's when None.
-    """
-
+    # the only ones it can see; None: all. A name, not an identity: the key keeps working when the collection
+    # is deleted and created again
     collections: tuple[str, ...] | None = None
-    expires_at: datetime | None = None
-    requests_per_minute: int | None = None
+    expires_at: datetime | None = None  # UTC
+    requests_per_minute: int | None = None  # its own rate limit; the service's when None
 
     def allow(self, collection: str) -> bool:
         """Return whether a key of these bounds can see a collection."""

@@ -32,14 +32,8 @@ def upgraded_to_format_4(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upgraded_report(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report in format 2.
-
-    Parameters
-    ----------
-    facts : mapping
-        One flat object, as stored in the column ``facts`` and in bundles up to format 1. Early releases
-        wrote fewer fields; what they did not record becomes None, zero or empty.
-    """
+    """Return the values of a report in format 2, from one flat object as stored in bundles up to format 1.
+    Early releases wrote fewer fields; what they did not record becomes None, zero or empty."""
     return {
         "method": facts.get("method", "lrbs"),
         "parameters": {"seed": facts.get("seed", 0), **facts.get("parameters", {})},

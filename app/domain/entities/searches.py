@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
-from app.domain.conditions import values_by_key
+from app.answers import Notice
+from app.domain.conditions import equal_values, values_by_key
 
 HIT_FIELDS = frozenset({"labels", "metadata", "text"})
 """Fields of an item that a search result may show besides its id."""
+WHOLE_ITEM = HIT_FIELDS | {"features"}
+"""Fields of an item that is written again."""
 
 
 @dataclass(frozen=True)
 class ItemFilter:
     """Which items may be returned: any of the labels, and every metadata key with any of its values.
+    Labels that are None, and keys that are absent, restrict nothing; an empty tuple lets nothing pass."""
 
-    Values are JSON values other than lists and objects. No item matches an empty tuple of labels or
-    of values. Labels that are None, and keys that are absent, restrict nothing.
-    """
+    # Values are JSON values other than lists and objects; each stands for all that count as the same, see
+    # `equal_values`.
 
     labels: tuple[str, ...] | None = None
     metadata: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -52,7 +56,15 @@ class ItemFilter:
     @cached_property
     def wanted_values(self) -> Mapping[str, frozenset[Hashable]]:
         """Values by key, as sets of `comparable` keys: a row takes equally long, however many there are."""
-        return {key: frozenset(map(comparable, values)) for key, values in self.metadata.items()}
+        return {key: frozenset(map(comparable, values)) for key, values in self.equal_metadata.items()}
+
+    @property
+    def equal_metadata(self) -> Mapping[str, tuple[Any, ...]]:
+        """Values by key with all that count as the same."""
+        return {
+            key: tuple(itertools.chain.from_iterable(map(equal_values, values)))
+            for key, values in self.metadata.items()
+        }
 
 
 def comparable(value: Hashable) -> Hashable:
@@ -100,43 +112,13 @@ class Hit(NamedTuple):
     item: ShownItem
 
 
-NoticeCode = Literal["unknown-words", "no-words", "weak-match", "not-ranked"]
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What else is to be known of an answer.
-
-    Parameters
-    ----------
-    code : NoticeCode
-        What it is about, for programs: words of the query that the model does not know; a query without a
-        word; a text that even the first result hardly matches; items that are not ranked.
-    message : str
-        The same in words.
-    words : tuple of str
-        The first words that it is about.
-    """
-
-    code: NoticeCode
-    message: str
-    words: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class WordReport:
-    """Which words of a text its encoder knows.
+    """Which words of a text its encoder knows."""
 
-    Parameters
-    ----------
-    n_known : int
-        How many different words.
-    unknown : tuple of str
-        The others, in the order of the text.
-    """
-
-    n_known: int
-    unknown: tuple[str, ...]
+    n_known: int  # different words
+    unknown: tuple[str, ...]  # in the order of the text
+    guessed: tuple[str, ...] = ()  # of the known ones, those that are only spelled somewhat like learned ones
 
 
 @dataclass(frozen=True, slots=True)

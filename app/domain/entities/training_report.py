@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
+from app.answers import Says
 from app.domain.entities.held_out_quality import Gate, HeldOutQuality, Objective, measure_of
 from app.domain.entities.index_choice import EXACT, IndexChoice
 from app.domain.entities.report_upgrade import (
@@ -16,115 +17,77 @@ from app.domain.entities.report_upgrade import (
     upgraded_to_format_4,
 )
 from app.domain.entities.training import TrainingParameters
-from app.domain.errors import UnknownReportFormatError
+from app.domain.errors import UnavailableError
 
-_UPGRADES = {3: upgraded_to_format_3, 4: upgraded_to_format_4}
-"""Upgrades to each format from the one before."""
+_UPGRADES = {3: upgraded_to_format_3, 4: upgraded_to_format_4}  # upgrades to each format from the one before
 _FORMATS = (2, *_UPGRADES)
 """Numbers stored with a report; reports of the first format, a flat object, carry none."""
 _FORMAT = _FORMATS[-1]
+_LONG = {
+    *("classes", "unmatched_labels", "singular_values", "history", "reliability"),
+    *("curve", "rivals", "worst", "best"),
+}
+"""Fields that lists of versions leave out: null there."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Items of one modality that were left out.
-
-    Parameters
-    ----------
-    count : int
-        Number of items.
-    first : tuple of str
-        Ids of the first few.
-    """
+    """Items of one modality that were left out."""
 
     count: int
-    first: tuple[str, ...]
+    first: Annotated[tuple[str, ...], Says("ids of the first few")]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The training data; mappings are keyed by modality.
+    """The training data; mappings are keyed by modality."""
 
-    Parameters
-    ----------
-    items : mapping of str to int
-        Training items.
-    classes : tuple of str
-        Classes with items of both modalities.
-    unmatched_labels : mapping of str to tuple of str
-        Classes with items of this modality only.
-    sha256 : str
-        Hash of features and labels, and of facets, pairs and feedback where there are any.
-    not_learned_from : mapping of str to LeftOut
-        Outliers: items whose vectors are larger than the others by orders of magnitude.
-    not_ranked : mapping of str to LeftOut
-        Items whose projections are not finite, so that they have no place in a ranking.
-    facets : mapping of str to int
-        Number of values of each facet, "label" among them.
-    n_pairs : int
-        Pairs of items that belong together.
-    n_signs : int
-        Pairs of items whose relevance to each other was judged by feedback.
-    """
-
-    items: Mapping[str, int]
-    classes: tuple[str, ...]
-    unmatched_labels: Mapping[str, tuple[str, ...]]
-    sha256: str
-    not_learned_from: Mapping[str, LeftOut] = field(default_factory=dict)
-    not_ranked: Mapping[str, LeftOut] = field(default_factory=dict)
-    facets: Mapping[str, int] = field(default_factory=dict)
-    n_pairs: int = 0
-    n_signs: int = 0
+    items: Annotated[Mapping[str, int], Says("training items")]
+    classes: Annotated[tuple[str, ...], Says("classes on items of both modalities", is_listed=False)]
+    unmatched_labels: Annotated[
+        Mapping[str, tuple[str, ...]], Says("classes on items of this modality alone", is_listed=False)
+    ]
+    sha256: Annotated[str, Says("of features, labels, facets, pairs and feedback")]
+    not_learned_from: Annotated[Mapping[str, LeftOut], Says("items too large beside all others")] = field(
+        default_factory=dict
+    )
+    not_ranked: Annotated[
+        Mapping[str, LeftOut], Says("items that the model cannot place, whose projections are not finite")
+    ] = field(default_factory=dict)
+    facets: Annotated[Mapping[str, int], Says("number of values by facet; label is that of the labels")] = (
+        field(default_factory=dict)
+    )
+    n_pairs: Annotated[int, Says("pairs of items with equal pair_id")] = 0
+    n_signs: Annotated[int, Says("pairs of items judged by feedback")] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuality:
-    """Held-out quality of one combination of scaling and penalty weight.
-
-    Parameters
-    ----------
-    scaling : str
-        Kind of feature scaling.
-    alpha_fraction : float
-        Penalty weight as a share of the smallest one that makes the solution zero.
-    map_x_to_z, map_z_to_x : float
-        Mean average precision (MAP) of queries of the first modality, and of the second.
-    rank : int
-        Rank of the solution.
-    """
+    """Held-out quality of one combination of scaling and penalty weight."""
 
     scaling: str
-    alpha_fraction: float
-    map_x_to_z: float
+    alpha_fraction: Annotated[float, Says("penalty weight as a share of the one that makes M zero")]
+    map_x_to_z: Annotated[float, Says("held-out MAP from the first modality to the second")]
     map_z_to_x: float
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selection of the method and its parameters.
+    """Selection of the method and its parameters."""
 
-    Parameters
-    ----------
-    held_out_map : mapping of str to float
-        Held-out MAP of each evaluated method, averaged over both directions; without those that have none
-        because no item has a label.
-    refused : mapping of str to str
-        Methods that were not evaluated, each with the reason.
-    candidates : tuple of CandidateQuality
-        Combinations that the selected method was evaluated with, the best first.
-    objective : {"ndcg", "map", "recall"} or mapping of str to float
-        What the method was selected by.
-    values : mapping of str to float
-        Held-out value of the objective of each evaluated method.
-    """
-
-    held_out_map: Mapping[str, float]
-    refused: Mapping[str, str]
-    candidates: tuple[CandidateQuality, ...]
-    objective: Objective = "map"
-    values: Mapping[str, float] = field(default_factory=dict)
+    held_out_map: Annotated[
+        Mapping[str, float],
+        Says("MAP by label of each method tried, averaged over both directions; empty without labels"),
+    ]
+    refused: Annotated[Mapping[str, str], Says("why other methods were not tried")]
+    candidates: Annotated[tuple[CandidateQuality, ...], Says("what the method chose from, the best first")]
+    objective: Annotated[
+        Objective, Says("what the method was chosen by: ndcg, map or recall, or weights of these")
+    ] = "map"
+    values: Annotated[Mapping[str, float], Says("held-out value of the objective of each method tried")] = (
+        field(default_factory=dict)
+    )
 
     @property
     def measure(self) -> str:
@@ -134,143 +97,79 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration of the fit.
-
-    Parameters
-    ----------
-    iteration : int
-        Its number, from 1.
-    objective : float
-        Objective after the iteration.
-    gap : float or None
-        Relative duality gap; None where it was not computed.
-    rank : int
-        Rank of M.
-    seconds : float
-        Time since the fit began.
-    """
+    """One iteration of the fit."""
 
     iteration: int
     objective: float
-    gap: float | None
+    gap: Annotated[float | None, Says("relative duality gap, where it was computed")]
     rank: int
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """State in which the fit ended.
-
-    Parameters
-    ----------
-    iteration, objective, gap, rank, seconds
-        As in `Iteration`, for the last one; the gap is that of the rounded factors, computed in float64.
-    converged : bool
-        Whether the gap met `tol`.
-    tol : float or None
-        Requested relative duality gap; None in reports of early releases.
-    """
+    """State in which the fit ended; the gap is that of the rounded factors, computed in float64."""
 
     iteration: int
     objective: float
-    gap: float
+    gap: Annotated[float, Says("relative duality gap, where it was computed")]
     rank: int
-    converged: bool
+    converged: Annotated[bool, Says("whether the gap met tol")]
     tol: float | None
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifierSummary:
-    """One classifier of an ensemble.
-
-    Parameters
-    ----------
-    scaling, kernel : str
-        Scaling and kernel of its feature map.
-    weight : float
-        Weight of its posteriors in the average.
-    kind : {"linear", "neighbours"}
-        A linear classifier, or a vote by similarity to labelled items.
-    """
+    """One classifier of an ensemble."""
 
     scaling: str
     kernel: str
     weight: float
-    kind: str
+    kind: Annotated[
+        str, Says("linear: a linear classifier of mapped features; neighbours: a vote of similar items")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class PosteriorsSummary:
-    """The ensemble that computes the class posteriors of one modality.
+    """The ensemble that computes the class posteriors of one modality."""
 
-    Parameters
-    ----------
-    log_loss : float
-        Cross-validated mean negative log-likelihood, in nats per item.
-    classifiers : tuple of ClassifierSummary
-        Members of the ensemble; the posterior is their weighted average.
-    """
-
-    log_loss: float
+    log_loss: Annotated[float, Says("cross-validated, in nats per item")]
     classifiers: tuple[ClassifierSummary, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The fit on all training items.
+    """The fit on all training items."""
 
-    Parameters
-    ----------
-    alpha : float or None
-        Penalty weight of M; None where there is none.
-    scaling : str or None
-        Kind of feature scaling; None where it is part of each classifier.
-    rank : int
-        Rank of M, or dimension of the common space of a method that has several.
-    singular_values : tuple of float
-        Singular values of M, in descending order.
-    convergence : Convergence or None
-        State in which the fit of M ended; None where there was none.
-    history : tuple of Iteration
-        At most 1000 iterations, evenly spaced.
-    posteriors : tuple of PosteriorsSummary
-        Ensembles of both modalities; empty for methods without class posteriors.
-    weights : mapping of str to float
-        Weight of each term of a composite similarity; empty for other methods.
-    """
-
-    alpha: float | None
-    scaling: str | None
-    rank: int
-    singular_values: tuple[float, ...]
-    convergence: Convergence | None
-    history: tuple[Iteration, ...]
+    alpha: Annotated[float | None, Says("penalty weight of M; null where there is none")]
+    scaling: Annotated[str | None, Says("of the features; null where it is part of each classifier")]
+    rank: Annotated[int, Says("of M, or dimension of the common space of a method that has several")]
+    singular_values: Annotated[tuple[float, ...], Says("of M, in descending order", is_listed=False)]
+    convergence: Annotated[Convergence | None, Says("of the fit of M; null where there was none")]
+    history: Annotated[tuple[Iteration, ...], Says("evenly spaced, a thousand at most", is_listed=False)]
     posteriors: tuple[PosteriorsSummary, ...] = ()
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Annotated[
+        Mapping[str, float],
+        Says("terms of composite: facet:<name>, pairs, distinctness, cosine, signs; empty for others"),
+    ] = field(default_factory=dict)
+    dimensions: Annotated[Mapping[str, int], Says("what each of these terms adds to the rank")] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRecall:
-    """Recall of the indexes, compared with the exact ranking.
+    """Recall of the indexes, compared with the exact ranking."""
 
-    Parameters
-    ----------
-    recall_at_10 : mapping of str to float
-        As measured, by modality of the gallery; empty where the indexes are exact.
-    needed : float
-        Smallest recall with which a version may serve.
-    is_exact : bool
-        Whether the indexes compare a query with every row, so that there is nothing to measure.
-    choices : mapping of str to IndexChoice
-        How the index was chosen, by modality of the gallery; galleries of a usual size are not in it: they
-        are searched exactly.
-    """
-
-    recall_at_10: Mapping[str, float]
+    recall_at_10: Annotated[Mapping[str, float], Says("as measured; empty where the indexes are exact")]
     needed: float
-    is_exact: bool = False
-    choices: Mapping[str, IndexChoice] = field(default_factory=dict)
+    is_exact: Annotated[bool, Says("whether the indexes are exact, so that none had to be measured")] = False
+    choices: Annotated[
+        Mapping[str, IndexChoice],
+        Says("by modality, of galleries that are large enough for approximate indexes"),
+    ] = field(default_factory=dict)
 
     @property
     def published(self) -> dict[str, float]:
@@ -292,31 +191,7 @@ class IndexRecall:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """What a training learned, how good its model is, and whether it may serve.
-
-    Parameters
-    ----------
-    method : str
-        Selected method.
-    parameters : TrainingParameters
-        Requested parameters.
-    code_version : str
-        Version of this package.
-    data : TrainingData
-        Training data.
-    selection : Selection
-        Selection of the method and its parameters.
-    fit : Fit
-        Fit on all training items.
-    held_out : HeldOutQuality
-        Quality of the same method fitted without the held-out items, on these.
-    gate : Gate
-        Comparison with the active version.
-    index : IndexRecall
-        Recall of the indexes.
-    not_activated : str or None
-        Why the version was not activated; None if it was.
-    """
+    """What a training learned, how good its model is, and whether it may serve."""
 
     method: str
     parameters: TrainingParameters
@@ -327,12 +202,21 @@ class TrainingReport:
     held_out: HeldOutQuality
     gate: Gate
     index: IndexRecall
-    not_activated: str | None = None
+    not_activated: Annotated[str | None, Says("why the version does not serve")] = None
 
     @property
     def refusal(self) -> str | None:
         """Why the version should not serve; None if it may."""
         return self.index.refusal or self.gate.refusal
+
+    def to_answer(self, is_whole: bool) -> dict[str, Any]:
+        """Return JSON values, with or without the long lists."""
+        answer: dict[str, Any] = msgspec.to_builtins(self)
+        if not is_whole:
+            held_out = answer["held_out"]
+            for part in (answer["data"], answer["fit"], held_out, *held_out["directions"].values()):
+                part.update(dict.fromkeys(_LONG & part.keys()))
+        return answer
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values that `from_json` reads."""
@@ -341,15 +225,14 @@ class TrainingReport:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the report that `to_json`, of this release or an earlier one, stored as these values.
-
-        Raises
-        ------
-        UnknownReportFormatError
-            If a newer release stored them.
-        """
+        Raises UnavailableError for those of a newer release."""
         stored = values.get("format")
         if stored is not None and (type(stored) is not int or stored not in _FORMATS):
-            raise UnknownReportFormatError(stored, _FORMAT)
+            raise UnavailableError(
+                "newer-report",
+                f"the training report of a model version has format {stored!r}, and this release reads "
+                f"formats up to {_FORMAT}: run the release that wrote it, or a newer one",
+            )
         if stored is None:
             values = upgraded_report(values)
         for number, upgrade in _UPGRADES.items():

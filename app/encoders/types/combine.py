@@ -47,23 +47,12 @@ class CombineOptions(EncoderOptions, total=False):
 
 
 class CombinedEncoder(BaseEncoder):
-    """Concatenates the features of its parts, those of each part scaled to unit length for every item.
+    """Concatenates the features of its ``parts``, those of each part scaled to unit length (or zero) for
+    every item."""
 
-    The lengths of features differ between encoders by orders of magnitude, and the longest would decide every
-    inner product alone; with unit length each part has the same say. Features that are zero remain zero.
-
-    Parameters
-    ----------
-    options : mapping
-        ``parts``, the options of each part.
-    make_part : callable
-        Returns the encoder of a part's options.
-
-    Raises
-    ------
-    InvalidFieldError
-        If there is no part, one cannot be made or is a combination itself, or they take different content.
-    """
+    # Raises InvalidFieldError without a part, for a combination among them, or parts that take different
+    # content. The lengths of features differ between encoders by orders of magnitude, and the longest would
+    # decide every inner product alone; with unit length each part has the same say.
 
     def __init__(
         self, options: Mapping[str, Any], make_part: Callable[[Mapping[str, Any]], BaseEncoder]
@@ -83,6 +72,7 @@ class CombinedEncoder(BaseEncoder):
             self._parts.append(part)
         self.content_form = self._parts[0].content_form
         self.is_fitted_with_model = any(part.is_fitted_with_model for part in self._parts)
+        self.is_quick = all(part.is_quick for part in self._parts)
 
     @override
     def check(self, field: str, raw: Content) -> None:
@@ -105,7 +95,27 @@ class CombinedEncoder(BaseEncoder):
             return None
         first = complete[0]
         unknown = tuple(word for word in first.unknown if all(word in report.unknown for report in complete))
-        return WordReport(first.n_known + len(first.unknown) - len(unknown), unknown)
+        doubtful = [{*report.unknown, *report.guessed} for report in complete]
+        guessed = tuple(
+            word
+            for report in complete
+            for word in report.guessed
+            if word not in unknown and all(word in words for words in doubtful)
+        )
+        return WordReport(
+            first.n_known + len(first.unknown) - len(unknown), unknown, tuple(dict.fromkeys(guessed))
+        )
+
+    @override
+    def nearest_words(self, word: str) -> tuple[str, ...]:
+        near = [spelling for part in self._parts for spelling in part.nearest_words(word)]
+        return tuple(dict.fromkeys(near))
+
+    @override
+    def learn_names(self, names: Sequence[str]) -> Self:
+        for part in self._parts:
+            part.learn_names(names)
+        return self
 
     @override
     def settled_options(self) -> dict[str, Any]:

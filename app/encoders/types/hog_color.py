@@ -39,14 +39,10 @@ class HogColorEncoder(PictureEncoder):
 
 
 def describe(picture: Image.Image) -> Vector:
-    """Return shape and colour features of an RGB picture, float32.
-
-    Notes
-    -----
-    Gradient orientations (unsigned, weighted by magnitude) are counted in 8 x 8 cells and normalised over
-    2 x 2 blocks as in Dalal and Triggs (CVPR 2005); colours are counted per region of a 4 x 4 grid in HSV.
-    Both parts have unit weight, and histograms enter by their square root.
-    """
+    """Return shape and colour features of an RGB picture, float32."""
+    # Gradient orientations (unsigned, weighted by magnitude) are counted in 8 x 8 cells and normalised over 2
+    # x 2 blocks as in Dalal and Triggs (CVPR 2005); colours are counted per region of a 4 x 4 grid in HSV.
+    # Both parts have unit weight, and histograms enter by their square root.
     small = picture.resize((_SIDE, _SIDE), Image.Resampling.BOX)
     gray = np.asarray(small.convert("L"), dtype=np.float32) / 255.0
     shape = np.sqrt(_oriented_gradients(gray))

@@ -20,8 +20,7 @@ from app.encoders.word_counts import WordCountEncoder
 
 _DEFAULTS = {"topics": 20, "max_words": 5000}
 _MAX_TOPICS = 500
-_MAX_WORDS = 20_000
-"""With the most topics, a model holds 40 MB of them."""
+_MAX_WORDS = 20_000  # with the most topics, a model holds 40 MB of them
 _MOST_TEXTS = 20_000
 """Texts that are learned from, evenly spread: more take minutes, and hardly change the topics."""
 _PASSES = 20
@@ -45,15 +44,8 @@ class LdaOptions(EncoderOptions, total=False):
 
 
 class LdaEncoder(WordCountEncoder):
-    """Infers the topics of a text (Blei et al., JMLR 2003; variational Bayes by scikit-learn).
-
-    Parameters
-    ----------
-    options : mapping
-        ``topics`` (20), and ``max_words`` (5000) of which they consist.
-    max_chars : int
-        Longest text.
-    """
+    """Infers ``topics`` (20) of at most ``max_words`` (5000) of a text (Blei et al., JMLR 2003; variational
+    Bayes by scikit-learn)."""
 
     def __init__(self, options: Mapping[str, Any], max_chars: int) -> None:
         merged = {**_DEFAULTS, **options}
@@ -63,7 +55,7 @@ class LdaEncoder(WordCountEncoder):
 
     @override
     def fit(self, texts: Sequence[str]) -> Self:
-        """Learn words and topics; raises TrainingDataError when the texts hold no word."""
+        """Learn words and topics; raises ConflictError when the texts hold no word."""
         super().fit(texts)
         step = -(-len(texts) // _MOST_TEXTS)
         model = self._new_model().fit(self._count(texts[::step]))

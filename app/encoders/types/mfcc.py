@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Required
 
 import numpy as np
@@ -14,17 +13,16 @@ from scipy.fft import dct
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, Vector
-from app.domain.errors import ContentTooLargeError, InvalidFieldError, WrongContentError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, wrong_content
 from app.encoders.base import BaseEncoder, map_in_threads
-from app.encoders.content import PixelBudget
+from app.encoders.content import PixelBudget, reading
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.extras import import_extra
 from app.encoders.options import EncoderOptions, describe_options, expect
 
 _DEFAULT_COEFFICIENTS = 20
 _FORMATS = ("WAV", "WAVEX", "FLAC")
-_RATES = (4_000, 192_000)
-"""Hertz: lower rates hold no speech, and higher ones are not in use."""
+_RATES = (4_000, 192_000)  # hertz: lower rates hold no speech, and higher ones are not in use
 _MAX_SAMPLES = 10_000_000
 """Of all channels: 10 minutes of speech, or almost 2 of a compact disc's stereo, 40 MB."""
 _WINDOW, _STEP = 0.025, 0.010
@@ -32,8 +30,7 @@ _WINDOW, _STEP = 0.025, 0.010
 _LOWEST, _HIGHEST = 20.0, 8000.0
 """Hertz, whatever the rate: sounds that were recorded at several rates are comparable."""
 _FILTERS = 40
-_FLOOR = 1e-10
-"""Power of digital silence; one step of 16 bits has ten times as much."""
+_FLOOR = 1e-10  # power of digital silence; one step of 16 bits has ten times as much
 _FRAMES_AT_ONCE = 2000
 
 
@@ -51,14 +48,7 @@ class MfccOptions(EncoderOptions, total=False):
 
 class MfccEncoder(BaseEncoder):
     """Describes a sound by mean and deviation of its coefficients and of their differences.
-
-    Parameters
-    ----------
-    options : mapping
-        ``coefficients`` (20) of each window of 25 ms, every 10 ms (Davis and Mermelstein, 1980).
-    resources : Resources
-        Largest files.
-    """
+    ``coefficients`` (20) are of each window of 25 ms, every 10 ms (Davis and Mermelstein, 1980)."""
 
     content_form = "sound"
 
@@ -69,7 +59,7 @@ class MfccEncoder(BaseEncoder):
     @override
     def check(self, field: str, raw: Content) -> None:
         if raw.sound is None:
-            raise WrongContentError(field, "sound")
+            raise wrong_content(field, "sound")
         size, largest = len(raw.sound), self._limits.max_bytes
         if size > largest:
             raise ContentTooLargeError(field, f"{size} bytes, at most {largest} allowed")
@@ -106,10 +96,10 @@ class MfccEncoder(BaseEncoder):
 
 def _read_sound(field: str, content: bytes, budget: PixelBudget) -> tuple[npt.NDArray[np.float32], int]:
     """Return the mean of all channels, and the rate; raises InvalidFieldError.
-
-    A sample takes as much of what may be decoded at once as a pixel, whose size it has.
-    """
-    with _open_sound(field, content) as file:
+    A sample takes as much of what may be decoded at once as a pixel, whose size it has."""
+    with reading(field, "sound"):
+        file = _open_sound(field, content)
+    with file:
         if file.format not in _FORMATS:
             raise InvalidFieldError(field, f"is a {file.format} file, expected WAV or FLAC")
         if not _RATES[0] <= file.samplerate <= _RATES[1]:
@@ -120,7 +110,8 @@ def _read_sound(field: str, content: bytes, budget: PixelBudget) -> tuple[npt.ND
         if n_samples > _MAX_SAMPLES:
             raise ContentTooLargeError(field, f"{n_samples} samples, at most {_MAX_SAMPLES} allowed")
         with budget.reserve(n_samples):
-            samples = file.read(file.frames, dtype="float32", always_2d=True)
+            with reading(field, "sound"):
+                samples = file.read(file.frames, dtype="float32", always_2d=True)
             if len(samples) < max(file.frames, round(_WINDOW * file.samplerate)):
                 raise InvalidFieldError(field, "the sound is cut off, or shorter than 25 milliseconds")
             if not np.isfinite(samples).all():
@@ -128,14 +119,14 @@ def _read_sound(field: str, content: bytes, budget: PixelBudget) -> tuple[npt.ND
             return np.clip(samples, -1.0, 1.0, out=samples).mean(axis=1), file.samplerate
 
 
-@contextmanager
-def _open_sound(field: str, content: bytes) -> Iterator[Any]:
+def _open_sound(field: str, content: bytes) -> Any:
     soundfile = import_extra("soundfile", "sounds")
     try:
-        with soundfile.SoundFile(io.BytesIO(content)) as file:
-            yield file
+        return soundfile.SoundFile(io.BytesIO(content))
     except soundfile.LibsndfileError as error:
-        raise InvalidFieldError(field, f"is no readable sound: {error.error_string}") from error
+        raise InvalidFieldError(
+            field, f"is no readable sound, expected WAV or FLAC: {error.error_string}"
+        ) from error
 
 
 def _mel_filters(width: int, rate: int) -> npt.NDArray[np.float64]:

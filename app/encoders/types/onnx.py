@@ -40,8 +40,7 @@ _DEFAULTS = {
     "output": None,
 }
 
-_MAX_SIDE = 2048
-"""Largest side of a model's square input, in pixels: that input takes 48 MiB."""
+_MAX_SIDE = 2048  # largest side of a model's square input, in pixels: that input takes 48 MiB
 
 
 @with_config(describe_options("onnx", "pictures: an ONNX image model on the server"))
@@ -87,24 +86,16 @@ class OnnxOptions(EncoderOptions, total=False):
 
 
 class OnnxPictureEncoder(PictureEncoder):
-    """Encodes pictures with an ONNX image model, which is loaded when the first one comes.
+    """Encodes pictures with an ONNX image model, which is loaded when the first one comes."""
 
-    Parameters
-    ----------
-    options : mapping
-        ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square input
-        (224), to which pictures ``fit`` by "stretch" or "crop"; ``mean`` (128) and ``scale`` (128) for
-        (pixel - mean) / scale, numbers or three per channel; ``layout`` "nchw" or "nhwc"; ``output`` name
-        (the model's first). The input is one RGB picture, (1, 3, size, size) as "nchw"; the output flattened.
-    resources : Resources
-        Largest pictures, and loaded models.
-
-    Notes
-    -----
-    Several pictures run beside each other, each alone, on one core each. That took less time than batches:
-    MobileNetV2 encoded 1.4 times as many pictures a second as in batches of 2, 2.4 times as in batches of
-    32 (whose intermediate results leave the cache), on two cores.
-    """
+    # Options: ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square
+    # input (224), to which pictures ``fit`` by "stretch" or "crop"; ``mean`` (128) and ``scale`` (128) for
+    # (pixel - mean) / scale, numbers or three per channel; ``layout`` "nchw" or "nhwc"; ``output`` name (the
+    # model's first). The input is one RGB picture, (1, 3, size, size) as "nchw"; the output flattened.
+    #
+    # Several pictures run beside each other, each alone, on one core each. That took less time than batches:
+    # MobileNetV2 encoded 1.4 times as many pictures a second as in batches of 2, 2.4 times as in batches of
+    # 32 (whose intermediate results leave the cache), on two cores.
 
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.pictures)

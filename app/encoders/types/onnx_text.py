@@ -22,10 +22,8 @@ from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_op
 from app.encoders.texts import TextEncoder
 
 _DEFAULT_TOKENS = 128
-_MAX_TOKENS = 8192
-"""Longest input of the text models there are."""
-_MAX_TOKENIZER_BYTES = 64 << 20
-"""The largest tokenizers, of a quarter of a million tokens, have 35 MB."""
+_MAX_TOKENS = 8192  # longest input of the text models there are
+_MAX_TOKENIZER_BYTES = 64 << 20  # the largest tokenizers, of a quarter of a million tokens, have 35 MB
 _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
@@ -63,22 +61,12 @@ class OnnxTextOptions(EncoderOptions, total=False):
 
 
 class OnnxTextEncoder(TextEncoder):
-    """Encodes texts with an ONNX model; both files are loaded when the first text comes.
+    """Encodes texts with an ONNX model; both files are loaded when the first text comes."""
 
-    Parameters
-    ----------
-    options : mapping
-        ``path`` and ``tokenizer_path``, and their hashes; ``max_tokens`` (128), ``pooling`` ("mean"),
-        ``normalize`` (True), and ``output`` (the model's first), which has a row of features, or one for
-        each token.
-    resources : Resources
-        Longest text, and loaded files.
-
-    Notes
-    -----
-    Texts run beside each other, each alone: padding them to one length would change features in their last
-    digits, and cost the time of the longest for each.
-    """
+    # Options: ``path`` and ``tokenizer_path``, and their hashes; ``max_tokens`` (128), ``pooling`` ("mean"),
+    # ``normalize`` (True), and ``output`` (the model's first), which has a row of features, or one for each
+    # token. Texts run beside each other, each alone: padding them to one length would change features in
+    # their last digits, and cost the time of the longest for each.
 
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.max_text_chars)
@@ -92,6 +80,12 @@ class OnnxTextEncoder(TextEncoder):
         self._output: str | None = options.get("output")
         self._models = resources.files(load_session)
         self._tokenizers = resources.files(load_tokenizer)
+
+    @override
+    def check(self, field: str, raw: Content) -> None:
+        super().check(field, raw)
+        tokenizer = self._tokenizers.get(self._tokenizer_path, self._tokenizer_sha256)
+        self._tokenize(field, tokenizer, raw.text or "", self._max_tokens)
 
     @override
     def encode(self, raw: Sequence[Content]) -> Matrix:
@@ -145,32 +139,36 @@ class OnnxTextEncoder(TextEncoder):
             raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
         try:
             features = self.encode([Content(text="a text"), Content(text="another text, which is longer")])
-        except EncoderUnavailableError as error:
+        except (EncoderUnavailableError, InvalidFieldError) as error:
             raise InvalidFieldError("encoder", str(error)) from error
         if features.size == 0 or not np.isfinite(features).all():
             raise InvalidFieldError("encoder", f"{self._path.name} gives no finite features")
 
     def _describe(self, session: Session, tokenizer: Any, text: str) -> Vector:
+        tokens = self._tokenize("text", tokenizer, text, min(self._max_tokens, _longest_input(session)))
         try:
-            tokens = self._tokenize(tokenizer, text, min(self._max_tokens, _longest_input(session)))
             inputs = _inputs_of(session, tokens)
             output = self._output or session.outputs[0]
             values = np.asarray(session.runtime.run([output], inputs)[0], dtype=np.float32)
             return self._pool(values, len(tokens))
         except EncoderUnavailableError:
             raise
-        except Exception as error:  # onnxruntime's and those of the tokenizer have no base class
+        except Exception as error:  # onnxruntime's have no base class
             reason = without_folder(error, self._path)
             raise EncoderUnavailableError(f"{self._path.name} does not take a text: {reason}") from error
 
-    def _tokenize(self, tokenizer: Any, text: str, longest: int) -> list[int]:
+    def _tokenize(self, field: str, tokenizer: Any, text: str, longest: int) -> list[int]:
         """Return the tokens of a text with those that begin and end it, of which a long text keeps both."""
-        encoding = tokenizer.encode(text, add_special_tokens=False)
-        n_added = tokenizer.num_special_tokens_to_add(False)
-        encoding.truncate(max(longest - n_added, 1))
-        tokens: list[int] = tokenizer.post_process(encoding, add_special_tokens=True).ids
+        try:
+            encoding = tokenizer.encode(text, add_special_tokens=False)
+            encoding.truncate(max(longest - tokenizer.num_special_tokens_to_add(False), 1))
+            tokens: list[int] = tokenizer.post_process(encoding, add_special_tokens=True).ids
+        except Exception as error:  # the library raises nothing more specific, such as of an unknown sign
+            raise InvalidFieldError(
+                field, f"{self._tokenizer_path.name} does not take this text: {error}"
+            ) from error
         if not tokens:
-            raise EncoderUnavailableError(f"{self._tokenizer_path.name} finds no token in the text")
+            raise InvalidFieldError(field, f"{self._tokenizer_path.name} finds no token in it")
         return tokens
 
     def _pool(self, values: npt.NDArray[np.float32], n_tokens: int) -> Vector:

@@ -38,14 +38,7 @@ class SiftOptions(EncoderOptions, total=False):
 
 class SiftEncoder(PictureEncoder):
     """Counts the visual words of pictures: the nearest of a codebook for each dense SIFT descriptor.
-
-    Parameters
-    ----------
-    options : mapping
-        ``path`` of the codebook, and its ``sha256`` (any file when absent).
-    resources : Resources
-        Largest pictures, and loaded codebooks.
-    """
+    Options: ``path`` of the codebook, and its ``sha256`` (any file when absent)."""
 
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.pictures)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Required, Self
 
 import scipy.sparse
@@ -11,9 +12,10 @@ from pydantic import AfterValidator, Field, WithJsonSchema, with_config
 from typing_extensions import override
 
 from app.domain.entities import Content, Features, WordReport
-from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.domain.errors import ConflictError, InvalidFieldError
 from app.domain.names import join_words
-from app.encoders.counting import most_frequent_parts, most_frequent_terms
+from app.domain.words import RULE, characters_of, telling_characters
+from app.encoders.counting import most_frequent_parts, most_frequent_terms, new_terms
 from app.encoders.entry import EncoderType
 from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
 from app.encoders.terms import (
@@ -24,23 +26,28 @@ from app.encoders.terms import (
     positions_in,
     term_features,
 )
-from app.encoders.texts import TextEncoder, parts_between, terms_between, words_of
+from app.encoders.texts import (
+    FIRST_RULE,
+    TextEncoder,
+    parts_by,
+    report_words,
+    runs_by,
+    spellings,
+    with_characters,
+    words_by,
+)
 
 _DEFAULT_FEATURES = 2000
-_BATCH = 64
-"""Texts whose terms are held at once."""
+_BATCH = 64  # texts whose terms are held at once
 MAX_TERMS = 200_000
 """Largest ``max_features`` of a new collection: a model holds some hundred numbers for each term."""
-_MAX_RUN = 5
-"""Longest run of words: longer ones hardly ever occur twice."""
-_SHORTEST_PART = 3
-"""Letters of the shortest n-gram: most pairs of letters occur in most texts."""
-_DEFAULT_PART = 5
-"""Letters of the longest n-gram of a new collection: longer ones are parts of single words."""
-_KNOWN_SHARE = 0.5
-"""Of the parts of a word that is no term. With the 2000 most frequent parts of product names, 91 % of the
-plurals and singulars of words learned from ten texts or more reach it; with the rule of the last letter all
-of them are known, and 6 % of English words unlike any learned one."""
+_MAX_RUN = 5  # longest run of words: longer ones hardly ever occur twice
+_SHORTEST_PART = 3  # letters of the shortest n-gram: most pairs of letters occur in most texts
+_DEFAULT_PART = 5  # letters of the longest n-gram of a new collection: longer ones are parts of single words
+_KNOWN_SHARE = 0.5  # of the parts of a word that is no term
+# With the 2000 most frequent parts of product names, 91 % of the plurals and singulars of words learned from
+# ten texts or more reach it; with the rule of the last letter all of them are known, and 6 % of English words
+# unlike any learned one.
 _SHORTEST_HEAD, _LONGEST_HEAD = 5, 20
 """Letters of a learned word that a compound ends in ("wristwatch" in "watch"). Of 8030 words of licences and
 programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four."""
@@ -87,23 +94,17 @@ class TfidfOptions(EncoderOptions, total=False):
 
 
 class TfidfEncoder(TextEncoder):
-    """Term frequency (sublinear) times inverse document frequency of words, runs of words, parts of words.
+    """Term frequency (sublinear) times inverse document frequency of words, runs of words, parts of words."""
 
-    Parts of words (character n-grams within a word, its edges included) make plurals and compounds similar
-    to the words that were learned: "handbags" to "handbag". Words with their runs on the one side and parts
-    on the other have the same weight.
-
-    Parameters
-    ----------
-    options : mapping
-        ``max_features`` (2000) terms at most, and as many parts of words; ``ngrams`` (2) longest run of
-        words; ``characters`` (none) letters of the longest part. Words come before runs, and of each kind
-        the most frequent: else runs such as "of the" would push rare words out.
-    max_chars : int
-        Longest text.
-    """
+    # Parts of words (character n-grams within a word, its edges included) make plurals and compounds similar
+    # to the words that were learned: "handbags" to "handbag". Words with their runs on the one side and parts
+    # on the other have the same weight. Options: ``max_features`` (2000) terms at most, and as many parts of
+    # words; ``ngrams`` (2) longest run of words; ``characters`` (none) letters of the longest part. Words
+    # come before runs, and of each kind the most frequent: else runs such as "of the" would push rare words
+    # out.
 
     is_fitted_with_model = True
+    is_quick = True
 
     def __init__(self, options: Mapping[str, Any], max_chars: int) -> None:
         super().__init__(max_chars)
@@ -111,8 +112,10 @@ class TfidfEncoder(TextEncoder):
         self._longest_run = int(options.get("ngrams", 2))
         # Collections made before there were parts of words have no such option, and go on without.
         self._characters: int | None = options.get("characters")
+        self._names: Sequence[str] = ()
         self._words = WeightedTerms.restore([], [])
         self._parts: WeightedTerms | None = None
+        self._follow(RULE)
 
     @override
     def settled_options(self) -> dict[str, Any]:
@@ -122,25 +125,37 @@ class TfidfEncoder(TextEncoder):
         return {"characters": _DEFAULT_PART} if self._characters is None else {}
 
     @override
-    def fit(self, texts: Sequence[str]) -> Self:
-        """Learn terms and weights; raises TrainingDataError when the texts hold no word.
+    def learn_names(self, names: Sequence[str]) -> Self:
+        self._names = names
+        return self
 
-        Memory is bounded whatever the number of terms: where those that differ are too many, the rarest of
-        them are not counted exactly.
-        """
-        size, longest = self._max_features, self._longest_run
-        runs = map(terms_between(2, longest), texts) if longest > 1 else iter(())
-        words = terms_between(1, 1)
-        terms = sorted(most_frequent_terms(map(words, texts), runs, size))
+    @override
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Learn terms and weights; raises ConflictError when the texts hold no word.
+        Memory is bounded: where different terms are too many, the rarest are not counted exactly."""
+        self._follow(RULE)
+        size = self._max_features
+        runs = (self._list_runs(self._split(text)) for text in texts) if self._longest_run > 1 else iter(())
+        counted = (self._list_words(self._split(text)) for text in texts)
+        # A run that is written as one word elsewhere is that word.
+        terms = list(dict.fromkeys(most_frequent_terms(counted, runs, size)))
+        of_names = [word for name in self._names for word in self._list_words(self._split(name))]
+        new = new_terms(terms, of_names, size)
+        terms = sorted([*terms[: size - len(new)], *new])
         if not terms:
-            raise TrainingDataError("the texts cannot be encoded: no word has two characters")
+            raise ConflictError("training-data", "the texts cannot be encoded: they hold no word")
         positions = number_terms(terms)
-        analyzed = map(self._analyze, texts)
-        self._words = WeightedTerms.learn(positions, (positions_in(positions, text) for text in analyzed))
+        self._spellings = spellings(texts, self._names, positions)
+        terms_of_texts = (self._terms_of(self._split(text)) for text in texts)
+        self._words = WeightedTerms.learn(
+            positions, (positions_in(positions, text) for text in terms_of_texts)
+        )
         if self._characters:
-            parts = sorted(most_frequent_parts(map(words, texts), self._take_apart, size))
+            frequent = most_frequent_parts(map(self._split, texts), self._take_apart, size)
+            new = new_terms(frequent, [part for word in new for part in self._take_apart(word)], size)
+            parts = sorted([*frequent[: size - len(new)], *new])
             self._word_parts = WordParts(self._take_apart, number_terms(parts))
-            parts_of_texts = map(self._word_parts.of_text, map(words, texts))
+            parts_of_texts = map(self._word_parts.of_text, map(self._split, texts))
             self._parts = WeightedTerms.learn(number_terms(parts), parts_of_texts)
         return self
 
@@ -156,37 +171,58 @@ class TfidfEncoder(TextEncoder):
 
     @override
     def look_up_words(self, raw: Content) -> WordReport | None:
-        """Return which words were learned, but for a last letter, or consist for one half of learned parts.
+        """Return which words were learned, but for a last letter, or consist half of learned parts."""
+        # A compound is known by the learned word that it ends in. So a word that is spelled like a learned
+        # one is known, whatever it means; without parts of words, a word must have been learned as it is.
+        text = raw.text or ""
+        joined: set[str] = set()
+        if self._rule == RULE and self._longest_run > 1:
+            pairs = pairwise(self._split(text))
+            joined.update(*(pair for pair in pairs if "".join(pair) in self._words.positions))
+        guessed: dict[str, None] = {}
 
-        A compound is known by the learned word that it ends in. So a word that is spelled like a learned one
-        is known, whatever it means; without parts of words, a word must have been learned as it is.
-        """
-        words = list(dict.fromkeys(words_of(self._analyze(raw.text or ""))))
-        unknown = tuple(word for word in words if not self._is_known(word))
-        return WordReport(len(words) - len(unknown), unknown)
+        def is_known(word: str) -> bool:
+            if word in joined or self._is_known(word):
+                return True
+            if self._parts is None or characters_of(word) or self._share_of_parts(word) < _KNOWN_SHARE:
+                return False
+            if self._rule == RULE:
+                guessed[word] = None
+            return True
+
+        return replace(report_words(text, is_known, self._rule), guessed=tuple(guessed))
 
     @override
     def state(self) -> dict[str, Any]:
-        state = {"terms": self._words.list_terms(), "idf": self._words.idf.tolist()}
+        state: dict[str, Any] = {"terms": self._words.list_terms(), "idf": self._words.idf.tolist()}
+        if self._rule != FIRST_RULE:
+            state |= {"rule": self._rule, "spellings": self._spellings}
         if self._parts is None:
             return state
         return {**state, "parts": self._parts.list_terms(), "part_idf": self._parts.idf.tolist()}
 
     @override
     def restore(self, state: Mapping[str, Any]) -> Self:
+        self._follow(state.get("rule", FIRST_RULE))
         self._words = WeightedTerms.restore(state["terms"], state["idf"])
+        self._spellings = state.get("spellings", [term for term in state["terms"] if " " not in term])
         if "parts" in state:
             self._parts = WeightedTerms.restore(state["parts"], state["part_idf"])
             self._word_parts = WordParts(self._take_apart, self._parts.positions)
         return self
 
     def _is_known(self, word: str) -> bool:
+        """Return whether a word was learned, but for a last letter, or ends in one that was."""
         if word in self._words.positions:
             return True
-        if self._parts is None:
+        characters = telling_characters(word) if self._rule == RULE else []
+        if characters:
+            learned = (self._parts or self._words).positions
+            return all(character in learned for character in characters)
+        if self._parts is None or characters_of(word):
             return False
         # A last letter changes most parts of a short word: "bags" shares a third of its parts with "bag".
-        if word[:-1] in self._words.positions or self._share_of_parts(word) >= _KNOWN_SHARE:
+        if word[:-1] in self._words.positions:
             return True
         lengths = range(_SHORTEST_HEAD, min(len(word), _LONGEST_HEAD + 1))
         return any(word[-length:] in self._words.positions for length in lengths)
@@ -196,18 +232,23 @@ class TfidfEncoder(TextEncoder):
 
     def _positions(self, text: str) -> list[Positions]:
         """Return the positions of the terms of a text, and of its parts of words if any were learned."""
-        terms = self._analyze(text)
-        words = positions_in(self._words.positions, terms)
-        return [words] if self._parts is None else [words, self._word_parts.of_text(words_of(terms))]
+        words = self._split(text)
+        positions = positions_in(self._words.positions, self._terms_of(words))
+        return [positions] if self._parts is None else [positions, self._word_parts.of_text(words)]
 
-    @cached_property
-    def _analyze(self) -> Callable[[str], list[str]]:
-        return terms_between(1, self._longest_run)
+    def _follow(self, rule: int) -> None:
+        """Take texts apart by this rule."""
+        self._rule = rule
+        self._split = words_by(rule)
+        self._list_runs = runs_by(rule, 2, self._longest_run)
+        self._take_apart = parts_by(rule, _SHORTEST_PART, self._characters or _DEFAULT_PART)
 
-    @cached_property
-    def _take_apart(self) -> Callable[[str], list[str]]:
-        longest = self._characters or _DEFAULT_PART
-        return parts_between(_SHORTEST_PART, longest)
+    def _list_words(self, words: list[str]) -> list[str]:
+        """Return words with their single characters, where these are no parts of words."""
+        return words if self._characters or self._rule == FIRST_RULE else with_characters(words)
+
+    def _terms_of(self, words: list[str]) -> list[str]:
+        return self._list_words(words) + self._list_runs(words)
 
 
 ENCODER = EncoderType(

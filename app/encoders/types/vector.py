@@ -10,7 +10,7 @@ from pydantic import Field, with_config
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
-from app.domain.errors import InvalidFieldError, WrongContentError
+from app.domain.errors import InvalidFieldError, wrong_content
 from app.domain.limits import MAX_MAGNITUDE
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
@@ -33,15 +33,10 @@ class VectorOptions(EncoderOptions, total=False):
 
 
 class VectorEncoder(BaseEncoder):
-    """Passes vectors through after checking them.
-
-    Parameters
-    ----------
-    options : mapping
-        ``dim``; any dimension is accepted while it is not known.
-    """
+    """Passes vectors through after checking them; of any dimension while ``dim`` is not known."""
 
     content_form = "vector"
+    is_quick = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._dim: int | None = options.get(_DIM)
@@ -49,7 +44,7 @@ class VectorEncoder(BaseEncoder):
     @override
     def check(self, field: str, raw: Content) -> None:
         if raw.vector is None:
-            raise WrongContentError(field, "vector")
+            raise wrong_content(field, "vector")
         if len(raw.vector) == 0 or (self._dim is not None and len(raw.vector) != self._dim):
             raise InvalidFieldError(
                 field, f"has {len(raw.vector)} numbers, expected {self._dim or 'at least 1'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Required
+from typing import Annotated, Literal, Required, Self
 
 import numpy as np
 import scipy.sparse
@@ -16,8 +16,7 @@ from app.encoders.options import EncoderOptions, describe_options, expect
 from app.encoders.word_counts import WordCountEncoder
 
 _DEFAULT_WORDS = 2000
-_MAX_WORDS = 200_000
-"""As many as terms of `tfidf`."""
+_MAX_WORDS = 200_000  # as many as terms of `tfidf`
 
 
 @with_config(describe_options("word-frequency", "texts: frequencies of words; learned at each retrain"))
@@ -34,6 +33,13 @@ class WordFrequencyOptions(EncoderOptions, total=False):
 
 class WordFrequencyEncoder(WordCountEncoder):
     """Divides the counts of the learned words of a text by their sum, as the tags of VOC2007 and NUS-WIDE."""
+
+    is_quick = True
+
+    @override
+    def learn_names(self, names: Sequence[str]) -> Self:
+        self._names = names
+        return self
 
     @override
     def encode(self, raw: Sequence[Content]) -> Features:

@@ -14,13 +14,13 @@ from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, WordReport
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.words import RULE, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
-from app.encoders.texts import TextEncoder, words_as_written
+from app.encoders.texts import FIRST_RULE, TextEncoder, words_as_written
 from app.encoders.word_vector_files import MAX_WORDS, WordVectors, load_word_vectors
 
-_MOST_FILES = 2
-"""Of 256 MB each."""
+_MOST_FILES = 2  # of 256 MB each
 
 
 @with_config(
@@ -45,18 +45,10 @@ class WordVectorOptions(EncoderOptions, total=False):
 
 
 class WordVectorEncoder(TextEncoder):
-    """Averages the vectors of the words of a text, each weighted by its inverse document frequency.
+    """Averages the vectors of a text's words, each weighted by its inverse document frequency, learned with
+    the model. Options: ``path`` of the file, and its ``sha256`` (any file when absent)."""
 
-    The frequencies are learned with the model. Words of the file that no training text has are known, too,
-    and weigh as much as the rarest.
-
-    Parameters
-    ----------
-    options : mapping
-        ``path`` of the file, and its ``sha256`` (any file when absent).
-    resources : Resources
-        Longest text, and loaded files.
-    """
+    # Words of the file that no training text has are known, too, and weigh as much as the rarest.
 
     is_fitted_with_model = True
 
@@ -67,6 +59,7 @@ class WordVectorEncoder(TextEncoder):
         self._files = resources.files(load_word_vectors, _MOST_FILES)
         self._weights: dict[int, float] = {}
         self._weight_of_others = 1.0
+        self._rule = RULE
 
     @override
     def check(self, field: str, raw: Content) -> None:
@@ -113,10 +106,9 @@ class WordVectorEncoder(TextEncoder):
     @override
     def look_up_words(self, raw: Content) -> WordReport | None:
         """Return which words the file has."""
-        vectors = self._vectors()
-        words = list(dict.fromkeys(words_as_written(raw.text or "")))
-        unknown = tuple(word for word in words if vectors.find(word) is None)
-        return WordReport(len(words) - len(unknown), unknown)
+        places = self._places_of_words(self._vectors(), raw.text or "")
+        unknown = tuple(word for word, rows in places.items() if not rows)
+        return WordReport(len(places) - len(unknown), unknown)
 
     @override
     def state(self) -> dict[str, Any]:
@@ -124,6 +116,7 @@ class WordVectorEncoder(TextEncoder):
             "rows": list(self._weights),
             "weights": list(self._weights.values()),
             "weight_of_others": self._weight_of_others,
+            **({} if self._rule == FIRST_RULE else {"rule": self._rule}),
         }
         return learned if self._sha256 is None else {**learned, "sha256": self._sha256}
 
@@ -132,6 +125,7 @@ class WordVectorEncoder(TextEncoder):
         self._sha256 = state.get("sha256", self._sha256)
         self._weights = dict(zip(state["rows"], state["weights"], strict=True))
         self._weight_of_others = state["weight_of_others"]
+        self._rule = state.get("rule", FIRST_RULE)
         return self
 
     @override
@@ -143,8 +137,32 @@ class WordVectorEncoder(TextEncoder):
 
     def _places(self, vectors: WordVectors, text: str) -> list[int]:
         """Return the rows of the words of a text that the file has."""
-        # As they are written: in some files "May" is a word of its own.
-        return [place for word in words_as_written(text) if (place := vectors.find(word)) is not None]
+        if self._rule == FIRST_RULE:
+            return [place for word in words_as_written(text) if (place := vectors.find(word)) is not None]
+        words = self._places_of_words(vectors, text)
+        written = {stretch: text[start:end] for stretch, start, end in spell_words(text)}
+        return [
+            place
+            for stretch, _ in split_stretches(text)
+            for place in words.get(written.get(stretch, stretch), [])
+        ]
+
+    def _places_of_words(self, vectors: WordVectors, text: str) -> dict[str, list[int]]:
+        """Return the different words of a text with their rows, of pairs of characters where it has none.
+        They are looked up as they are written first: in some files "May" is a word of its own."""
+        if self._rule == FIRST_RULE:
+            rows_of = {word: vectors.find(word) for word in words_as_written(text)}
+            return {word: [] if place is None else [place] for word, place in rows_of.items()}
+        written = {stretch: text[start:end] for stretch, start, end in spell_words(text)}
+        places: dict[str, list[int]] = {}
+        for stretch, parts in split_stretches(text):
+            spelling = written.get(stretch, stretch)
+            place = vectors.find(spelling)
+            rows = [vectors.find_compared(part) for part in (stretch, *parts)] if place is None else [place]
+            rows = rows[:1] if rows[0] is not None else rows[1:]
+            if len(stretch) > 1 or parts != [stretch] or any(row is not None for row in rows):
+                places[spelling] = [row for row in rows if row is not None]
+        return places
 
 
 ENCODER = EncoderType(WordVectorOptions, WordVectorEncoder, "text")

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from hashlib import sha256
 
 from app.domain.entities import ItemFilter
-from app.domain.ports.engine import EngineItem
+from app.domain.ports import EngineItem
 
 FOREVER = 2**62
 """The end of a row that is alive."""
@@ -43,7 +43,7 @@ def condition_of(revision: int, item_filter: ItemFilter) -> str:
     parts = [alive_at(revision), "is_ranked == true"]
     if item_filter.labels is not None:
         parts.append(_any_of([digest_of("label", label) for label in item_filter.labels]))
-    for key, values in item_filter.metadata.items():
+    for key, values in item_filter.equal_metadata.items():
         accepted = [_any_of([_value_digest(key, value) for value in values if value is not None])]
         if None in values:
             accepted.append(f"not {_any_of([digest_of('key', key)])}")

@@ -15,7 +15,7 @@ from pymilvus import DataType, MilvusClient
 
 from app.domain.entities import Matrix
 from app.domain.errors import VectorEngineUnavailableError
-from app.domain.ports.engine import EngineItem, GalleryKey
+from app.domain.ports import EngineItem, GalleryKey
 from app.engines.milvus.conditions import DIGEST, MOST_FACETS
 from app.engines.milvus.gallery import MilvusGallery
 from app.engines.milvus.server import (
@@ -44,37 +44,25 @@ from app.engines.write_locks import WriteLocks
 
 _logger = logging.getLogger(__name__)
 
-_OWNER = "owner"
-"""Its entry that holds the identity of the installation whose galleries they are."""
+_OWNER = "owner"  # its entry that holds the identity of the installation whose galleries they are
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node, and nodes that its insertion visits."""
 _CHANNEL = {"grpc.keepalive_permit_without_calls": 0}
 """Without pings while no call is under way: a server with gRPC's own rules, like that of Milvus Lite, ends
 the connection of a client that pings every 10 s. The next call notices a lost connection."""
-_PATIENCE_SECONDS = 5.0
-"""How long a caller waits for another one to connect."""
+_PATIENCE_SECONDS = 5.0  # how long a caller waits for another one to connect
 
 
 class MilvusEngine:
-    """Galleries in a Milvus server, or in a file of Milvus Lite, which one process can open.
-
-    Parameters
-    ----------
-    uri : str
-        Address of the server, or path of the file.
-    token : str
-        Of the server; empty where it asks for none.
-    locks : WriteLocks
-        Of which a writer holds that of a gallery.
-    """
+    """Galleries in a Milvus server, or in a file of Milvus Lite, which one process can open; no token where
+    none is needed."""
 
     def __init__(self, uri: str, token: str, locks: WriteLocks) -> None:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints what it raises, with the filters
         self._uri = uri
         self._token = token
         self._locks = locks
-        self._announced: dict[str, tuple[int, float]] = {}
-        """As of `MilvusGallery`."""
+        self._announced: dict[str, tuple[int, float]] = {}  # as of `MilvusGallery`
         self._connected: MilvusClient | None = None
         self._connecting = threading.Lock()
 

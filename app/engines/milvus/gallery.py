@@ -17,8 +17,8 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from app.domain.entities import ItemFilter, Matrix, Vector, comparable
-from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
-from app.domain.ports.engine import EngineHit, EngineItem
+from app.domain.errors import VectorEngineUnavailableError
+from app.domain.ports import EngineHit, EngineItem
 from app.engines.milvus.conditions import alive_at, condition_of, digest_of
 from app.engines.milvus.rows import ITEM_FIELDS, GalleryRows, item_of
 from app.engines.milvus.searching import can_search_graph, compare_rows, search_graph
@@ -46,27 +46,15 @@ from app.index.balance import Balance
 _Answer = TypeVar("_Answer")
 _LEAST_SHARE = 0.15
 """Of the rows that have to match a filter, so that the graph is asked: of a tenth it found .91."""
-_MOST_COUNTS = 1000
-"""Filters of whose rows the number is known."""
+_MOST_COUNTS = 1000  # filters of whose rows the number is known
 _LOOK_SECONDS = 10.0
 """How long an entry that was read is good enough. Rows of earlier revisions are removed only once everybody
 has looked again since the entry said so."""
 
 
 class MilvusGallery:
-    """A gallery in a collection.
-
-    Parameters
-    ----------
-    client : MilvusClient
-        Of the server.
-    name : str
-        Of the entry that names the collection.
-    locks : WriteLocks
-        Of which a writer holds that of a gallery.
-    announced : dict of str to tuple
-        By gallery, the earliest revision that its entry has, and since when at least, for `purge`.
-    """
+    """A gallery in a collection, which the entry of its name names; a writer holds its lock. `announced`, by
+    gallery: the earliest revision that its entry has, and since when at least, for `purge`."""
 
     def __init__(
         self, client: MilvusClient, name: str, locks: WriteLocks, announced: dict[str, tuple[int, float]]
@@ -75,10 +63,8 @@ class MilvusGallery:
         self._name = name
         self._locks = locks
         self._announced = announced
-        self._seen: GalleryRows | None = None
-        """As of the last look at the entry."""
-        self._seen_at = 0.0
-        """When that was, on the monotonic clock."""
+        self._seen: GalleryRows | None = None  # as of the last look at the entry
+        self._seen_at = 0.0  # when that was, on the monotonic clock
         self._maps: tuple[str, Balance] | None = None
         """Into the space of the graph, with the collection that they are for."""
         self.is_gone = False
@@ -91,8 +77,8 @@ class MilvusGallery:
         try:
             with translate_errors():
                 yield
-        except GalleriesGoneError:
-            self.is_gone = True
+        except VectorEngineUnavailableError as error:
+            self.is_gone = self.is_gone or error.code == "galleries-gone"
             raise
 
     def write(
@@ -290,9 +276,7 @@ class MilvusGallery:
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`.
-
-        Those of which an earlier call said so: others may still be looking for them.
-        """
+        Those of which an earlier call said so: others may still be looking for them."""
         with self._translate_errors():
             with self._locks.hold(self._name):
                 entry, now = get_entry(self._client, self._name), time.monotonic()

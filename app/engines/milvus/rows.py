@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pymilvus import MilvusClient
 
 from app.domain.entities import Vector
-from app.domain.ports.engine import EngineItem
+from app.domain.ports import EngineItem
 from app.engines.milvus.server import SECONDS, call_loaded, read_rows
 
 ROWS_AT_ONCE = 500

@@ -11,17 +11,15 @@ import numpy as np
 from pymilvus import MilvusClient
 
 from app.domain.entities import Vector
-from app.domain.ports.engine import EngineHit
+from app.domain.ports import EngineHit
 from app.engines.milvus.rows import ITEM_FIELDS, ROWS_AT_ONCE, GalleryRows, item_of, numbers
 from app.engines.milvus.server import SECONDS, call_loaded
 from app.index.balance import Balance
 
-_MOST_HITS = 16_384
-"""The longest answer to one search."""
+_MOST_HITS = 16_384  # the longest answer to one search
 _CANDIDATES, _TIED = 4, 32
 """Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
-_LEAST_WIDTH = 200
-"""Nodes that a search visits at least."""
+_LEAST_WIDTH = 200  # nodes that a search visits at least
 
 
 def can_search_graph(depth: int) -> bool:

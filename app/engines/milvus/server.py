@@ -13,7 +13,7 @@ import grpc
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 
-from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
+from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def translate_errors() -> Iterator[None]:
         if error.code == _UNREACHABLE or isinstance(error, MilvusUnavailableException):
             raise VectorEngineUnavailableError(AWAY) from error
         if is_missing(error):
-            raise GalleriesGoneError from error
+            raise galleries_gone() from error
         _logger.error("Milvus refuses what it is asked: %s", error)
         raise VectorEngineUnavailableError("Milvus refuses what it is asked; its log says why") from error
     except grpc.RpcError as error:
@@ -101,10 +101,10 @@ def find_entry(client: MilvusClient, name: str) -> dict[str, Any] | None:
 
 
 def get_entry(client: MilvusClient, name: str) -> dict[str, Any]:
-    """Return the entry of a gallery; raises GalleriesGoneError."""
+    """Return the entry of a gallery; raises VectorEngineUnavailableError."""
     entry = find_entry(client, name)
     if entry is None:
-        raise GalleriesGoneError
+        raise galleries_gone()
     return entry
 
 

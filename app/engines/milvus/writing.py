@@ -10,7 +10,7 @@ import numpy as np
 from pymilvus import MilvusClient
 
 from app.domain.entities import Matrix, Vector
-from app.domain.ports.engine import EngineItem
+from app.domain.ports import EngineItem
 from app.engines.milvus.conditions import FOREVER, digest_of, facets_of
 from app.engines.milvus.rows import ROWS_AT_ONCE, numbers
 from app.engines.milvus.server import PIECE, SECONDS, read_rows, split
@@ -18,19 +18,8 @@ from app.index.balance import Balance
 
 
 class Writing:
-    """The rows of one revision, on their way into a collection.
-
-    Parameters
-    ----------
-    client : MilvusClient
-        Of the server.
-    collection : str
-        Which one.
-    revision : int
-        From which on they are true.
-    check_lock : callable
-        Called before each part: raises if another writer may be at work, who must not be overwritten.
-    """
+    """The rows of one revision, on their way into a collection. `check_lock` is called before each part:
+    raises if another writer may be at work, who must not be overwritten."""
 
     def __init__(
         self, client: MilvusClient, collection: str, revision: int, check_lock: Callable[[], None]

@@ -33,7 +33,7 @@ class Conditions:
         if item_filter.labels is not None:
             parts.append("labels && CAST(:labels AS text[])")
             parameters["labels"] = list(item_filter.labels)
-        for number, (name, values) in enumerate(item_filter.metadata.items()):
+        for number, (name, values) in enumerate(item_filter.equal_metadata.items()):
             parts.append(
                 f"COALESCE(metadata -> :key_{number}, 'null'::jsonb) "
                 f"= ANY (CAST(:values_{number} AS jsonb[]))"

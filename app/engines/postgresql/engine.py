@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 
 from app.domain.entities import Matrix
-from app.domain.errors import GalleriesGoneError
-from app.domain.ports.engine import EngineItem, GalleryKey
+from app.domain.errors import VectorEngineUnavailableError, galleries_gone
+from app.domain.ports import EngineItem, GalleryKey
 from app.engines.packing import LARGEST_RANK_OF_A_GRAPH, balance_of, name_of, pack_balance
 from app.engines.postgresql.gallery import PostgresGallery
 from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
@@ -23,12 +23,7 @@ _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 
 class PostgresEngine:
     """Galleries in a PostgreSQL database with the extension pgvector.
-
-    Parameters
-    ----------
-    engine : Engine
-        Of the database; with connections of its own, since a search has a transaction open already.
-    """
+    The engine has connections of its own, since a search has a transaction open already."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -65,7 +60,10 @@ class PostgresEngine:
                     {"name": name_of(key)},
                 )
                 return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
-        except GalleriesGoneError:  # somebody dropped the schema
+        except VectorEngineUnavailableError as error:
+            if error.code != "galleries-gone":
+                raise
+            # Somebody dropped the schema.
             self._is_set_up = False
             self.set_up()
             return None
@@ -145,7 +143,7 @@ class PostgresEngine:
             )
             revisions = {row.table_name: row.revision for row in rows}
             if names["new"] not in revisions:
-                raise GalleriesGoneError
+                raise galleries_gone()
             if revisions[names["new"]] < revisions.get(names["old"], 0):
                 return False
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {SCHEMA}.{names['old']}"))

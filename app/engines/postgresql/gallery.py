@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 
 from app.domain.entities import ItemFilter, Matrix, Vector, comparable
-from app.domain.errors import GalleriesGoneError, VectorEngineUnavailableError
-from app.domain.ports.engine import EngineHit, EngineItem
+from app.domain.errors import VectorEngineUnavailableError, galleries_gone
+from app.domain.ports import EngineHit, EngineItem
 from app.engines.packing import (
     BEHIND,
     LARGEST_RANK_OF_A_GRAPH,
@@ -39,15 +39,7 @@ the time that comparing takes; of a hundredth .7, in twice the time."""
 
 
 class PostgresGallery:
-    """A gallery in a table.
-
-    Parameters
-    ----------
-    engine : Engine
-        Of the database.
-    table : str
-        Its name, also that of the one which takes its place.
-    """
+    """A gallery in a table, whose name is also that of the one which takes its place."""
 
     def __init__(self, engine: Engine, table: str) -> None:
         self._engine = engine
@@ -69,8 +61,8 @@ class PostgresGallery:
                 self._engine.begin() if writes else self._engine.connect() as connection,
             ):
                 yield connection
-        except GalleriesGoneError:
-            self.is_gone = True
+        except VectorEngineUnavailableError as error:
+            self.is_gone = self.is_gone or error.code == "galleries-gone"
             raise
 
     def write(
@@ -107,7 +99,7 @@ class PostgresGallery:
             sa.text(f"SELECT revision FROM {LIST} WHERE table_name = :name {lock}"), {"name": self._name}
         ).scalar_one_or_none()
         if latest is None:
-            raise GalleriesGoneError
+            raise galleries_gone()
         return int(latest)
 
     def _read_maps(self, connection: Connection) -> Balance:

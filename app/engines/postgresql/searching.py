@@ -8,22 +8,19 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import Vector
-from app.domain.ports.engine import EngineHit, EngineItem
+from app.domain.ports import EngineHit, EngineItem
 from app.engines.postgresql.conditions import Conditions
 from app.engines.postgresql.server import text_of
 from app.index.balance import Balance
 
-_CANDIDATES = 4
-"""Candidates of the index for each result, which are ranked again."""
-_WIDEST_SEARCH = 1000
-"""The largest ``hnsw.ef_search`` that pgvector takes."""
+_CANDIDATES = 4  # candidates of the index for each result, which are ranked again
+_WIDEST_SEARCH = 1000  # the largest ``hnsw.ef_search`` that pgvector takes
 DEEPEST_SEARCH = _WIDEST_SEARCH // _CANDIDATES
 """The last place that the index is asked for."""
 _LEAST_WIDTH = 200
 """Nodes that a search visits at least: of 1,000,000 clustered rows of 32 numbers it missed none of the ten
 best of 100 queries."""
-_ROWS_SAMPLED = 1000
-"""Of which the share that matches a filter is estimated."""
+_ROWS_SAMPLED = 1000  # of which the share that matches a filter is estimated
 
 
 def count_rows(connection: Connection, table: str, conditions: Conditions, at_most: int | None) -> int:

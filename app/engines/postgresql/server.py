@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.db.faults import translate_errors
 from app.domain.entities import Vector
-from app.domain.errors import GalleriesGoneError, ServiceError, VectorEngineUnavailableError
+from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
 from app.engines.packing import BUSY
 from app.engines.write_locks import LOCK_NOT_AVAILABLE
 
@@ -25,8 +25,7 @@ _REASONS = {
     LOCK_NOT_AVAILABLE: BUSY,
 }
 """By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, lock_not_available."""
-_GONE = ("42P01", "3F000")
-"""SQLSTATE undefined_table and invalid_schema_name."""
+_GONE = ("42P01", "3F000")  # SQLSTATE undefined_table and invalid_schema_name
 
 
 @contextmanager
@@ -39,7 +38,7 @@ def translated_errors() -> Iterator[None]:
         driver = error if isinstance(error, DBAPIError) else error.__cause__
         code = getattr(getattr(driver, "orig", None), "sqlstate", None) or ""
         if code in _GONE:
-            raise GalleriesGoneError from error
+            raise galleries_gone() from error
         reason = _REASONS.get(code)
         if reason is None:
             raise

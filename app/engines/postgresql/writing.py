@@ -11,15 +11,13 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Connection
 
 from app.domain.entities import Matrix, Vector
-from app.domain.ports.engine import EngineItem
+from app.domain.ports import EngineItem
 from app.engines.postgresql.conditions import FOREVER
 from app.engines.postgresql.server import text_of
 from app.index.balance import Balance
 
-_ROWS_PER_INSERT = 500
-"""Bounds the parameters of a statement."""
-_COLUMNS = ("text", "int8", "int8", "text[]", "jsonb", "vector", "vector")
-"""Types of a row's columns."""
+_ROWS_PER_INSERT = 500  # bounds the parameters of a statement
+_COLUMNS = ("text", "int8", "int8", "text[]", "jsonb", "vector", "vector")  # types of a row's columns
 
 
 def end_rows(connection: Connection, table: str, revision: int, item_ids: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import secrets
 import threading
@@ -10,19 +11,14 @@ import time
 from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 
+from app.db.session import Database
 from app.domain.entities import ApiKey, KeyBounds, Scope
-from app.domain.errors import (
-    DatabaseUnavailableError,
-    ForbiddenError,
-    InvalidFieldError,
-    KeyMissingError,
-    UnauthenticatedError,
-)
+from app.domain.errors import AccessDeniedError, DatabaseUnavailableError, InvalidFieldError
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
 from app.domain.names import check_storable
-from app.domain.ports import Database
 from app.services.access.rates import RateLimits
 
+_logger = logging.getLogger(__name__)
 _PREFIX = "lrbs_"
 _SECRET = re.compile(_PREFIX + r"[A-Za-z0-9_-]{43}")
 _MOST_SEEN = 10_000
@@ -34,21 +30,12 @@ _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class AccessService:
-    """Creates and checks API keys.
-
-    Parameters
-    ----------
-    database : Database
-        Holds the hashes.
-    rates : RateLimits
-        Counts calls.
-    """
+    """Creates and checks API keys."""
 
     def __init__(self, database: Database, rates: RateLimits) -> None:
         self._database = database
         self._rates = rates
-        self._used_at: dict[str, float] = {}
-        """By the monotonic clock."""
+        self._used_at: dict[str, float] = {}  # by the monotonic clock
         self._seen: dict[str, tuple[Hashable | None, ApiKey]] = {}
         """Keys with the mark of the database from before they were looked up."""
         self._lock = threading.Lock()
@@ -56,26 +43,8 @@ class AccessService:
     def create(
         self, scope: Scope, name: str | None = None, replace: bool = False, bounds: KeyBounds = _UNBOUND
     ) -> tuple[ApiKey, str]:
-        """Return a new key and its secret (256 random bits), which is shown this once.
-
-        Parameters
-        ----------
-        scope : Scope
-            What it allows.
-        name : str, optional
-            What people call it; need not be unique.
-        replace : bool
-            Whether the keys of that name are revoked.
-        bounds : KeyBounds
-            The collections it can see, when it expires, how often it may call.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the name is empty, too long or cannot be stored, or a bound makes no sense.
-        CollectionNotFoundError
-            If it is bound to a collection that does not exist.
-        """
+        """Return a new key and its secret (256 random bits), which is shown this once; `replace` revokes all
+        of that name. Raises InvalidFieldError for a bad name or bound, and CollectionNotFoundError."""
         if name is not None:
             if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
                 raise InvalidFieldError("name", f"expected 1 to {MAX_NAME} printable characters")
@@ -87,10 +56,14 @@ class AccessService:
                 raise InvalidFieldError("expires_at", "is in the past")
             for collection in bounds.collections or ():
                 work.collections.get(collection)
-            for key in work.keys.list() if replace else ():
-                if key.name == name:
-                    work.keys.delete(key.id)
-            return work.keys.add(_hash(secret), scope, name, bounds), secret
+            replaced = [key.id for key in work.keys.list() if replace and key.name == name]
+            for key_id in replaced:
+                work.keys.delete(key_id)
+            key = work.keys.add(_hash(secret), scope, name, bounds)
+        for key_id in replaced:
+            _logger.info("key %s was revoked", key_id)
+        _logger.info("key %s of scope %s was created", key.id, scope.value)
+        return key, secret
 
     def list_keys(self) -> list[ApiKey]:
         """Return all keys."""
@@ -98,24 +71,16 @@ class AccessService:
             return work.keys.list()
 
     def revoke(self, key_id: str) -> None:
-        """Delete a key; raises KeyNotFoundError."""
+        """Delete a key; raises NotFoundError."""
         with self._database.write() as work:
             work.keys.delete(key_id)
+        _logger.info("key %s was revoked", key_id)
 
     def require(self, secret: str | None, scope: Scope) -> ApiKey:
-        """Return the key of a call, if it has at least this scope; counts the call.
-
-        Raises
-        ------
-        UnauthenticatedError
-            If there is no key, or it is unknown or expired.
-        RateLimitedError
-            If it called too often.
-        ForbiddenError
-            If its scope is too small.
-        """
+        """Return the key of a call, if it has at least this scope; counts the call. Raises
+        AccessDeniedError without a valid key or for its scope, and ServiceError for too many calls."""
         if not secret:
-            raise KeyMissingError
+            raise AccessDeniedError("key-missing")
         hashed = _hash(secret)
         key, mark, now = None, self._database.change_mark(), None
         if _SECRET.fullmatch(secret):
@@ -125,14 +90,12 @@ class AccessService:
                     now = work.now()
         self._note(hashed, mark, key)
         if key is None:
-            raise UnauthenticatedError("the key is unknown or was revoked")
+            raise AccessDeniedError("unauthenticated", "the key is unknown or was revoked")
         return self.admit(key, scope, now)
 
     def recall(self, secret: str, scope: Scope) -> ApiKey | None:
         """Do what `require` does, without a transaction; None, and nothing is counted, where it needs one.
-
-        It does not where nothing was committed to the database since the key was looked up.
-        """
+        It does not where nothing was committed to the database since the key was looked up."""
         key = self.remember(secret)
         return None if key is None else self.admit(key, scope)
 
@@ -146,25 +109,16 @@ class AccessService:
         return key
 
     def admit(self, key: ApiKey, scope: Scope, now: datetime | None = None) -> ApiKey:
-        """Return a key that exists if it may make a call, which is counted; raises as `require` does.
-
-        Parameters
-        ----------
-        key : ApiKey
-            The key of the call.
-        scope : Scope
-            What the call needs.
-        now : datetime, optional
-            The time by the database's clock. It may be left out for a key that was remembered: then the
-            database is a file, and its clock is this host's.
-        """
+        """Return a key that exists if it may make a call, which is counted; raises as `require` does."""
+        # `now` is the database's; it may be left out for a remembered key: the database is a file then, on
+        # this host's clock.
         if key.bounds.expires_at is not None and key.bounds.expires_at <= (now or datetime.now(UTC)):
-            raise UnauthenticatedError("the key has expired")
+            raise AccessDeniedError("unauthenticated", "the key has expired")
         self._rates.count(f"key {key.id}", key.bounds.requests_per_minute)
         with self._lock:
             self._used_at[key.id] = time.monotonic()
         if not key.scope.allows(scope):
-            raise ForbiddenError(scope.value)
+            raise AccessDeniedError("forbidden", f"the key lacks the scope {scope.value!r}")
         return key
 
     def has_seen(self, secret: str) -> bool:
@@ -180,7 +134,7 @@ class AccessService:
                 del self._seen[next(iter(self._seen))]
 
     def count_without_key(self, address: str) -> None:
-        """Count a call that needs no key, by where it comes from; raises RateLimitedError."""
+        """Count a call that needs no key, by where it comes from; raises ServiceError."""
         self._rates.count(f"address {address}", None)
 
     def share_counts(self) -> None:

@@ -1,48 +1,31 @@
-"""Feedback on search results: what clients say is relevant to a query, stored for the next retrain.
-
-A query by content is stored like an item, since an encoder that is fitted with the model has to encode it
-again: a text, a vector, or a picture under the hash of its content. Feedback changes no gallery, so the
-collection's revision stays. It goes with an item that it names, and with the collection; beyond a bound the
-oldest goes.
-"""
+"""Feedback on search results: what clients say is relevant to a query, stored for the next retrain."""
+# A query by content is stored like an item, since an encoder that is fitted with the model has to encode it
+# again: a text, a vector, or a picture under the hash of its content. Feedback changes no gallery, so the
+# collection's revision stays. It goes with an item that it names, and with the collection; beyond a bound the
+# oldest goes.
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Content, Feedback, Item
-from app.domain.errors import InvalidFieldError, ItemNotFoundError, UnknownModalityError
+from app.domain.errors import InvalidFieldError, item_not_found, unknown_modality
 from app.domain.names import check_storable, join_path
-from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
+from app.domain.ports import BlobStore
 from app.domain.sizes import json_bytes
+from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.writing import lock_collection
 
-_ROWS_PER_FETCH = 250
-"""Feedback of a page that is read before its size is checked again."""
+_ROWS_PER_FETCH = 250  # feedback of a page that is read before its size is checked again
 
 
 @dataclass(frozen=True, slots=True)
 class NewFeedback:
-    """Feedback as a client sends it; the query is either content or the id of an item.
-
-    Parameters
-    ----------
-    source, target : str
-        Modalities of the query and of the item.
-    item_id : str
-        Item that the feedback is about.
-    is_relevant : bool
-        Whether it answers the query.
-    content : Content or None
-        Content of the query.
-    query_item_id : str or None
-        Item that is the query.
-    place : str
-        Where it stands in what the client sent, such as ``feedback.3``.
-    """
+    """Feedback as a client sends it; the query is either content or the id of an item."""
 
     source: str
     target: str
@@ -50,7 +33,7 @@ class NewFeedback:
     is_relevant: bool
     content: Content | None = None
     query_item_id: str | None = None
-    place: str = ""
+    place: str = ""  # where it stands in what the client sent, such as ``feedback.3``
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +45,14 @@ class FeedbackPage:
 
 
 class FeedbackService:
-    """Stores feedback, each call whole or not at all, and lists and deletes it.
-
-    Parameters
-    ----------
-    database : Database
-        The truth.
-    blobs : BlobStore
-        Pictures.
-    encoders : EncoderSource
-        Check and encode queries.
-    garbage_collector : GarbageCollector
-        Removes the pictures of queries that are deleted.
-    max_entries : int
-        Most feedback of a collection; beyond it the oldest is deleted.
-    max_answer_bytes : int
-        Largest page.
-    """
+    """Stores feedback, each call whole or not at all, and lists and deletes it; beyond `max_entries` of a
+    collection the oldest goes."""
 
     def __init__(
         self,
         database: Database,
         blobs: BlobStore,
-        encoders: EncoderSource,
+        encoders: EncoderRegistry,
         garbage_collector: GarbageCollector,
         max_entries: int,
         max_answer_bytes: int,
@@ -96,24 +64,8 @@ class FeedbackService:
         self._max_answer_bytes = max_answer_bytes
 
     def add(self, name: str, new: Sequence[NewFeedback]) -> tuple[int, ...]:
-        """Store feedback and return its ids, in its order.
-
-        Parameters
-        ----------
-        name : str
-            Collection.
-        new : sequence of NewFeedback
-            All is checked and encoded before any of it is stored.
-
-        Raises
-        ------
-        UnknownModalityError
-            If a source or a target is not a modality of the collection.
-        ItemNotFoundError
-            If an item is not there.
-        InvalidFieldError, ContentTooLargeError
-            If an item is of another modality than is said, or a query is not what the encoder takes.
-        """
+        """Check and encode feedback, then store all of it; return its ids, in its order.
+        Raises InvalidFieldError, NotFoundError and ContentTooLargeError."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         _check_modalities(collection, new)
@@ -144,10 +96,8 @@ class FeedbackService:
         return ids
 
     def page(self, name: str, after: int, limit: int) -> FeedbackPage:
-        """Return feedback with an id above `after`, in order of ids, without features.
-
-        The page ends before `limit` where its texts would be larger than an answer may be.
-        """
+        """Return feedback with an id above `after`, in order of ids, without features; it ends before `limit`
+        where its texts would be larger than an answer may be."""
         rows: list[Feedback] = []
         size = 0
         with self._database.read() as work:
@@ -166,7 +116,7 @@ class FeedbackService:
         return FeedbackPage(tuple(rows[:limit]), is_last=False)
 
     def delete(self, name: str, feedback_id: int) -> None:
-        """Delete one; raises FeedbackNotFoundError."""
+        """Delete one; raises NotFoundError."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         with self._database.write() as work:
@@ -196,7 +146,7 @@ def _check_modalities(collection: Collection, new: Sequence[NewFeedback]) -> Non
         for field, modality in (("source", entry.source), ("target", entry.target)):
             if modality not in collection.modality_names:
                 place = join_path(entry.place, field)
-                raise UnknownModalityError(place, modality, collection.modality_names)
+                raise unknown_modality(place, modality, collection.modality_names)
 
 
 def _check_items(work: UnitOfWork, collection: Collection, new: Sequence[NewFeedback]) -> None:
@@ -207,7 +157,7 @@ def _check_items(work: UnitOfWork, collection: Collection, new: Sequence[NewFeed
     items = work.items.get_many(collection, sorted({item_id for _, item_id, _ in named}), ())
     for place, item_id, modality in named:
         if item_id not in items:
-            raise ItemNotFoundError(collection.name, item_id, place)
+            raise item_not_found(collection.name, item_id, place)
         if items[item_id].modality != modality:
             actual = items[item_id].modality
             raise InvalidFieldError(place, f"item {item_id!r} is of modality {actual!r}, not {modality!r}")

@@ -1,18 +1,15 @@
-"""Importing a stream of items of any length: checked as it comes in, stored whole or not at all.
-
-What comes in is checked and encoded batch by batch and put aside on disk, which blocks no other writer.
-When the last line is in, what is new or differs is written and what is there already is left alone, so that
-an import may be repeated after whatever went wrong. Items without an id get one that follows from what they
-hold: they too are the same items when the import is repeated.
-
-A short import is written in one transaction. A longer one would keep everybody from writing for as long as it
-takes, on SQLite to all collections; it is written in parts that no reader sees, each in a transaction of a
-bounded number of rows and bytes, with pauses that let others in, and one more transaction makes all of it
-visible (see `app.db.imports`). Meanwhile other writers to the same collection have to try again. Nothing
-of an import that is cut off is ever seen, and what it wrote is removed by the next writer, or by a worker.
-
-While searches are answered, an import sleeps between its steps for as long as it computed.
-"""
+"""Importing a stream of items of any length: checked as it comes in, stored whole or not at all."""
+# What comes in is checked and encoded batch by batch and put aside on disk, which blocks no other writer.
+# When the last line is in, what is new or differs is written and what is there already is left alone, so that
+# an import may be repeated after whatever went wrong. Items without an id get one that follows from what they
+# hold: they too are the same items when the import is repeated.
+#
+# A short import is written in one transaction. A longer one would keep everybody from writing for as long as
+# it takes, on SQLite to all collections; it is written in parts that no reader sees, each in a transaction of
+# a bounded number of rows and bytes, with pauses that let others in, and one more transaction makes all of it
+# visible (see `app.db.imports`). Meanwhile other writers to the same collection have to try again. Nothing of
+# an import that is cut off is ever seen, and what it wrote is removed by the next writer, or by a worker.
+# While searches are answered, an import sleeps between its steps for as long as it computed.
 
 from __future__ import annotations
 
@@ -21,23 +18,26 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from app.domain.entities import Collection, Counts, Item, RunningImport
+from app.db.session import Database, UnitOfWork
+from app.domain.entities import WHOLE_ITEM, Collection, Counts, Item, RunningImport
 from app.domain.errors import (
-    ContentMissingError,
+    ConflictError,
     DatabaseUnavailableError,
     InvalidFieldError,
-    LineError,
-    RepeatedItemError,
     ServiceError,
+    content_missing,
+    item_not_found,
 )
-from app.domain.ports import BlobStore, Database, EncoderSource, Spool
-from app.services.catalogue.preparation import NewItem, Preparation, content_id
+from app.domain.ports import BlobStore
+from app.encoders.registry import EncoderRegistry
+from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
 from app.services.storage.pacing import Pacer, no_pause
 from app.services.storage.rounds import BREATH_SECONDS, Round
 from app.services.storage.writing import clean_up, lock_collection, writing
+from app.storage.spool import ItemSpool
 
 _ITEMS_PER_BATCH = 1000
 """Items that are encoded together: enough to use all cores, few enough to fit into memory."""
@@ -50,12 +50,35 @@ _BUSY_PAUSE_SECONDS = 0.1
 """Pause before a write is tried again while the database is busy: short beside the wait for a lock."""
 _LONGEST_BUSY_SECONDS = 30.0
 """An import is given up after this time without the database; its client waits that long."""
-_LONGEST_CLEANING_SECONDS = 30.0
-"""Of an import, for what it replaced; the rest is left to a worker."""
+_LONGEST_CLEANING_SECONDS = 30.0  # of an import, for what it replaced; the rest is left to a worker
 _LONGEST_DISCARD_SECONDS = 5.0
 """For taking pictures away before a refusal is answered; the rest is left to the sweep."""
+_NO_MODALITY = ""
+"""Of a change of a stored item that is put aside: what it changes is read again when it is stored."""
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+
+
+def _resolve(work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> Sequence[Item]:
+    """Return items as they are to be stored: those of no modality are changes of what is stored."""
+    changed = [item.id for item in items if item.modality == _NO_MODALITY]
+    if not changed:
+        return items
+    stored = work.items.get_many(collection, changed, WHOLE_ITEM)
+    gone = next((item_id for item_id in changed if item_id not in stored), None)
+    if gone is not None:
+        raise item_not_found(collection.name, gone)
+    return [
+        ItemChange((item.id,), _labels_of(item), item.metadata["metadata"]).apply(stored[item.id])
+        if item.modality == _NO_MODALITY
+        else item
+        for item in items
+    ]
+
+
+def _labels_of(change: Item) -> tuple[str, ...] | None:
+    labels = change.metadata["labels"]
+    return None if labels is None else tuple(labels)
 
 
 def _always() -> bool:
@@ -68,40 +91,21 @@ class Imported:
 
     counts: Counts
     revision: int
+    copies: int = 0
+    """New items whose picture or sound an item of another id had already."""
 
 
 class ImportService:
-    """Starts imports, and removes what interrupted ones left.
+    """Starts imports, and removes what interrupted ones left, whose process is silent for `lease_seconds`."""
 
-    Parameters
-    ----------
-    database : Database
-        The truth.
-    blobs : BlobStore
-        Pictures.
-    encoders : EncoderSource
-        Check and encode what comes in.
-    make_spool : callable
-        Returns an empty spool.
-    on_written : callable
-        Gets the identity of a collection that items were written to, and its revision.
-    is_searched : callable
-        Returns whether searches are answered.
-    discard : callable
-        Removes pictures, by their hashes, that no item refers to; returns whether it could.
-    lock_wait_seconds : float
-        How long an import waits for another one into the same collection.
-    lease_seconds : float
-        When an import whose process is silent is removed; a few seconds at most.
-    """
+    # `discard` removes pictures, by their hashes, that no item refers to; it returns whether it could.
 
     def __init__(
         self,
         database: Database,
         blobs: BlobStore,
-        encoders: EncoderSource,
-        make_spool: Callable[[], Spool],
-        on_written: Callable[[int, int], None],
+        encoders: EncoderRegistry,
+        make_spool: Callable[[], ItemSpool],
         is_searched: Callable[[], bool],
         discard: Callable[[Sequence[str]], bool],
         lock_wait_seconds: float,
@@ -111,7 +115,6 @@ class ImportService:
         self._blobs = blobs
         self._preparation = Preparation(blobs, encoders)
         self._make_spool = make_spool
-        self._on_written = on_written
         self._is_searched = is_searched
         self._discard = discard
         self._lock_wait_seconds = lock_wait_seconds
@@ -126,8 +129,8 @@ class ImportService:
                 return False
         return True
 
-    def begin(self, name: str) -> Import:
-        """Begin an import into a collection; raises CollectionNotFoundError."""
+    def begin(self, name: str, key_id: str | None = None) -> Import:
+        """Begin an import into a collection; raises CollectionNotFoundError. `key_id` is as of `writing`."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         return Import(
@@ -136,45 +139,31 @@ class ImportService:
             self._preparation,
             self._make_spool(),
             collection,
-            self._on_written,
             self._is_searched,
             self._discard,
             self._lock_wait_seconds,
             self._lease_seconds,
+            key_id,
         )
 
 
 class Import:
-    """One import: `add` as lines come in, then `store`; `close` in any case.
-
-    Parameters
-    ----------
-    database, blobs, preparation
-        As of `ImportService`.
-    spool : Spool
-        Closed with the import.
-    collection : Collection
-        Where the items go.
-    on_written, is_searched, discard : callable
-        As of `ImportService`.
-    wait_seconds, lease_seconds : float
-        How long to wait for another import into it, and when this one is removed if it is silent.
-    """
+    """One import: `add` as lines come in, then `store`; `close`, which closes the spool, in any case."""
 
     def __init__(
         self,
         database: Database,
         blobs: BlobStore,
         preparation: Preparation,
-        spool: Spool,
+        spool: ItemSpool,
         collection: Collection,
-        on_written: Callable[[int, int], None],
         is_searched: Callable[[], bool],
         discard: Callable[[Sequence[str]], bool],
         wait_seconds: float,
         lease_seconds: float,
+        key_id: str | None,
     ) -> None:
-        self._on_written = on_written
+        self._key_id = key_id
         self._is_searched = is_searched
         self._discard = discard
         self._database = database
@@ -186,37 +175,29 @@ class Import:
         self._collection = collection
         self._first_lines: dict[str, int] = {}
         self._has_pictures = False
-        self._unspooled: list[str] = []
-        """Pictures of items that are not in the spool yet."""
+        self._unspooled: list[str] = []  # pictures of items that are not in the spool yet
         self._is_stored = False
+        self._last_position = 0
 
     def pacer(self) -> Pacer:
         """Return what this thread calls between the steps of its work."""
         return Pacer(_always, lambda: not self._is_searched())
 
-    def add(self, entries: Sequence[tuple[int, NewItem]], pause: Callable[[], None] = no_pause) -> None:
-        """Check, encode and put aside items, each with its line; raises LineError for the first bad one.
-
-        Calls `pause` between its steps.
-        """
+    def add(
+        self, entries: Sequence[tuple[int, NewItem | ItemChange]], pause: Callable[[], None] = no_pause
+    ) -> None:
+        """Check, encode and put aside items, each with its line; raises ServiceError for the first bad one.
+        Calls `pause` between its steps."""
         for start in range(0, len(entries), _ITEMS_PER_BATCH):
             self._add(entries[start : start + _ITEMS_PER_BATCH])
             pause()
 
     def store(self) -> Imported:
-        """Store everything; others see all of it from one moment on.
-
-        Raises
-        ------
-        InvalidFieldError
-            If there is nothing to store.
-        LineError
-            If what was checked no longer fits: a dimension or a picture, changed by others meanwhile.
-        CollectionNotFoundError
-            If the collection is gone.
-        ImportRunningError
-            If another import is being stored into it.
-        """
+        """Store everything; others see all of it from one moment on."""
+        # Raises InvalidFieldError if that is nothing, UnavailableError, and ServiceError if what was checked
+        # no longer fits: a dimension or a picture, changed by others meanwhile.
+        with self._database.read() as work:
+            self._last_position = work.items.last_position(self._collection)
         if not self._spool.size:
             raise InvalidFieldError("body", "expected at least one line with an item")
         if self._has_pictures:
@@ -230,8 +211,10 @@ class Import:
             rest = ([item for _, item in batch] for batch in batches)
             imported = self._store_in_parts(itertools.chain([first], rest))
         self._is_stored = True
-        if imported.counts.changed:
-            self._on_written(self._collection.id, imported.revision)
+        if self._has_pictures and imported.counts.created and self._last_position:
+            with self._database.read() as work:
+                copies = work.items.count_copies(self._collection, self._last_position, ("content_hash",))
+            imported = replace(imported, copies=copies)
         return imported
 
     def ids(self) -> Iterator[str]:
@@ -239,10 +222,8 @@ class Import:
         return self._spool.ids()
 
     def close(self) -> None:
-        """Remove the spool, and the pictures of an import that was not stored.
-
-        What fails is only logged: an import that is refused is refused for another reason.
-        """
+        """Remove the spool, and the pictures of an import that was not stored; what fails is only logged: an
+        import that is refused is refused for another reason."""
         try:
             if self._has_pictures and not self._is_stored:
                 self._discard_pictures()
@@ -266,11 +247,12 @@ class Import:
                 return
 
     def _store_at_once(self, items: Sequence[Item]) -> Imported:
-        with writing(self._database, self._collection, self._wait_seconds) as (work, current):
+        opened = writing(self._database, self._collection, self._wait_seconds, key_id=self._key_id)
+        with opened as (work, current):
             self._settle(
                 lambda: self._preparation.settle(work, current, self._collection, self._first_places)
             )
-            counts = work.items.put(current, items, current.revision + 1)
+            counts = work.items.put(current, _resolve(work, current, items), current.revision + 1)
             if not counts.changed:
                 return Imported(counts, current.revision)
             return Imported(counts, work.collections.next_revision(current))
@@ -280,8 +262,7 @@ class Import:
         current, running = self._patiently(lambda: self._begin(import_id))
         try:
             counts = self._write_parts(current, running, batches)
-            if counts.changed:
-                self._patiently(lambda: self._publish(running))
+            self._patiently(lambda: self._publish(running, counts))
         except BaseException:
             self._give_up(running)
             raise
@@ -322,7 +303,7 @@ class Import:
         def write() -> None:
             # Compared outside of the transaction that writes: it takes longer than the writing.
             with self._database.read() as work:
-                planned = work.imports.plan(current, items, running.revision)
+                planned = work.imports.plan(current, _resolve(work, current, items), running.revision)
             results.append(planned.counts)
             if planned.counts.changed or is_due:
                 with self._database.write() as work:
@@ -332,17 +313,20 @@ class Import:
         # A later attempt finds nothing to do if the first was written and only the answer was lost.
         return results[0]
 
-    def _publish(self, running: RunningImport) -> None:
-        """Let readers see all of it; nothing is done if an attempt did so whose answer was lost."""
+    def _publish(self, running: RunningImport, counts: Counts) -> None:
+        """Let readers see what changed; nothing is done if an attempt did so whose answer was lost."""
         with self._database.write() as work:
             if work.imports.renew(running, self._lease_seconds):
                 return
         with self._database.write() as work:
             current = lock_collection(work, self._collection)
-            work.imports.publish(running)
-            self._settle(
-                lambda: self._preparation.settle(work, current, self._collection, self._first_places)
-            )
+            if counts.changed:
+                work.imports.publish(running)
+                self._settle(
+                    lambda: self._preparation.settle(work, current, self._collection, self._first_places)
+                )
+            if self._key_id is not None:
+                work.collections.note_write(current, self._key_id)
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
         """Return what `act` returns, which is tried again while the database is busy or does not answer."""
@@ -351,8 +335,8 @@ class Import:
             try:
                 return act()
             except DatabaseUnavailableError as error:
-                # Its subclasses are for what does not pass in a moment, as a full disk.
-                is_busy = type(error) is DatabaseUnavailableError
+                # Other codes are of what does not pass in a moment, as a full disk.
+                is_busy = error.code == "database-unavailable"
                 if not is_busy or time.monotonic() - began > _LONGEST_BUSY_SECONDS:
                     raise
             _logger.info("%s: an import waits for the database", self._collection.name)
@@ -382,21 +366,48 @@ class Import:
         try:
             act()
         except InvalidFieldError as error:
-            raise LineError(min(self._first_lines.values()), error) from error
+            error.line = min(self._first_lines.values(), default=1)
+            raise
 
-    def _add(self, entries: Sequence[tuple[int, NewItem]]) -> None:
-        new_items = [new for _, new in entries]
+    def _add(self, entries: Sequence[tuple[int, NewItem | ItemChange]]) -> None:
+        new_entries = [(line, entry) for line, entry in entries if isinstance(entry, NewItem)]
+        new_items = [new for _, new in new_entries]
         self._collection = self._preparation.with_first_items(self._collection, new_items)
-        for line, new in entries:
+        for line, new in new_entries:
             self._first_lines.setdefault(new.modality, line)
-        items = self._prepare(entries, new_items)
+        items = self._prepare(new_entries, new_items) if new_entries else []
         self._has_pictures = self._has_pictures or any(new.content.file is not None for new in new_items)
         items = self._preparation.with_pictures(items, new_items, self._unspooled)
-        repeated = self._spool.add([(line, item) for (line, _), item in zip(entries, items, strict=True)])
+        spooled = [(line, item) for (line, _), item in zip(new_entries, items, strict=True)]
+        spooled += self._changed_items([entry for entry in entries if isinstance(entry[1], ItemChange)])
+        spooled.sort(key=lambda entry: entry[0])
+        repeated = self._spool.add(spooled)
         if repeated is not None:
             place, earlier = repeated
-            raise LineError(entries[place][0], RepeatedItemError("id", items[place].id, earlier))
+            line, item = spooled[place]
+            message = f"id: item {item.id!r} stands on line {earlier} already"
+            raise ConflictError("item-repeated", message, "id").at_line(line)
         self._unspooled = []
+
+    def _changed_items(self, entries: Sequence[tuple[int, Any]]) -> list[tuple[int, Item]]:
+        """Check changes of stored items, and return each as an item of no modality, for `_resolve`."""
+        with self._database.read() as work:
+            stored = work.items.get_many(self._collection, [change.ids[0] for _, change in entries])
+        spooled: list[tuple[int, Item]] = []
+        for line, change in entries:
+            item_id = change.ids[0]
+            try:
+                if item_id not in stored:
+                    raise InvalidFieldError(
+                        "id", f"has no content, and there is no item {item_id!r} to change"
+                    )
+                change.apply(stored[item_id])
+            except InvalidFieldError as error:
+                error.line = line
+                raise
+            facts = {"labels": change.labels, "metadata": change.metadata}
+            spooled.append((line, Item(item_id, _NO_MODALITY, metadata=facts)))
+        return spooled
 
     def _prepare(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
         try:
@@ -407,8 +418,10 @@ class Import:
                 try:
                     self._preparation.items(self._collection, [""], [new], content_id)
                 except ServiceError as error:
-                    raise LineError(line, error) from error
-            raise LineError(entries[0][0], fault) from fault
+                    error.line = line
+                    raise
+            fault.line = entries[0][0]
+            raise
 
     def _keep_picture(self, line: int, item: Item) -> None:
         """Refresh the timestamp of a picture, which may have waited for longer than unused files are kept."""
@@ -417,4 +430,4 @@ class Import:
         try:
             self._blobs.touch(item.content_hash)
         except FileNotFoundError as error:
-            raise LineError(line, ContentMissingError(self._collection.name, item.id)) from error
+            raise content_missing(self._collection.name, item.id).at_line(line) from error

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
-from app.domain.errors import InvalidFieldError, UnknownModalityError
+from app.domain.errors import InvalidFieldError, unknown_modality
 from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, join_path
-from app.domain.ports import BlobStore, EncoderSource, UnitOfWork
+from app.domain.ports import BlobStore
+from app.encoders.registry import EncoderRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,27 @@ class NewItem:
     train: bool = True
     place: str | None = None
     """Where it stands in what the client sent; ``items.<number>`` when None."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """Other labels and metadata for those of some items that exist; everything else of them stays."""
+
+    ids: tuple[str, ...]
+    labels: tuple[str, ...] | None = None  # in place of all that they have; None: they stay
+    # values of some keys, added or replaced, or removed where they are null
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""  # where it stands in what the client sent
+
+    def apply(self, item: Item) -> Item:
+        """Return the item with its changes; raises InvalidFieldError where they cannot be stored."""
+        metadata = {
+            key: value for key, value in {**item.metadata, **self.metadata}.items() if value is not None
+        }
+        labels = item.labels if self.labels is None else self.labels
+        check_labels(join_path(self.place, "labels"), labels)
+        check_metadata(join_path(self.place, "metadata"), metadata)
+        return dataclasses.replace(item, labels=labels, metadata=metadata)
 
 
 def random_id(_: NewItem) -> str:
@@ -52,17 +75,9 @@ def content_id(new: NewItem) -> str:
 
 
 class Preparation:
-    """Checks and encodes new items.
+    """Checks and encodes new items."""
 
-    Parameters
-    ----------
-    blobs : BlobStore
-        Pictures.
-    encoders : EncoderSource
-        Check and encode what comes in.
-    """
-
-    def __init__(self, blobs: BlobStore, encoders: EncoderSource) -> None:
+    def __init__(self, blobs: BlobStore, encoders: EncoderRegistry) -> None:
         self._blobs = blobs
         self._encoders = encoders
 
@@ -86,22 +101,10 @@ class Preparation:
     def pending_options(
         self, current: Collection, expected: Collection, first_places: Mapping[str, str]
     ) -> dict[str, dict[str, Any]]:
-        """Return by modality the options that items were encoded with and that are still to be stored.
-
-        Parameters
-        ----------
-        current : Collection
-            As it is now, under its lock.
-        expected : Collection
-            As the items were checked against.
-        first_places : mapping of str to str
-            Path of the first item of each modality that has one.
-
-        Raises
-        ------
-        InvalidFieldError
-            If another writer stored another value meanwhile.
-        """
+        """Return by modality the options that items were encoded with and that are still to be stored, under
+        the lock."""
+        # Raises InvalidFieldError at a modality's first place if another writer stored another value
+        # meanwhile.
         pending: dict[str, dict[str, Any]] = {}
         for now, then in zip(current.modalities, expected.modalities, strict=True):
             if now.name not in first_places:
@@ -124,27 +127,14 @@ class Preparation:
         make_id: Callable[[NewItem], str] = random_id,
     ) -> list[Item]:
         """Check every item, then encode what is of one modality together; nothing is stored yet.
-
-        Parameters
-        ----------
-        collection : Collection
-            As `with_first_items` returned it.
-        places : sequence of str
-            Path of each item in what the client sent.
-        new_items : sequence of NewItem
-            What it sent.
-        make_id : callable
-            Gives an id to an item without one.
-        """
+        `places` are the items' paths in what the client sent; the collection is as of `with_first_items`."""
         encoders = {
             modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
         }
         fields = [join_path(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
         for place, field_name, new in zip(places, fields, new_items, strict=True):
             if new.modality not in encoders:
-                raise UnknownModalityError(
-                    join_path(place, "modality"), new.modality, collection.modality_names
-                )
+                raise unknown_modality(join_path(place, "modality"), new.modality, collection.modality_names)
             _check_facts(place, new)
             encoders[new.modality].check(field_name, new.content)
         features: dict[int, Vector] = {}
@@ -166,18 +156,8 @@ class Preparation:
     def with_pictures(
         self, items: Sequence[Item], new_items: Sequence[NewItem], stored: list[str]
     ) -> list[Item]:
-        """Store the pictures of items and return these with their hashes.
-
-        Parameters
-        ----------
-        items : sequence of Item
-            As `items` returned them.
-        new_items : sequence of NewItem
-            What they were made of.
-        stored : list of str
-            Gets each hash as soon as its picture is stored: when a later one fails, these are to be
-            taken away.
-        """
+        """Store the pictures of items and return these with their hashes. `stored` gets each hash as soon as
+        its picture is stored: when a later one fails, these are to be taken away."""
         complete: list[Item] = []
         for item, new in zip(items, new_items, strict=True):
             if new.content.file is not None:

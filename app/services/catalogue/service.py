@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as replace_fields
+from dataclasses import dataclass, replace
 
-from app.domain.entities import Collection, Counts, Item, ItemFilter, Modality
+from app.db.session import Database, UnitOfWork
+from app.domain.entities import WHOLE_ITEM, Collection, Counts, Item, ItemFilter, Modality, Notice
 from app.domain.errors import (
-    ContentMissingError,
     InvalidFieldError,
-    ItemExistsError,
-    ItemNotFoundError,
-    UnknownModalityError,
+    content_missing,
+    item_exists,
+    item_not_found,
+    unknown_modality,
 )
-from app.domain.names import check_labels, check_modality_name, check_name, is_storable, join_path
-from app.domain.ports import BlobStore, Database, EncoderSource, UnitOfWork
+from app.domain.names import check_modality_name, check_name, is_storable, join_path
+from app.domain.ports import BlobStore
 from app.domain.sizes import json_bytes
-from app.services.catalogue.preparation import NewItem, Preparation
+from app.domain.unmatched import SAMPLE, Traits, explain_filter
+from app.encoders.registry import EncoderRegistry
+from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.removal import Removal
 from app.services.storage.writing import writing
 
-__all__ = ["CatalogueService", "NewItem", "Page", "Written"]
+_logger = logging.getLogger(__name__)
+__all__ = ["CatalogueService", "ItemChange", "NewItem", "Page", "Written"]
 
-_ITEMS_PER_FETCH = 250
-"""Items of a page that are read before its size is checked again."""
-_MOST_READ = 10_000
-"""Items that a filtered page looks at, which takes some tenths of a second."""
+_ITEMS_PER_FETCH = 250  # items of a page that are read before its size is checked again
+_MOST_READ = 10_000  # items that a filtered page looks at, which takes some tenths of a second
 _NO_FILTER = ItemFilter()
 
 
@@ -52,44 +54,23 @@ class Page:
 
     rows: tuple[tuple[int, Item], ...]
     end: int | None
+    notices: tuple[Notice, ...] = ()
 
 
 class CatalogueService:
-    """Creates collections and writes items; each call is stored whole or not at all.
-
-    Parameters
-    ----------
-    database : Database
-        The truth.
-    blobs : BlobStore
-        Pictures.
-    encoders : EncoderSource
-        Check and encode what comes in.
-    garbage_collector : GarbageCollector
-        Removes the files of what is deleted.
-    removal : Removal
-        Deletes collections.
-    on_written : callable
-        Gets the identity of a collection that items were written to, and its revision.
-    max_answer_bytes : int
-        Largest page.
-    lock_wait_seconds : float
-        How long a write may wait for others.
-    """
+    """Creates collections and writes items; each call is stored whole or not at all."""
 
     def __init__(
         self,
         database: Database,
         blobs: BlobStore,
-        encoders: EncoderSource,
+        encoders: EncoderRegistry,
         garbage_collector: GarbageCollector,
         removal: Removal,
-        on_written: Callable[[int, int], None],
         max_answer_bytes: int,
         lock_wait_seconds: float,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
-        self._on_written = on_written
         self._garbage_collector = garbage_collector
         self._removal = removal
         self._database = database
@@ -99,13 +80,15 @@ class CatalogueService:
         self._preparation = Preparation(blobs, encoders)
 
     def create(self, name: str, modalities: Sequence[Modality]) -> Collection:
-        """Create a collection of two modalities; raises CollectionExistsError, InvalidFieldError."""
+        """Create a collection of two modalities; raises ConflictError, InvalidFieldError."""
         check_name("name", name)
         if len(modalities) != 2 or modalities[0].name == modalities[1].name:
             raise InvalidFieldError("modalities", f"expected two different names, got {len(modalities)}")
         first, second = (self._settle(modality) for modality in modalities)
         with self._database.write() as work:
-            return work.collections.add(name, (first, second))
+            collection = work.collections.add(name, (first, second))
+        _logger.info("collection %s was created", name)
+        return collection
 
     def _settle(self, modality: Modality) -> Modality:
         check_modality_name("modalities", modality.name)
@@ -130,18 +113,11 @@ class CatalogueService:
         """Delete a collection with everything in it; of a large one rows are removed later."""
         self._removal.delete(name)
 
-    def add_items(self, name: str, new_items: Sequence[NewItem], replace: bool = False) -> Written:
-        """Store items; raises ItemExistsError unless they may be replaced.
-
-        Parameters
-        ----------
-        name : str
-            Collection.
-        new_items : sequence of NewItem
-            All are checked and encoded before the first is stored.
-        replace : bool
-            Whether items of the same id are replaced.
-        """
+    def add_items(
+        self, name: str, new_items: Sequence[NewItem], replace: bool = False, key_id: str | None = None
+    ) -> Written:
+        """Check and encode all items, then store them; raises ConflictError unless they may be replaced.
+        `key_id` is as of `writing`."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
@@ -158,7 +134,7 @@ class CatalogueService:
         try:
             # Nothing is left to refuse but what another writer does right now: the files come last.
             items = self._preparation.with_pictures(items, new_items, stored)
-            with writing(self._database, collection, self._wait_seconds) as (work, current):
+            with writing(self._database, collection, self._wait_seconds, key_id=key_id) as (work, current):
                 if not replace:
                     _check_free(work, current, places, items)
                 self._preparation.settle(work, current, expected, first_places)
@@ -170,14 +146,11 @@ class CatalogueService:
         except Exception:
             self._garbage_collector.sweep_after_delete(stored)
             raise
-        self._on_written(current.id, revision)
         return Written(tuple(item.id for item in items), revision, counts)
 
     def find_unchanged(self, name: str, new_items: Sequence[NewItem]) -> set[int]:
         """Return the numbers of those that are stored already, the same: they need no encoding.
-
-        Items with vectors are left out, since comparing them takes no less than storing them.
-        """
+        Items with vectors are left out, since comparing them takes no less than storing them."""
         with self._database.read() as work:
             collection = work.collections.get(name)
             ids = [new.id for new in new_items if new.id is not None and is_storable(new.id)]
@@ -212,58 +185,80 @@ class CatalogueService:
             return False  # its file was lost, and is given back by storing it again
         return True
 
-    def change_labels(self, name: str, item_id: str, labels: Sequence[str]) -> Written:
-        """Give an item other labels, and leave everything else of it as it is.
+    def change_labels(
+        self, name: str, item_id: str, labels: Sequence[str], key_id: str | None = None
+    ) -> Written:
+        """Give an item other labels in place of all that it has; everything else stays.
+        `key_id` is as of `writing`. Raises NotFoundError and InvalidFieldError."""
+        written, missing = self.change_items(name, [ItemChange((item_id,), tuple(labels))], key_id)
+        if missing:
+            raise item_not_found(name, item_id)
+        return written
 
-        Parameters
-        ----------
-        name : str
-            Collection.
-        item_id : str
-            Item; raises ItemNotFoundError where there is none.
-        labels : sequence of str
-            In place of all that it has; raises InvalidFieldError.
-        """
-        check_labels("labels", labels)
+    def change_items(
+        self, name: str, changes: Sequence[ItemChange], key_id: str | None = None
+    ) -> tuple[Written, list[ItemChange]]:
+        """Change labels and metadata of stored items, all or none; return changes without an item, too.
+        Raises InvalidFieldError for what cannot be stored. `key_id` is as of `writing`."""
+        ids = list(dict.fromkeys(name for change in changes for name in change.ids if is_storable(name)))
         with self._database.read() as work:
             collection = work.collections.get(name)
-        with writing(self._database, collection, self._wait_seconds) as (work, current):
-            item = replace_fields(work.items.get(current, item_id), labels=tuple(labels))
+        with writing(self._database, collection, self._wait_seconds, key_id=key_id) as (work, current):
+            stored = work.items.get_many(current, ids, WHOLE_ITEM)
+            missing = [change for change in changes if stored.keys().isdisjoint(change.ids)]
+            for change in changes:
+                stored |= {name: change.apply(stored[name]) for name in change.ids if name in stored}
             revision = current.revision + 1
-            counts = work.items.put(current, [item], revision)
+            counts = work.items.put(current, list(stored.values()), revision)
             if not counts.changed:
-                return Written((item_id,), current.revision, counts)
+                return Written(tuple(stored), current.revision, counts), missing
             work.collections.next_revision(current)
-        self._on_written(current.id, revision)
-        return Written((item_id,), revision, counts)
+        return Written(tuple(stored), revision, counts), missing
+
+    def last_position(self, name: str) -> int:
+        """Return the position after which items stand that are created from now on."""
+        with self._database.read() as work:
+            return work.items.last_position(work.collections.get(name))
+
+    def count_copies(self, name: str, after: int) -> int:
+        """Return how many items beyond a position have the content of one of another id that was there."""
+        with self._database.read() as work:
+            return work.items.count_copies(work.collections.get(name), after)
 
     def item(self, name: str, item_id: str) -> Item:
         """Return one item."""
         with self._database.read() as work:
             return work.items.get(work.collections.get(name), item_id)
 
-    def content(self, name: str, item_id: str) -> tuple[bytes, str]:
-        """Return the picture or text of an item and its media type."""
+    def content(
+        self, name: str, item_id: str, is_shown: Callable[[str], bool] = lambda media_type: True
+    ) -> tuple[bytes, str]:
+        """Return the picture, sound or text of an item and its media type.
+        A picture of a type that is not shown, by the client or by all browsers, is returned as a JPEG."""
         item = self.item(name, item_id)
         if item.content_hash is not None:
             try:
-                return self._blobs.get(item.content_hash), item.content_type or "application/octet-stream"
+                content = self._blobs.get(item.content_hash)
             except FileNotFoundError as error:
-                raise ContentMissingError(name, item_id) from error
+                raise content_missing(name, item_id) from error
+            media_type = item.content_type or "application/octet-stream"
+            shown = None if is_shown(media_type) else self._encoders.rendition(content, media_type)
+            return (content, media_type) if shown is None else (shown, "image/jpeg")
         if item.text is not None:
             return item.text.encode(), "text/plain; charset=utf-8"
-        raise ItemNotFoundError(name, f"{item_id}/content")
+        raise item_not_found(name, f"{item_id}/content")
 
-    def delete_item(self, name: str, item_id: str) -> int:
-        """Delete an item, and the feedback that names it; return the revision from which on it is gone."""
+    def delete_item(self, name: str, item_id: str, key_id: str | None = None) -> int:
+        """Delete an item, and the feedback that names it; return the revision from which on it is gone.
+        `key_id` is as of `writing`."""
         with self._database.read() as work:
             collection = work.collections.get(name)
-        with writing(self._database, collection, self._wait_seconds) as (work, collection):
+        with writing(self._database, collection, self._wait_seconds, key_id=key_id) as (work, collection):
             revision = work.collections.next_revision(collection)
             content_hash = work.items.get(collection, item_id).content_hash
             work.items.delete(collection, item_id, revision)
             pictures = work.feedback.delete_of_item(collection, item_id)
-        self._on_written(collection.id, revision)
+        _logger.info("%s: item %s was deleted", name, item_id)
         if content_hash is not None:
             pictures.add(content_hash)
         if pictures:
@@ -278,25 +273,38 @@ class CatalogueService:
         limit: int,
         pair_id: str | None = None,
         item_filter: ItemFilter = _NO_FILTER,
+        ids: Sequence[str] = (),
     ) -> Page:
-        """Return items with their positions, in order of creation; of one pair when it is given.
-
-        The page ends before `limit` where its items would be larger than an answer may be, or where many
-        were looked at that the filter does not let through.
-        """
+        """Return items with their positions, in order of creation. The page ends before `limit` where its
+        items would be larger than an answer may be, or where many did not pass the filter."""
         rows: list[tuple[int, Item]] = []
         size = n_read = 0
+        sample: list[Traits] = []
+        is_first = not after
         with self._database.read() as work:
             collection = work.collections.get(name)
             if modality is not None and modality not in collection.modality_names:
-                raise UnknownModalityError("modality", modality, collection.modality_names)
+                raise unknown_modality("modality", modality, collection.modality_names)
+            if ids:
+                items = work.items.get_many(collection, ids, WHOLE_ITEM).values()
+                return Page(
+                    tuple(
+                        (0, item)
+                        for item in items
+                        if modality in (None, item.modality)
+                        and pair_id in (None, item.pair_id)
+                        and item_filter.accepts(item.labels, item.metadata)
+                    ),
+                    None,
+                )
             while len(rows) <= limit:
                 if n_read >= _MOST_READ:
-                    return Page(tuple(rows), after)
+                    return Page(tuple(rows), after, _explain(item_filter, rows, sample, is_first))
                 n_rows = (
                     min(limit + 1 - len(rows), _ITEMS_PER_FETCH) if item_filter.is_empty else _ITEMS_PER_FETCH
                 )
                 batch = work.items.page(collection, modality, after, n_rows, pair_id)
+                sample += [(item.labels, item.metadata) for _, item in batch[: SAMPLE - len(sample)]]
                 for position, item in batch:
                     if not item_filter.accepts(item.labels, item.metadata):
                         continue
@@ -308,7 +316,8 @@ class CatalogueService:
                     break
                 after = batch[-1][0]
                 n_read += len(batch)
-        return Page(tuple(rows[:limit]), rows[limit - 1][0] if len(rows) > limit else None)
+        end = rows[limit - 1][0] if len(rows) > limit else None
+        return Page(tuple(rows[:limit]), end, _explain(item_filter, rows, sample, is_first))
 
     def partners(self, name: str, item_ids: Sequence[str]) -> dict[str, Item]:
         """Return the first item of the other modality with the same `pair_id`, by the ids of given items."""
@@ -324,18 +333,36 @@ class CatalogueService:
         return partners
 
 
+def _explain(
+    item_filter: ItemFilter, rows: Sequence[tuple[int, Item]], sample: Sequence[Traits], is_first: bool
+) -> tuple[Notice, ...]:
+    """Return why the first page has nothing, from the first items that the filter did not let through."""
+    if rows or not is_first or item_filter.is_empty:
+        return ()
+
+    def count(condition: ItemFilter) -> int:
+        return sum(condition.accepts(labels, metadata) for labels, metadata in sample)
+
+    notices = explain_filter(item_filter, sample, count, len(sample))
+    if len(sample) < SAMPLE:
+        return notices
+    return tuple(
+        replace(notice, message=f"of the first {SAMPLE} items, {notice.message}") for notice in notices
+    )
+
+
 def _check_free(
     work: UnitOfWork, collection: Collection, places: Sequence[str], items: Sequence[Item]
 ) -> None:
     taken = work.items.existing(collection, [item.id for item in items])
     for place, item in zip(places, items, strict=True):
         if item.id in taken:
-            raise ItemExistsError(join_path(place, "id"), item.id)
+            raise item_exists(join_path(place, "id"), item.id)
 
 
 def _check_unique(places: Sequence[str], items: Sequence[Item]) -> None:
     seen: set[str] = set()
     for place, item in zip(places, items, strict=True):
         if item.id in seen:
-            raise ItemExistsError(join_path(place, "id"), item.id)
+            raise item_exists(join_path(place, "id"), item.id)
         seen.add(item.id)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.domain.errors import ServiceError
 from app.services.health.status import DATABASE_TIMEOUT_SECONDS
@@ -13,53 +14,28 @@ from app.services.storage.ownership import OwnershipStatus
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether requests should be routed to this process.
-
-    Parameters
-    ----------
-    is_ready : bool
-        Whether they should.
-    reason : str or None
-        Why not; or, when they should, what is wrong all the same.
-    """
+    """Whether requests should be routed to this process."""
 
     is_ready: bool
-    reason: str | None = None
+    reason: str | None = None  # why not; or, when they should, what is wrong all the same
 
 
 class ReadinessService:
-    """Determines readiness from what the process knows; models are loaded in the background.
+    """Determines readiness from what the process knows, without a write or a wait for models."""
 
-    A process becomes ready once the schema is current, the data folder belongs to the database, and the first
-    load of every active model has ended. It is not ready while there are active models and none of their
-    collections can be searched. Once it was ready, a model that is loaded for the first time changes nothing.
-
-    Faults that leave something to serve do not make it unready; the reason names them:
-
-    * a damaged bundle, where an earlier version stands in for the active one, or other collections can be
-      searched;
-    * an approximate index that is damaged, or was given up: its gallery is searched exactly;
-    * a missing or changed file of an encoder: what needs no encoder is served;
-    * a schema that a newer release made while this process ran, as long as a rolling update takes;
-    * a database older than the files: what it holds is served, and nothing is removed;
-    * a disk or database that rejects writes, or an object store that cannot be used: every process would
-      reject writes, and all still answer searches;
-    * a vector engine that does not answer: every process would reject searches, and all still store.
-
-    Parameters
-    ----------
-    snapshots : SnapshotReader
-        What this process serves.
-    find_fault_of_schema : callable
-        Returns what is wrong with a schema that can be served all the same; raises a ServiceError where the
-        database has one that cannot.
-    look_at_folder : callable
-        Returns how database and data folder stand to each other; raises OSError where the folder cannot be
-        used.
-    find_faults : callable
-        Returns why writes are rejected, or soon will be, and what a vector engine lacks; must neither write
-        nor wait to find out.
-    """
+    # A process becomes ready once the schema is current, the data folder belongs to the database, and the
+    # first load of every active model has ended. It is not ready while there are active models and none of
+    # their collections can be searched. Once it was ready, a model that is loaded for the first time changes
+    # nothing.
+    #
+    # Faults that leave something to serve do not make it unready; the reason names them: a damaged bundle,
+    # where an earlier version stands in for the active one, or other collections can be searched; an
+    # approximate index that is damaged or was given up: its gallery is searched exactly; a missing or changed
+    # file of an encoder: what needs no encoder is served; a schema that a newer release made while this
+    # process ran, as long as a rolling update takes; a database older than the files: what it holds is
+    # served, and nothing is removed; a disk or database that rejects writes, or an object store that cannot
+    # be used: every process would reject writes, and all still answer searches; a vector engine that does not
+    # answer: every process would reject searches, and all still store.
 
     def __init__(
         self,
@@ -94,3 +70,20 @@ class ReadinessService:
         problems = [newer, standing.reason, *faults, *(health.problem for health in collections)]
         reason = "; ".join(problem for problem in problems if problem is not None)
         return Readiness(self._has_started and can_serve, reason or None)
+
+
+def find_write_faults(
+    paths: Mapping[str, Path],
+    fault_of_disk: Callable[[Path], str | None],
+    fault_of_database: Callable[[], str | None],
+    fault_of_store: Callable[[], str | None],
+) -> list[str]:
+    """Return the faults of disks, database and object store as messages, without a write to find out; `paths`
+    are what is written to, by their names in messages. Raises OSError, DatabaseUnavailableError."""
+    faults: dict[str | None, str] = {}
+    for name, path in paths.items():
+        # Usually all are on one disk, whose fault is reported once.
+        faults.setdefault(fault_of_disk(path), name)
+    refusals = [fault_of_database(), fault_of_store()]
+    of_disks = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
+    return [*(refusal for refusal in refusals if refusal is not None), *of_disks]

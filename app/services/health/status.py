@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from app.db.session import Database
 from app.domain.entities import Collection, JobState
 from app.domain.entities.index_choice import EXACT
-from app.domain.ports import Database
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.recall_window import RecallEstimate
 from app.services.serving.snapshot import Snapshot
@@ -19,26 +19,14 @@ DATABASE_TIMEOUT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """The index of one gallery as this process serves it.
+    """The index of one gallery as this process serves it."""
 
-    Parameters
-    ----------
-    n_items : int or None
-        Items that it ranks; None while an engine has not counted them.
-    kind : str
-        As of `IndexSpec`.
-    is_fallback : bool
-        Whether it is exact, though the version has an approximate one.
-    published_recall : float or None
-        Recall@10 of the version's approximate index, as its training measured it; None if it has none.
-    live : RecallEstimate or None
-        Recall@10 of live queries; None while it is not known, and for an exact index.
-    """
-
-    n_items: int | None
-    kind: str
-    is_fallback: bool = False
+    n_items: int | None  # that it ranks; None while an engine has not counted them
+    kind: str  # as of `IndexSpec`
+    is_fallback: bool = False  # exact, though the version has an approximate one
+    # recall@10 of the version's approximate index as its training measured it; None if it has none
     published_recall: float | None = None
+    # recall@10 of live queries; None while it is not known, and for an exact index
     live: RecallEstimate | None = None
 
     @property
@@ -51,44 +39,19 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatus:
-    """One collection as this process sees it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the collection.
-    active_version : int or None
-        Model version to be served, by the database.
-    served_version : int or None
-        Model version in this process's memory.
-    revision_lag : int or None
-        Writes that the next search here will replay first; None while no snapshot is in memory.
-    indexes : mapping of str to IndexStatus
-        By modality.
-    """
+    """One collection as this process sees it."""
 
     name: str
-    active_version: int | None
-    served_version: int | None
+    active_version: int | None  # to be served, by the database
+    served_version: int | None  # in this process's memory
+    # writes that the next search here replays first; None while no snapshot is in memory
     revision_lag: int | None
-    indexes: Mapping[str, IndexStatus] = field(default_factory=dict)
+    indexes: Mapping[str, IndexStatus] = field(default_factory=dict)  # by modality
 
 
 class StatusService:
-    """Reports what is served.
-
-    Parameters
-    ----------
-    database : Database
-        The source of truth.
-    snapshots : SnapshotReader
-        What is in this process's memory.
-    recall_monitor : RecallMonitor
-        Knows the recall of live queries.
-    backends : mapping of str to callable
-        By name what else this process needs, ``storage`` or ``vector-engine``: returns why it did not answer
-        when it was last asked, None if it did.
-    """
+    """Reports what is served. Of what else the process needs (``storage``, ``vector-engine``), a backend
+    returns why it did not answer when it was last asked, None if it did."""
 
     def __init__(
         self,

@@ -7,35 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.domain.entities import Content, Features, Item, Matrix
-from app.domain.ports import Encoder, StatefulEncoder
+from app.encoders.base import BaseEncoder
 
 
-def item_features(items: Sequence[Item], encoder: Encoder) -> Features:
-    """Return the (n, dim) features of items of one modality.
-
-    Parameters
-    ----------
-    items : sequence of Item
-        At least one.
-    encoder : Encoder
-        Of their modality, as a model has it.
-    """
+def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
+    """Return the (n, dim) features of items of one modality, at least one."""
     if encoder.is_fitted_with_model:
         return encoder.encode([Content(text=item.text) for item in items])
     return encoder.from_stored(_stored_features(items))
 
 
-def fit_encoder(encoder: StatefulEncoder, items: Sequence[Item]) -> None:
-    """Have an encoder learn from training items, at least one, what it learns.
-
-    Parameters
-    ----------
-    encoder : StatefulEncoder
-        Of their modality.
-    items : sequence of Item
-        What may be learned from.
-    """
+def fit_encoder(encoder: BaseEncoder, items: Sequence[Item], names: Sequence[str] = ()) -> None:
+    """Have an encoder learn from training items, at least one, and from the words of `names`: labels and
+    values of facets."""
     if encoder.is_fitted_with_model:
+        encoder.learn_names(names)
         encoder.fit([item.text or "" for item in items])
     elif encoder.learns_from_stored:
         encoder.fit_to_stored(_stored_features(items))

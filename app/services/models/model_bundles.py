@@ -12,17 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion, TrainingReport
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import (
-    ApproximateIndexes,
-    BundleFiles,
-    EncoderSource,
-    GalleryIndex,
-    IndexFiles,
-    UnitOfWork,
-)
+from app.domain.ports import BundleFiles, GalleryIndex
+from app.encoders.registry import EncoderRegistry
+from app.index.approximate_files import InvertedListIndexes
+from app.index.exact import ExactIndexFiles
 from app.services.models.originals import Originals
+from app.services.models.recent_texts import RecentTexts
 from solver import ArtifactError, Projector, load_projector, save_projector
 
 _GALLERIES = "galleries.json"
@@ -36,58 +34,32 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutModel:
-    """The model that a version's held-out figures belong to: the same method, fitted without those items.
+    """The model that a version's held-out figures belong to: the same method, fitted without those items."""
 
-    Parameters
-    ----------
-    projector : Projector
-        Never serves; later versions are compared with it.
-    training_ids : frozenset of str
-        Items it was fitted on.
-    """
-
-    projector: Projector
-    training_ids: frozenset[str]
+    projector: Projector  # never serves; later versions are compared with it
+    training_ids: frozenset[str]  # items it was fitted on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedModel:
-    """A model version in memory.
-
-    Parameters
-    ----------
-    version : int
-        Its number.
-    index_revision : int
-        Collection revision of its stored galleries.
-    projector : Projector
-        Maps features of both modalities into one space.
-    encoders : mapping of str to Encoder
-        By modality.
-    modalities : tuple of Modality
-        With the options of its encoders; X first.
-    galleries : mapping
-        By modality: item ids and their projections.
-    held_out_damage : str or None
-        What is wrong with the bundle's `HeldOutModel`, which no search needs.
-    indexes : mapping of str to GalleryIndex
-        Approximate indexes over the rows of large galleries, by modality.
-    published_recall : mapping of str to float
-        Recall@10 of the approximate indexes that were published, as the training measured it, by modality.
-    originals : Originals or None
-        Encodes items that were stored with another encoder; None where all have the right features.
-    """
+    """A model version in memory; all mappings are by modality."""
 
     version: int
-    index_revision: int
+    index_revision: int  # of the collection, as of the stored galleries
     projector: Projector
     encoders: Mapping[str, Any]
-    modalities: tuple[Modality, Modality]
-    galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]
+    modalities: tuple[Modality, Modality]  # with the options of its encoders; X first
+    galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]  # item ids and their projections
+    # what is wrong with the bundle's `HeldOutModel`, which no search needs
     held_out_damage: str | None = None
+    # approximate ones over the rows of large galleries
     indexes: Mapping[str, GalleryIndex] = field(default_factory=dict)
+    # recall@10 of the approximate indexes, as the training measured it
     published_recall: Mapping[str, float] = field(default_factory=dict)
+    # encodes items stored with another encoder; None where all have the right features
     originals: Originals | None = None
+    # those that were just asked
+    texts: RecentTexts = field(default_factory=RecentTexts)
 
     @property
     def modality_names(self) -> tuple[str, str]:
@@ -111,28 +83,14 @@ class LoadedModel:
 
 
 class ModelBundles:
-    """Writes and reads model bundles.
-
-    Parameters
-    ----------
-    files : BundleFiles
-        Where they are stored.
-    index_files : IndexFiles
-        Format of the stored galleries.
-    approximate_indexes : ApproximateIndexes
-        Format of the indexes of large ones.
-    encoders : EncoderSource
-        Restores encoders from their state.
-    originals : Originals
-        For the models that are loaded.
-    """
+    """Writes and reads model bundles, with their galleries and the indexes of large ones."""
 
     def __init__(
         self,
         files: BundleFiles,
-        index_files: IndexFiles,
-        approximate_indexes: ApproximateIndexes,
-        encoders: EncoderSource,
+        index_files: ExactIndexFiles,
+        approximate_indexes: InvertedListIndexes,
+        encoders: EncoderRegistry,
         originals: Originals,
     ) -> None:
         self._files = files
@@ -148,19 +106,8 @@ class ModelBundles:
         report: TrainingReport,
         held_out_model: HeldOutModel | None = None,
     ) -> tuple[str, str]:
-        """Write a bundle and return its folder name and manifest hash.
-
-        Parameters
-        ----------
-        collection : Collection
-            Of the model.
-        model : LoadedModel
-            What will serve.
-        report : TrainingReport
-            Goes into the manifest.
-        held_out_model : HeldOutModel, optional
-            What later versions will be compared with.
-        """
+        """Write a bundle and return its folder name and manifest hash; the report goes into the manifest.
+        Later versions will be compared with the held-out model."""
         manifest = report.to_json()
 
         def fill(folder: Path) -> None:
@@ -257,9 +204,7 @@ class ModelBundles:
     @contextmanager
     def _open(self, version: ModelVersion) -> Iterator[tuple[Path, str | None, bool]]:
         """Yield the folder of a bundle, the damage of its held-out model, and whether its indexes are whole.
-
-        Raises DamagedBundleError if any other part is damaged.
-        """
+        Raises DamagedBundleError if any other part is damaged."""
         name, manifest_hash = version.bundle, version.manifest_hash
         with ExitStack() as opened:
             held_out_damage = index_damage = None

@@ -11,31 +11,27 @@ from functools import partial
 
 import numpy as np
 
+from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Modality, Vector
 from app.domain.errors import ServiceError
 from app.domain.names import some_of
-from app.domain.ports import BlobStore, Encoder, EncoderSource, UnitOfWork
+from app.domain.ports import BlobStore
+from app.encoders.base import BaseEncoder
+from app.encoders.registry import EncoderRegistry
 
 _CONTENTS_PER_BATCH, _BYTES_PER_BATCH = 32, 16 << 20
 """Encoded together: enough for all cores, and few enough to hold their files in memory."""
 _logger = logging.getLogger(__name__)
 
 
-def needs_features(item: Item, modality: Modality, encoder: Encoder) -> bool:
+def needs_features(item: Item, modality: Modality, encoder: BaseEncoder) -> bool:
     """Return whether the features that an item was stored with are of another encoder than it is to have."""
     return not encoder.is_fitted_with_model and item.encoding != modality.encoding
 
 
 def original_hash(item: Item, form: str) -> str | None:
-    """Return the SHA-256 of an item's text or file; None where it has none that an encoder of `form` takes.
-
-    Parameters
-    ----------
-    item : Item
-        Stored.
-    form : str
-        "text", "picture", "sound" or "vector", of which no item has an original.
-    """
+    """Return the SHA-256 of an item's text or file; None where it has none that an encoder of `form` takes:
+    "text", "picture", "sound" or "vector", of which no item has an original."""
     if form == "text":
         return None if item.text is None else hashlib.sha256(item.text.encode()).hexdigest()
     kind = {"picture": "image/", "sound": "audio/"}.get(form)
@@ -43,25 +39,15 @@ def original_hash(item: Item, form: str) -> str | None:
 
 
 class Originals:
-    """Encodes the stored texts and files of items.
+    """Encodes the stored texts and files of items."""
 
-    Parameters
-    ----------
-    blobs : BlobStore
-        Pictures and sounds.
-    encoders : EncoderSource
-        Makes encoders.
-    """
-
-    def __init__(self, blobs: BlobStore, encoders: EncoderSource) -> None:
+    def __init__(self, blobs: BlobStore, encoders: EncoderRegistry) -> None:
         self._blobs = blobs
         self._encoders = encoders
 
     def encodable(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:
-        """Return the items that a collection's encoders can encode, with their features, in their order.
-
-        Parameters as of `with_features`, but for items of both modalities.
-        """
+        """Return the items of both modalities that a collection's encoders can encode, with their features,
+        in their order."""
         encodable: dict[int, Item] = {}
         for modality in collection.modalities:
             encoder = self._encoders.make(modality.encoder)
@@ -79,27 +65,11 @@ class Originals:
         work: UnitOfWork,
         collection: Collection,
         modality: Modality,
-        encoder: Encoder,
+        encoder: BaseEncoder,
         items: Sequence[Item],
     ) -> list[Item]:
-        """Return items with the features that an encoder stores.
-
-        Those that were stored with others get what was encoded before, or are encoded now; nothing is stored.
-        An item whose original is missing, or refused by the encoder, gets no features.
-
-        Parameters
-        ----------
-        work : UnitOfWork
-            Reads.
-        collection : Collection
-            Of the items.
-        modality : Modality
-            Of the items, with the encoding that their features are to have.
-        encoder : Encoder
-            Of that encoding.
-        items : sequence of Item
-            Of one modality.
-        """
+        """Return items of one modality with the features that its encoder stores: as encoded before, or now,
+        unstored. An item whose original is missing, or refused by the encoder, gets no features."""
         digests = {
             number: original_hash(item, encoder.content_form)
             for number, item in enumerate(items)
@@ -122,16 +92,9 @@ class Originals:
             for number, item in enumerate(items)
         ]
 
-    def encode(self, encoder: Encoder, sources: Mapping[str, Item]) -> dict[str, Vector]:
-        """Return the features of originals by their hashes, without those that cannot be encoded.
-
-        Parameters
-        ----------
-        encoder : Encoder
-            Encodes.
-        sources : mapping of str to Item
-            An item of each original.
-        """
+    def encode(self, encoder: BaseEncoder, sources: Mapping[str, Item]) -> dict[str, Vector]:
+        """Return the features of originals by their hashes, without those that cannot be encoded; `sources`
+        has an item of each."""
         features: dict[str, Vector] = {}
         for rows, _ in self.iter_encoded(encoder, sources, partial(map, encoder.encode_to_store)):
             features |= rows
@@ -141,21 +104,12 @@ class Originals:
 
     def iter_encoded(
         self,
-        encoder: Encoder,
+        encoder: BaseEncoder,
         sources: Mapping[str, Item],
         encode: Callable[[Iterable[Sequence[Content]]], Iterator[Features]],
     ) -> Iterator[tuple[dict[str, Vector], list[str]]]:
         """Yield the features of some originals at a time, by their hashes, and the hashes of those without.
-
-        Parameters
-        ----------
-        encoder : Encoder
-            Decides what of an item it takes, and what it refuses.
-        sources : mapping of str to Item
-            An item of each original.
-        encode : callable
-            Yields the encoder's features of each batch; may take batches before their turn.
-        """
+        `encode` yields the features of each batch; it may take batches before their turn."""
         taken: deque[list[str]] = deque()
         refused: list[str] = []
 
@@ -190,7 +144,7 @@ class Originals:
         if refused:
             yield {}, refused
 
-    def _read(self, encoder: Encoder, item: Item) -> Content | None:
+    def _read(self, encoder: BaseEncoder, item: Item) -> Content | None:
         form = encoder.content_form
         if form == "text":
             content = Content(text=item.text)

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Activation, BuiltModel, Collection, Job, JobState, ModelVersion
-from app.domain.errors import (
-    ActiveVersionConflictError,
-    DamagedBundleError,
-    DamagedVersionError,
-    NoPreviousVersionError,
-)
+from app.domain.errors import ConflictError, DamagedBundleError, damaged_version, other_version_active
 from app.domain.names import check_storable
-from app.domain.ports import Database, UnitOfWork
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.garbage_collector import GarbageCollector
 
+_logger = logging.getLogger(__name__)
 NONE_ACTIVE = 0
 """As an expected version: no version is active."""
 
 
 class ModelRegistry:
-    """Publishes model versions and activates one of them.
+    """Publishes model versions and activates one of them; `prune` keeps `n_inactive` beside it and the one
+    before it."""
 
-    A collection's active version is one column of its row, changed only by compare-and-swap and never back to
-    null: there is at most one, and always one once there was one.
-
-    Parameters
-    ----------
-    database : Database
-        The source of truth.
-    bundles : ModelBundles
-        Model versions on disk.
-    garbage_collector : GarbageCollector
-        Removes the bundles of deleted versions.
-    n_inactive : int
-        How many inactive versions `prune` keeps, apart from the active one and the one before it.
-    """
+    # A collection's active version is one column of its row, changed only by compare-and-swap and never back
+    # to null: there is at most one, and always one once there was one.
 
     def __init__(
         self, database: Database, bundles: ModelBundles, garbage_collector: GarbageCollector, n_inactive: int
@@ -67,30 +53,9 @@ class ModelRegistry:
     def activate(
         self, name: str, version: int, by: str, reason: str | None = None, expected: int | None = None
     ) -> ModelVersion:
-        """Make a version the active one, after loading its bundle to check it.
-
-        Parameters
-        ----------
-        name : str
-            Collection.
-        version : int
-            The one to activate; nothing changes if it is active already.
-        by : str
-            Who requested it, for the history.
-        reason : str, optional
-            Why, for the history.
-        expected : int, optional
-            The version that must be active for the change to be made; `NONE_ACTIVE` if none may be.
-
-        Raises
-        ------
-        ModelNotFoundError
-            If there is no such version.
-        DamagedVersionError
-            If its bundle cannot be trusted.
-        ActiveVersionConflictError
-            If the active version is not the expected one.
-        """
+        """Make a version the active one after checking its bundle; `by` and `reason` go into the history."""
+        # Raises NotFoundError, ConflictError unless `expected` (or
+        # `NONE_ACTIVE`) is active.
         check_storable("reason", reason)
         with self._database.read() as work:
             collection = work.collections.get(name)
@@ -98,56 +63,38 @@ class ModelRegistry:
         try:
             self._bundles.load(collection, model)
         except DamagedBundleError as error:
-            raise DamagedVersionError(name, version, str(error)) from error
+            raise damaged_version(name, version, str(error)) from error
         with self._database.write() as work:
             collection = work.collections.lock(name)
             work.models.get(collection, version)  # it may have been deleted meanwhile
             active = collection.active_version
             if expected is not None and (expected or None) != active:
-                raise ActiveVersionConflictError(name, expected or None, active)
+                raise other_version_active(name, expected or None, active)
             _activate(work, collection, version, by, reason)
-            return work.models.get(collection, version)
+            model = work.models.get(collection, version)
+        _logger.info("%s: version %d was activated", name, version)
+        return model
 
     def roll_back(
         self, name: str, by: str, reason: str | None = None, expected: int | None = None
     ) -> ModelVersion:
-        """Activate the version that served before the active one; parameters as of `activate`.
-
-        Raises
-        ------
-        NoPreviousVersionError
-            If there is none.
-        """
+        """Activate the version that served before, as `activate` does; raises ConflictError."""
         with self._database.read() as work:
             collection = work.collections.get(name)
             previous = _find_previous(work, collection)
         if previous is None:
-            raise NoPreviousVersionError(name)
+            message = f"collection {name!r} had no other version active before: nothing was changed"
+            raise ConflictError("no-previous-version", message)
         if expected is None:
             # Which one is the previous depends on the active one, which must not change in between.
             expected = collection.active_version
         return self.activate(name, previous, by, reason or "rolled back", expected)
 
     def publish(self, job: Job, built: BuiltModel, lease_seconds: float) -> ModelVersion:
-        """Record a new version, activate it unless a gate refused it, and finish its job: in one transaction.
-
-        A version that was activated by hand meanwhile stays active: the new one is recorded as inactive, and
-        its report says why.
-
-        Parameters
-        ----------
-        job : Job
-            As claimed; nothing is published if the claim was lost.
-        built : BuiltModel
-            The new version, whose bundle has been written and verified.
-        lease_seconds : float
-            How long to extend the job's lease for the transaction.
-
-        Raises
-        ------
-        JobCancelledError
-            If the job was cancelled, or belongs to another worker by now.
-        """
+        """Record a new version, activate it unless a gate refused it, and finish its job: in one transaction,
+        for which the lease is extended; raises JobCancelledError if the job is another worker's by now."""
+        # A version that was activated by hand meanwhile stays active: the new one is recorded as inactive,
+        # and its report says why.
         end = built.report.fit.convergence
         progress: dict[str, Any] = {"phase": "done", "percent": 100.0, "seconds_left": 0}
         progress |= {} if end is None else asdict(end)
@@ -174,11 +121,8 @@ class ModelRegistry:
         return replace(entry, is_active=reason is None)
 
     def prune(self, name: str) -> list[int]:
-        """Delete old versions and return their numbers.
-
-        The active version, the one before it, and the newest inactive ones are kept. Features by encoders
-        that none of these has are removed, too.
-        """
+        """Delete old versions and return their numbers; kept are the active one, the one before it, and the
+        newest inactive ones. Features by encoders that none of these has are removed, too."""
         with self._database.write() as work:
             collection = work.collections.lock(name)
             protected = {collection.active_version, _find_previous(work, collection)}
@@ -199,7 +143,7 @@ def _activate(work: UnitOfWork, collection: Collection, version: int, by: str, r
     if active == version:
         return
     if not work.models.replace_active(collection, version, active):
-        raise ActiveVersionConflictError(collection.name, active, None)
+        raise other_version_active(collection.name, active, None)
     work.models.record_activation(collection, Activation(version, active, work.now(), by, reason))
     modalities = work.models.get(collection, version).modalities
     if modalities is not None and modalities != collection.modalities:

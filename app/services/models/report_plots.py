@@ -9,7 +9,7 @@ import numpy as np
 
 from app.domain.entities import TrainingReport
 from app.domain.entities.held_out_quality import Curve, ReliabilityBins
-from app.domain.errors import PlotNotFoundError, PlotsUnavailableError
+from app.domain.errors import NotFoundError, UnavailableError
 from solver import Reliability, RetrievalCurves
 from solver.plots import (
     Plot,
@@ -26,35 +26,17 @@ PlotKind = Literal["singular-values", "convergence", "precision-recall", "precis
 
 
 def draw_report(report: TrainingReport, kind: PlotKind, theme: Theme, direction: str | None = None) -> Plot:
-    """Return a plot of a training report.
-
-    Parameters
-    ----------
-    report : TrainingReport
-        Of a model version.
-    kind : str
-        What to plot.
-    theme : {"light", "dark"}
-        The ground to draw on.
-    direction : str, optional
-        Curves of this direction only, such as ``"image-to-text"``.
-
-    Raises
-    ------
-    PlotNotFoundError
-        If the report holds nothing to draw it from.
-    PlotsUnavailableError
-        If Matplotlib is not installed.
-    """
+    """Return a plot of a training report; of curves, those of one direction, such as ``"image-to-text"``.
+    Raises NotFoundError without what it is drawn from, UnavailableError without Matplotlib."""
     draw = _drawing(report, kind, theme, direction)
     if draw is None:
         of_direction = "" if direction is None else f" of {direction!r}"
-        raise PlotNotFoundError(f"the report holds nothing to plot {kind}{of_direction} from")
+        raise NotFoundError("plot-not-found", f"the report holds nothing to plot {kind}{of_direction} from")
     try:
         require_matplotlib()
     except ImportError as error:
         reason = "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
-        raise PlotsUnavailableError(reason) from error
+        raise UnavailableError("plots-unavailable", reason) from error
     return draw()
 
 

@@ -13,21 +13,11 @@ _ALL_REPLACED = "the items of its index have all been replaced"
 
 @dataclass(frozen=True, slots=True)
 class CollectionHealth:
-    """How a collection with an active version stands in this process.
+    """How a collection with an active version stands in this process."""
 
-    Parameters
-    ----------
-    has_started : bool
-        Whether its first load has ended, well or not.
-    is_searchable : bool
-        Whether searches are answered.
-    problem : str or None
-        Why not, or what is wrong all the same.
-    """
-
-    has_started: bool
+    has_started: bool  # its first load has ended, well or not
     is_searchable: bool
-    problem: str | None = None
+    problem: str | None = None  # why it cannot be searched, or what is wrong all the same
 
 
 def assess(
@@ -37,21 +27,9 @@ def assess(
     was_loaded: bool,
     given_up: Mapping[str, str],
 ) -> CollectionHealth:
-    """Return how a collection stands.
-
-    Parameters
-    ----------
-    collection : Collection
-        As the database has it, with an active version.
-    snapshot : Snapshot or None
-        What serves.
-    failure : str or None
-        Why the last load failed.
-    was_loaded : bool
-        Whether it was loaded once, even if it is no longer in memory.
-    given_up : mapping of str to str
-        Why this process gave up approximate indexes of the snapshot's model, by modality.
-    """
+    """Return how a collection with an active version stands, by its snapshot and why its last load failed."""
+    # `was_loaded` once, if no longer in memory; `given_up` are the reasons why approximate indexes went, by
+    # modality.
     if snapshot is None:
         if failure is not None:
             return CollectionHealth(True, False, f"{collection.name}: {failure}")

@@ -1,8 +1,6 @@
-"""Columns that filters need, read in the background while the searches that need them wait.
-
-Reading one takes about a second per million items. A search that did so itself would hold a thread and a
-database connection, and with several of them all others would be turned away.
-"""
+"""Columns that filters need, read in the background (1 s per million items) while their searches wait."""
+# A search that read one itself would hold a thread and a database connection, and with several of them all
+# others would be turned away.
 
 from __future__ import annotations
 
@@ -22,22 +20,13 @@ Needs = Iterable[tuple[Gallery, ColumnNames]]
 
 
 class ColumnReader:
-    """Reads columns, of several collections in turns.
-
-    Parameters
-    ----------
-    waiting_room : WaitingRoom
-        Bounds the requests that wait.
-    is_searched : callable
-        Returns whether searches are answered, which the reading leaves the interpreter to.
-    """
+    """Reads columns, of several collections in turns, and leaves the interpreter to searches."""
 
     def __init__(self, waiting_room: WaitingRoom, is_searched: Callable[[], bool]) -> None:
         self._is_searched = is_searched
         self._scheduler = ReloadScheduler(self._read, waiting_room, "is being made ready for this filter")
         self._lock = threading.Lock()
-        self._wanted: dict[int, dict[Segment, ColumnNames]] = {}
-        """By collection."""
+        self._wanted: dict[int, dict[Segment, ColumnNames]] = {}  # by collection
 
     @staticmethod
     def is_ready(needs: Needs) -> bool:
@@ -45,22 +34,8 @@ class ColumnReader:
         return sum(gallery.rows_to_read(names) for gallery, names in needs) <= ROWS_READ_BY_A_SEARCH
 
     def wait(self, collection: Collection, needs: Needs, release_slot: ReleaseSlot | None) -> None:
-        """Have columns read, and wait for them.
-
-        Parameters
-        ----------
-        collection : Collection
-            Whose galleries.
-        needs : iterable of (Gallery, ColumnNames)
-            What is to be read.
-        release_slot : callable or None
-            As of `ReloadScheduler.wait`.
-
-        Raises
-        ------
-        OverloadedError
-            If too many requests wait already, or this one waited too long; the reading goes on.
-        """
+        """Have columns read, and wait for them; `release_slot` as of `ReloadScheduler.wait`.
+        Raises UnavailableError if too many wait already, or this one waited too long; the reading goes on."""
         with self._lock:
             columns = self._wanted.setdefault(collection.id, {})
             for gallery, names in needs:
@@ -78,7 +53,7 @@ class ColumnReader:
 
         while columns := self._take(reload.collection_id):
             for segment, names in columns.items():
-                segment.read_columns(names, pause)
+                segment.columns.read(names, pause)
 
     def _take(self, collection_id: int) -> dict[Segment, ColumnNames]:
         with self._lock:

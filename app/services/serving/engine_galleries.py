@@ -10,8 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from app.domain.entities import ItemFilter, Matrix, Vector
-from app.domain.ports import GalleryIndex
-from app.domain.ports.engine import EngineGallery, EngineHit, EngineItem
+from app.domain.ports import EngineGallery, EngineHit, EngineItem, GalleryIndex
 from app.services.serving.engine_state import ItemCount
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
@@ -23,19 +22,8 @@ _NO_FILTER = ItemFilter()
 
 
 class RemoteGallery(Gallery):
-    """A gallery of an engine at one revision.
-
-    Parameters
-    ----------
-    rows : EngineGallery
-        The gallery.
-    revision : int
-        Of the collection.
-    is_exact : bool
-        Whether every row is compared with each query.
-    known_count : ItemCount or None
-        Of the galleries of all revisions; None makes one.
-    """
+    """A gallery of an engine at one revision; the count is shared by those of all revisions, exact compares
+    every row."""
 
     def __init__(
         self,
@@ -135,6 +123,10 @@ class RemoteGallery(Gallery):
     @override
     def has_label(self, label: str) -> bool:
         return self._rows.has_label(self._revision, label)
+
+    @override
+    def count_matching(self, item_filter: ItemFilter) -> int:
+        return self._rows.count(self._revision, item_filter)
 
     @override
     def count_labels(self) -> Counter[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace as replace_fields
 import numpy as np
 
 from app.domain.entities import Collection, Matrix
-from app.domain.ports.engine import EngineGallery, EngineItem, GalleryKey, VectorEngine
+from app.domain.ports import EngineGallery, EngineItem, GalleryKey, VectorEngine
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.engine_galleries import RemoteGallery, with_a_column
 from app.services.serving.gallery import Gallery
@@ -17,20 +17,12 @@ from app.services.serving.reload_scheduler import outside_turns
 from app.services.serving.snapshot import Snapshot
 from app.services.storage.pacing import in_batches
 
-_ITEMS_PER_BATCH = 250
-"""Bounds how long a batch holds the interpreter, to some ten milliseconds."""
+_ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
 
 
 class EngineGalleries:
     """Opens the galleries of versions in an engine, and brings there what is missing.
-
-    Parameters
-    ----------
-    engine : VectorEngine
-        Keeps them.
-    suffix : str
-        Added to the names of modalities, for galleries that are built beside those that serve.
-    """
+    The suffix of modalities' names is of galleries that are built beside those that serve."""
 
     def __init__(self, engine: VectorEngine, suffix: str = "") -> None:
         self._engine = engine
@@ -49,20 +41,7 @@ class EngineGalleries:
         pause: Callable[[], None],
     ) -> Snapshot:
         """Return a snapshot of a version, as of some revision that is not later than the collection's.
-
-        Parameters
-        ----------
-        collection : Collection
-            Whose.
-        model : LoadedModel
-            Of the version.
-        bundle : str
-            Its name.
-        load_local : callable
-            Returns a snapshot with galleries in memory; called if the engine lacks one.
-        pause : callable
-            Called between steps.
-        """
+        `load_local` returns one with galleries in memory; called if the engine lacks one."""
         keys = {name: self.key(collection, bundle, name) for name in model.galleries}
         opened = self._open_present(keys)
         if len(opened) < len(keys):

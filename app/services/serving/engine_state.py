@@ -12,29 +12,20 @@ from app.domain.errors import ServiceError
 
 COUNT_THREAD_NAME = "count"
 WATCH_THREAD_NAME = "watch"
-_SECONDS_BETWEEN_COUNTS = 60.0
-"""A count may read every row of a gallery."""
-_SECONDS_BETWEEN_LOOKS = 5.0
-"""Whether an engine answers is found out by a small question."""
+_SECONDS_BETWEEN_COUNTS = 60.0  # a count may read every row of a gallery
+_SECONDS_BETWEEN_LOOKS = 5.0  # whether an engine answers is found out by a small question
 
 _logger = logging.getLogger(__name__)
 
 
 class _Updates:
-    """Brings values up to date in a thread of its own, one after another; it ends when none is due.
-
-    Parameters
-    ----------
-    thread_name : str
-        Of the thread.
-    """
+    """Brings values up to date in a thread of its own, one after another; it ends when none is due."""
 
     def __init__(self, thread_name: str) -> None:
         self._thread_name = thread_name
         self._due: deque[ItemCount | EngineWatch] = deque()
         self._is_running = False
-        self._lock = threading.Lock()
-        """Held while these two are changed."""
+        self._lock = threading.Lock()  # held while these two are changed
 
     def request(self, value: ItemCount | EngineWatch) -> None:
         """Have a value brought up to date after those that were requested before."""
@@ -61,19 +52,13 @@ _counts, _watches = _Updates(COUNT_THREAD_NAME), _Updates(WATCH_THREAD_NAME)
 
 
 class ItemCount:
-    """The latest known size of a gallery.
-
-    Parameters
-    ----------
-    ask : callable
-        Counts the items of the latest revision; may take long.
-    """
+    """The latest known size of a gallery; `ask` counts the items of the latest revision, which may take
+    long."""
 
     def __init__(self, ask: Callable[[], int]) -> None:
         self._ask = ask
         self._value: int | None = None
-        self._due_at = -float("inf")
-        """On the monotonic clock."""
+        self._due_at = -float("inf")  # on the monotonic clock
 
     def read(self) -> int | None:
         """Return what was last counted, None if nothing was yet, and have it counted again if that is old."""
@@ -94,19 +79,12 @@ class ItemCount:
 
 
 class EngineWatch:
-    """Whether an engine answers.
-
-    Parameters
-    ----------
-    ask : callable
-        Asks it something, and raises what prevents an answer; may take long.
-    """
+    """Whether an engine answers; `ask` raises what prevents an answer, which may take long."""
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
         self._fault: str | None = None
-        self._due_at = -float("inf")
-        """On the monotonic clock."""
+        self._due_at = -float("inf")  # on the monotonic clock
 
     def find_fault(self) -> str | None:
         """Return why it did not answer when it was last asked; have it asked again if that is long ago."""

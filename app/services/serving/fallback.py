@@ -15,21 +15,12 @@ RETRY_SECONDS = 5.0
 
 
 class FallbackPolicy:
-    """Decides which version stands in for a damaged one, and when to try again; keeps no state.
+    """Decides which version stands in for a damaged one, and when to try again; keeps no state."""
 
-    Where the active version's bundle is damaged, an earlier version stands in: the one that this process
-    served until then, or, in a process that starts, the one that served last and is whole. The database still
-    names the active version: only people, or a retrain, change that.
-
-    Parameters
-    ----------
-    recheck_seconds : float
-        How long a stand-in serves before the active version's bundle is checked again.
-    retry_seconds : float
-        How long after a failure a load is tried again.
-    clock : callable
-        Returns seconds, monotonically.
-    """
+    # Where the active version's bundle is damaged, an earlier version stands in: the one that this process
+    # served until then, or, in a process that starts, the one that served last and is whole. After
+    # `recheck_seconds` the active bundle is checked again; a load that failed is tried again after
+    # `retry_seconds`. The database still names the active version: only people, or a retrain, change that.
 
     def __init__(
         self,
@@ -50,11 +41,8 @@ class FallbackPolicy:
         return failure is None or self._age(failure) >= self.retry_seconds
 
     def is_settled(self, snapshot: Snapshot, collection: Collection) -> bool:
-        """Return whether a snapshot's model is the one to serve.
-
-        It is when it is that of the collection's active version, or of one that stands in for it and whose
-        time to check the active one again has not come.
-        """
+        """Return whether a snapshot's model is the one to serve: that of the active version, or of one that
+        stands in for it and whose time to check the active one again has not come."""
         failure = snapshot.load_failure
         return snapshot.collection.active_version == collection.active_version and (
             failure is None or self._age(failure) < self.recheck_seconds
@@ -63,17 +51,8 @@ class FallbackPolicy:
     def stand_ins(
         self, active: ModelVersion, versions: Iterable[ModelVersion], history: Sequence[Activation]
     ) -> Iterator[ModelVersion]:
-        """Yield the versions that may stand in for the active one: those that served before, latest first.
-
-        Parameters
-        ----------
-        active : ModelVersion
-            The one that cannot be loaded.
-        versions : iterable of ModelVersion
-            Those that exist.
-        history : sequence of Activation
-            Newest first.
-        """
+        """Yield the versions that may stand in for the active one: those that served before, latest first (as
+        the history is)."""
         by_number = {version.version: version for version in versions if version.version != active.version}
         for number in dict.fromkeys(entry.version for entry in history):
             if number in by_number:

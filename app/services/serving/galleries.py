@@ -1,9 +1,7 @@
-"""Galleries: the projected items of one modality, in immutable segments.
-
-A write adds one small segment and marks the rows that it replaces or deletes as dead; everything else is
-shared with the gallery before it. Merges keep the segments few: those of a few rows are part of a write, and
-others are due (`due_merge`) for the background, during which the gallery takes further writes.
-"""
+"""Galleries: the projected items of one modality, in immutable segments."""
+# A write adds one small segment and marks the rows that it replaces or deletes as dead; everything else is
+# shared with the gallery before it. Merges keep the segments few: those of a few rows are part of a write,
+# and others are due (`due_merge`) for the background, during which the gallery takes further writes.
 
 from __future__ import annotations
 
@@ -38,16 +36,7 @@ _Candidate = tuple[float, str, IndexedItem]
 
 class SegmentGallery(Gallery):
     """Projected items of one modality at one revision; immutable.
-
-    Parameters
-    ----------
-    segments : iterable of SegmentView
-        Each id is alive in at most one of them.
-    make_index : callable
-        Builds the index of a new segment.
-    unranked : frozenset of str
-        Stored items that are not in the gallery, because the model cannot place them.
-    """
+    Each id is alive in at most one segment; `unranked` are stored items that the model cannot place."""
 
     def __init__(
         self,
@@ -113,7 +102,7 @@ class SegmentGallery(Gallery):
     @property
     @override
     def columns(self) -> ColumnNames:
-        return ColumnNames.union(view.segment.columns for view in self.segments)
+        return ColumnNames.union(view.segment.columns.names for view in self.segments)
 
     @override
     def rows_to_read(self, names: ColumnNames) -> int:
@@ -122,7 +111,7 @@ class SegmentGallery(Gallery):
     @override
     def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
         for view in self.segments:
-            view.segment.read_columns(names, pause)
+            view.segment.columns.read(names, pause)
 
     @property
     @override
@@ -174,6 +163,11 @@ class SegmentGallery(Gallery):
     @override
     def has_label(self, label: str) -> bool:
         return any(view.has_label(label) for view in self.segments)
+
+    @override
+    def count_matching(self, item_filter: ItemFilter) -> int:
+        masks = ((view, view.matches(item_filter)) for view in self.segments)
+        return sum(view.n_live if mask is None else int(np.count_nonzero(mask)) for view, mask in masks)
 
     @override
     def count_labels(self) -> Counter[str]:

@@ -17,15 +17,7 @@ _NO_FILTER = ItemFilter()
 
 
 class Page(list[tuple[IndexedItem, float]]):
-    """Results of one query with scores, best first.
-
-    Parameters
-    ----------
-    results : iterable of tuple
-        Items and scores.
-    is_exact : bool
-        Whether no better result can have been missed, whatever the index.
-    """
+    """Results of one query with scores, best first; `is_exact` if no better one can have been missed."""
 
     def __init__(self, results: Iterable[tuple[IndexedItem, float]] = (), is_exact: bool = True) -> None:
         super().__init__(results)
@@ -34,12 +26,7 @@ class Page(list[tuple[IndexedItem, float]]):
 
 class Gallery(ABC):
     """Projected items of one modality at one revision; immutable.
-
-    Parameters
-    ----------
-    segments : iterable of SegmentView
-        What this process holds of it. Each id is alive in at most one.
-    """
+    Segments are what this process holds of it; each id is alive in at most one."""
 
     def __init__(self, segments: Iterable[SegmentView] = ()) -> None:
         self.segments = tuple(segments)
@@ -103,16 +90,11 @@ class Gallery(ABC):
 
     def unread_segments(self, names: ColumnNames) -> Iterator[Segment]:
         """Yield the segments whose columns have yet to be read."""
-        return (view.segment for view in self.segments if view.segment.missing_columns(names))
+        return (view.segment for view in self.segments if view.segment.columns.missing(names))
 
     def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> Gallery:
-        """Return a gallery of the same items whose segments are searched exactly.
-
-        Parameters
-        ----------
-        made : mapping of GalleryIndex to GalleryIndex
-            Exact indexes by what they stand for. Missing ones are added, for a gallery that differs a little.
-        """
+        """Return a gallery of the same items whose segments are searched exactly. Exact indexes are taken
+        from, and added to, `made`, by what they stand for: for a gallery that differs a little."""
         return self
 
     def due_merge(self) -> tuple[SegmentView, ...]:
@@ -120,15 +102,8 @@ class Gallery(ABC):
         return ()
 
     def with_merged(self, sources: Sequence[SegmentView], merged: SegmentView) -> Gallery:
-        """Return the gallery with a merged segment; itself if it has none of its sources.
-
-        Parameters
-        ----------
-        sources : sequence of SegmentView
-            Of this gallery, or of one before it.
-        merged : SegmentView
-            Their merge. What was deleted since is dead in it, and so is what is in another segment by now.
-        """
+        """Return the gallery with a merged segment; itself if it has none of its sources, which may be of a
+        gallery before. What was deleted since is dead in it, and so is what is in another segment by now."""
         return self
 
     @abstractmethod
@@ -152,6 +127,10 @@ class Gallery(ABC):
         """Return whether an item carries a label."""
 
     @abstractmethod
+    def count_matching(self, item_filter: ItemFilter) -> int:
+        """Return how many items that can be ranked pass a filter."""
+
+    @abstractmethod
     def count_labels(self) -> Counter[str]:
         """Return how many items carry each label."""
 
@@ -164,13 +143,7 @@ class Gallery(ABC):
         """Return the gallery of a revision, or of one after it, if somebody has written that already."""
 
     def held_revision(self, revision: int) -> int:
-        """Return the revision since which changes have to be applied: an earlier one if an engine lost some.
-
-        Parameters
-        ----------
-        revision : int
-            That of this gallery.
-        """
+        """Return since which revision changes have to be applied: an earlier one if an engine lost some."""
         return revision
 
     @abstractmethod
@@ -185,67 +158,26 @@ class Gallery(ABC):
         revision: int = 0,
         since: int = 0,
     ) -> Gallery:
-        """Return the gallery after a write; itself when the write changes nothing.
-
-        Parameters
-        ----------
-        item_ids : collection of str
-            What was written or deleted; ids that were never in the gallery are ignored.
-        items : sequence of IndexedItem
-            Those of the written items that can be ranked.
-        vectors : ndarray of shape (n_items, rank)
-            Their projections.
-        unranked : collection of str
-            The written items that the model cannot place.
-        pause : callable
-            Called between steps.
-        revision, since : int
-            Of the collection, after the write, and of the gallery before it.
-        """
+        """Return the gallery after a write; itself when it changes nothing. `vectors` (n_items, rank) are of
+        the items that can be ranked; ids that were never in the gallery are ignored."""
+        # Revisions: after the write, and before.
 
     @abstractmethod
     def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
-        """Return each query's results offset + 1 to offset + k with scores, best first, equal scores by id.
-
-        Parameters
-        ----------
-        queries : ndarray of shape (n_queries, rank)
-            Projected queries. Each is searched for alone: a product of many rows may round otherwise, and
-            scores would depend on the batch.
-        k, offset : int
-            Which results of the ranking.
-        item_filter : ItemFilter
-            Only items that match it are ranked.
-        """
+        """Return each query's results offset + 1 to offset + k with scores, best first, equal ones by id."""
+        # Queries (n_queries, rank) are searched one by one: a product of many rows rounds otherwise, and
+        # scores would depend on the batch.
 
     @abstractmethod
     def search_similar(
         self, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
     ) -> Page:
         """Return results by the cosine of the projections, of every item that matches the filter.
-
-        Parameters
-        ----------
-        query : ndarray of shape (rank,)
-            Projection of a query of the gallery's own modality.
-        k, offset : int
-            Which results of the ranking.
-        item_filter : ItemFilter
-            Only items that match it are ranked.
-        left_out : str or None
-            Id of the query itself, which is no result.
-        """
+        The query (rank,) is of the gallery's own modality; the item `left_out` is the query itself."""
 
     def search_many(self, queries: Matrix, pages: Sequence[tuple[int, int]]) -> list[Page]:
-        """Return what `search` would return for each query with its own page, to the bit, and no filter.
-
-        Parameters
-        ----------
-        queries : ndarray of shape (n_queries, rank)
-            Projected queries.
-        pages : sequence of (int, int)
-            `k` and `offset` of each.
-        """
+        """Return what `search` would return for each query (n_queries, rank) and page (`k`, `offset`), to the
+        bit; no filter."""
         return self.pages(self.find_rows(queries, pages), pages)
 
     @abstractmethod

@@ -13,19 +13,12 @@ _logger = logging.getLogger(__name__)
 
 
 class GalleryMerger:
-    """Merges in a thread, one collection after the other.
-
-    Parameters
-    ----------
-    merge : callable
-        Makes the merges of a collection that are due, and calls its second argument between steps.
-    """
+    """Merges in a thread, one collection after the other; `merge` makes those that are due, with pauses."""
 
     def __init__(self, merge: Callable[[int, Callable[[], None]], None]) -> None:
         self._merge = merge
         self._lock = threading.Lock()
-        self._waiting: dict[int, None] = {}
-        """Collections by identity, in the order of the requests."""
+        self._waiting: dict[int, None] = {}  # collections by identity, in the order of the requests
         self._is_running = False
 
     def request(self, collection_id: int) -> None:

@@ -18,28 +18,16 @@ _logger = logging.getLogger(__name__)
 
 
 class GallerySaver:
-    """Saves galleries in a thread, one collection at a time.
-
-    Parameters
-    ----------
-    saved_galleries : SavedGalleries
-        Where they are saved.
-    min_unsaved_items : int
-        With fewer unsaved items, galleries are never saved.
-    """
+    """Saves galleries in a thread, one collection at a time; never those with few unsaved items."""
 
     def __init__(self, saved_galleries: SavedGalleries, min_unsaved_items: int) -> None:
         self._saved_galleries = saved_galleries
         self._min_unsaved_items = min_unsaved_items
-        self._lock = threading.Lock()
-        """Held while galleries are saved."""
+        self._lock = threading.Lock()  # held while galleries are saved
 
     def save_if_worthwhile(self, snapshot: Snapshot) -> Snapshot:
         """Start saving a snapshot's galleries if a start would read many items; return the snapshot to hold.
-
-        Galleries of a version that only stands in are not saved: other processes, and the next start, look
-        for those of the active one.
-        """
+        Not those of a stand-in: other processes, and the next start, look for those of the active version."""
         if snapshot.load_failure is None and self._is_worthwhile(snapshot) and self._start(snapshot):
             return replace_fields(snapshot, n_unsaved=0)
         return snapshot

@@ -1,7 +1,5 @@
 """Labels and metadata of items by column, so that filters compare arrays of integers, not every item.
-
-A column is read from the items when it is first needed, which takes about a second per million of them.
-"""
+A column is read from the items when it is first needed, which takes about a second per million of them."""
 
 from __future__ import annotations
 
@@ -24,10 +22,8 @@ ROWS_READ_BY_A_SEARCH = 20_000
 """Rows whose columns a search may read itself: some 20 ms. More of them are read in the background."""
 ABSENT: Final = object()
 """Stands for the value of a key that an item does not have."""
-_OTHER = 0
-"""Code of the values that no filter can name: arrays and objects."""
-_NONE = -1
-"""Code of the rows without the key."""
+_OTHER = 0  # code of the values that no filter can name: arrays and objects
+_NONE = -1  # code of the rows without the key
 
 
 class ColumnSource(ABC):
@@ -74,17 +70,7 @@ class ColumnNames:
 
 
 class ItemColumns:
-    """The columns of a segment's items.
-
-    Memory is bounded by what the rows hold: keys that occur in no row cost nothing.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    source : ColumnSource
-        Of the rows.
-    """
+    """The columns of a segment's items, in memory bounded by what rows hold: keys of no row cost nothing."""
 
     def __init__(self, n_rows: int, source: ColumnSource) -> None:
         self._n_rows = n_rows
@@ -93,8 +79,7 @@ class ItemColumns:
         """Held while columns are read: others that need them wait instead of reading them, too."""
         self._rows_by_label: Mapping[str, npt.NDArray[np.int32]] | None = None
         self._by_key: dict[str, _Column] = {}
-        self._keys: frozenset[str] | None = None
-        """All keys, known since one was asked for that no row has."""
+        self._keys: frozenset[str] | None = None  # all keys, known since one was asked for that no row has
 
     @property
     def names(self) -> ColumnNames:
@@ -126,30 +111,14 @@ class ItemColumns:
         return self._rows_by_label
 
     def matches(self, key: str, values: Collection[Hashable]) -> npt.NDArray[np.bool]:
-        """Return which rows have one of the values under a key; a row without the key has None there.
-
-        Parameters
-        ----------
-        key : str
-            Metadata key.
-        values : collection of hashable
-            As `comparable` returns them.
-        """
+        """Return which rows have one of the values (`comparable`) under a key (None: it is absent)."""
         column = self._column(key)
         if column is None:
             return np.full(self._n_rows, None in values)
         return column.matches(values)
 
     def count(self, key: str, alive: npt.NDArray[np.bool] | None) -> dict[Hashable, int]:
-        """Return how many rows have each value under a key, as `comparable` returns it.
-
-        Parameters
-        ----------
-        key : str
-            Metadata key.
-        alive : ndarray of bool, shape (n_rows,), or None
-            Which rows count; None for all.
-        """
+        """Return how many alive rows (None: all) have each value (`comparable`) under a key."""
         column = self._column(key)
         return {} if column is None else column.count(alive)
 
@@ -191,19 +160,7 @@ class ItemColumns:
 
 
 class _Column:
-    """The values of one key, dictionary-encoded.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    codes_by_value : mapping of hashable to int
-        From 1.
-    row_codes : ndarray of int32
-        Codes of `rows`.
-    rows : ndarray of int32 or None
-        Rows that have the key; None for all.
-    """
+    """The values of one key, dictionary-encoded from 1; `rows` are those that have the key, None for all."""
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
-"""Rows of a segment by the ids of their items: sorted hashes, which take 12 bytes a row and no objects.
-
-A dictionary of a million ids takes 90 bytes a row and two thirds of a second in which no other thread runs.
-"""
+"""Rows of a segment by the ids of their items: sorted hashes, which take 12 bytes a row and no objects. A
+dictionary of a million ids takes 90 bytes a row and two thirds of a second in which no other thread runs."""
 
 from __future__ import annotations
 
@@ -15,18 +13,11 @@ from app.services.storage.pacing import in_batches, no_pause
 
 BYTES_PER_ROW = 12
 """A hash and a row number."""
-_IDS_PER_STEP = 4096
-"""Ids between two pauses: a millisecond."""
+_IDS_PER_STEP = 4096  # ids between two pauses: a millisecond
 
 
 class ItemIds:
-    """Ids that are looked for in several segments, hashed once.
-
-    Parameters
-    ----------
-    ids : collection of str
-        Without duplicates.
-    """
+    """Ids without duplicates that are looked for in several segments, hashed once."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self.ids: Sequence[str] = list(ids)
@@ -34,17 +25,7 @@ class ItemIds:
 
 
 class ItemRows:
-    """Finds rows by the ids of their items; immutable.
-
-    Parameters
-    ----------
-    ids : iterable of str
-        Of each row.
-    n_rows : int
-        How many.
-    pause : callable
-        Called between steps.
-    """
+    """Finds rows by the ids of their items; immutable."""
 
     def __init__(self, ids: Iterable[str], n_rows: int, pause: Callable[[], None] = no_pause) -> None:
         hashes = _hash(ids, n_rows, pause)
@@ -55,17 +36,8 @@ class ItemRows:
     def find(
         self, item_ids: ItemIds, id_of: Callable[[int], str], pause: Callable[[], None] = no_pause
     ) -> list[int]:
-        """Return the rows that have one of the ids.
-
-        Parameters
-        ----------
-        item_ids : ItemIds
-            The ids.
-        id_of : callable
-            Returns the id of a row: different ids may have the same hash.
-        pause : callable
-            Called between steps.
-        """
+        """Return the rows that have one of the ids; `id_of` a row decides, since different ids may have the
+        same hash."""
         first = np.searchsorted(self._hashes, item_ids.hashes, "left")
         last = np.searchsorted(self._hashes, item_ids.hashes, "right")
         rows: list[int] = []

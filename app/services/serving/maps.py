@@ -2,94 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection as AbstractCollection
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import svds
 
+from app.answers import Map, Point
 from app.domain.entities import Matrix
-from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.waiting_room import ReleaseSlot
 
-__all__ = ["GalleryMap", "GalleryMaps", "Point"]
+__all__ = ["GalleryMaps"]
 
-_MAPS_KEPT = 16
-"""Maps in memory: of a thousand items each they take some megabytes together."""
-_MOST_DENSE = 200
-"""Dimensions up to which all directions are computed, which takes some tens of milliseconds."""
+_MAPS_KEPT = 16  # maps in memory: of a thousand items each they take some megabytes together
+_MOST_DENSE = 200  # dimensions up to which all directions are computed, which takes some tens of milliseconds
 _AXES = 2
 _Rows = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """An item of a map."""
-
-    item: IndexedItem
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, slots=True)
-class GalleryMap:
-    """Items of both galleries in two dimensions.
-
-    Parameters
-    ----------
-    model_version, index_revision : int
-        What it was made of.
-    shares : tuple of float
-        Share of the sample's variance along each of the two axes.
-    points : dict of str to tuple of Point
-        By modality.
-    """
-
-    model_version: int
-    index_revision: int
-    shares: tuple[float, float]
-    points: dict[str, tuple[Point, ...]]
-
-
 class GalleryMaps:
-    """Draws maps, and keeps the latest ones.
-
-    Parameters
-    ----------
-    snapshots : SnapshotReader
-        Opens what is drawn.
-    """
+    """Draws maps, and keeps the latest ones."""
 
     def __init__(self, snapshots: SnapshotReader) -> None:
         self._snapshots = snapshots
-        self._maps: dict[Hashable, GalleryMap] = {}
+        self._maps: dict[Hashable, Map] = {}
 
     def draw(
         self,
         collection: str,
         limit: int,
         release_slot: ReleaseSlot | None = None,
-        min_revision: int | None = None,
-    ) -> GalleryMap:
-        """Return the map of a collection as its model sees it.
-
-        Each gallery is centred, since its mean adds the same to every score of a query, and scaled to the
-        same spread, so that both shape the map. The axes are the first principal components of both samples
-        together; each points to where its largest loading is positive.
-
-        Parameters
-        ----------
-        collection : str
-            Name.
-        limit : int
-            Most items of each gallery: evenly spaced ones of a larger gallery.
-        release_slot, min_revision
-            As of `SnapshotReader.open`, whose errors may be raised, too.
-        """
-        with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, _):
+        readers: AbstractCollection[str] | None = None,
+    ) -> Map:
+        """Return the map of a collection as its model sees it, of evenly spaced items of a larger gallery
+        than `limit`. Raises as `SnapshotReader.open` does."""
+        # Each gallery is centred, since its mean adds the same to every score of a query, and scaled to the
+        # same spread, so that both shape the map. The axes are the first principal components of both samples
+        # together; each points to where its largest loading is positive.
+        with self._snapshots.open(collection, release_slot, readers) as (snapshot, _):
             key = (snapshot.collection.id, snapshot.model_bundle, snapshot.collection.revision, limit)
         drawn = self._maps.get(key)
         if drawn is None:
@@ -100,22 +53,22 @@ class GalleryMaps:
         return drawn
 
 
-def _draw(snapshot: Snapshot, limit: int) -> GalleryMap:
+def _draw(snapshot: Snapshot, limit: int) -> Map:
     samples = {name: list(gallery.sample(limit)) for name, gallery in snapshot.galleries.items()}
     rows = {
         name: _centre(np.asarray([row for _, row in sample])) for name, sample in samples.items() if sample
     }
     stacked = np.concatenate(list(rows.values())) if rows else np.zeros((0, 0))
     axes, shares = _principal_axes(stacked)
-    return GalleryMap(
+    return Map(
         snapshot.model.version,
         snapshot.collection.revision,
-        shares,
+        list(shares),
         {
-            name: tuple(
-                Point(item, float(x), float(y))
+            name: [
+                Point(item.id, float(x), float(y), list(item.labels))
                 for (item, _), (x, y) in zip(sample, rows[name] @ axes if sample else (), strict=True)
-            )
+            ]
             for name, sample in samples.items()
         },
     )

@@ -1,9 +1,7 @@
-"""When the segments of a gallery are merged, as in Lucene and tantivy.
-
-A search visits every segment, so there should be few; a merge copies rows, so it should be rare. Merging
-segments of like size, as a log-structured merge tree does, leaves a number of segments logarithmic in the
-number of rows, and copies each row a logarithmic number of times in its life.
-"""
+"""When the segments of a gallery are merged, as in Lucene and tantivy."""
+# A search visits every segment, so there should be few; a merge copies rows, so it should be rare. Merging
+# segments of like size, as a log-structured merge tree does, leaves a number of segments logarithmic in the
+# number of rows, and copies each row a logarithmic number of times in its life.
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _MAX_SIZE_RATIO = 4.0
-"""A segment is merged into the one before it while that one has at most this many times as many live rows.
-Larger values leave fewer segments and copy more rows. With 4, 1,000 single writes to a gallery of one segment
-of 5,000 items leave at most 7 segments and copy a new row at most 12 times on average."""
+"""A segment is merged into the one before it while that one has at most this many times as many live rows."""
+# Larger values leave fewer segments and copy more rows. With 4, 1,000 single writes to a gallery of one
+# segment of 5,000 items leave at most 7 segments and copy a new row at most 12 times on average.
 _MAX_APPROXIMATE_SIZE_RATIO = 16.0
 """The same for a segment before it that has an approximate index: each row of the later one is compared with
 every query, while of its own a sixteenth or less is visited."""
@@ -27,21 +25,11 @@ ones at most, and a rewrite is paid for by the deletion of a third as many rows 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """What decides whether a segment is merged.
+    """What decides whether a segment is merged."""
 
-    Parameters
-    ----------
-    n_live : int
-        Rows that are neither deleted nor replaced.
-    n_rows : int
-        All rows.
-    is_approximate : bool
-        Whether its index visits a part of the rows.
-    """
-
-    n_live: int
+    n_live: int  # neither deleted nor replaced
     n_rows: int
-    is_approximate: bool = False
+    is_approximate: bool = False  # its index visits a part of the rows
 
     @property
     def has_many_dead(self) -> bool:
@@ -50,15 +38,8 @@ class SegmentSize:
 
 
 def runs_to_merge(segments: Sequence[SegmentSize]) -> list[range]:
-    """Return the runs of adjacent segments to be rewritten as one segment each, in order.
-
-    Segments in no run stay as they are. A run of one segment only drops its dead rows.
-
-    Parameters
-    ----------
-    segments : sequence of SegmentSize
-        Oldest first; usually the largest first, too.
-    """
+    """Return the runs of adjacent segments, oldest first, to be rewritten as one segment each; others stay as
+    they are. A run of one segment only drops its dead rows."""
     runs: list[tuple[range, int, bool]] = []
     for position, segment in enumerate(segments):
         start, n_live, is_approximate = position, segment.n_live, segment.is_approximate

@@ -1,13 +1,12 @@
-"""The recall of approximate indexes, measured with live queries in the background.
-
-A training chooses an index by the queries that it knows. Later writes go into the same lists, and people ask
-for other things, so that an index may come to miss neighbours. A share of the queries is therefore answered
-once more, and compared with the exact ranking; an index that is below the gate with confidence is given up.
-
-Of a search only its projected query is kept, in memory until it was compared, and a hash of it afterwards.
-It is compared without the search's filter, on a first page: those that a filter leaves few rows for are
-answered exactly, and would hide what the others miss.
-"""
+"""The recall of approximate indexes, measured with live queries in the background."""
+# A training chooses an index by the queries that it knows. Later writes go into the same lists, and people
+# ask for other things, so that an index may come to miss neighbours. A share of the queries is therefore
+# answered once more, and compared with the exact ranking; an index that is below the gate with confidence is
+# given up.
+#
+# Of a search only its projected query is kept, in memory until it was compared, and a hash of it afterwards.
+# It is compared without the search's filter, on a first page: those that a filter leaves few rows for are
+# answered exactly, and would hide what the others miss.
 
 from __future__ import annotations
 
@@ -30,22 +29,15 @@ from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.storage.pacing import Pacer
 
 THREAD_NAME = "recall"
-_ONE_IN = 8
-"""Queries for each one that may be compared."""
-_MAX_PENDING = 64
-"""Queries that wait to be compared; others are not kept meanwhile."""
-_BATCH = 16
-"""Queries that are compared in one pass over the rows."""
-_DEPTH = 10
-"""Recall is that of a first page of results."""
+_ONE_IN = 8  # queries for each one that may be compared
+_MAX_PENDING = 64  # queries that wait to be compared; others are not kept meanwhile
+_BATCH = 16  # queries that are compared in one pass over the rows
+_DEPTH = 10  # recall is that of a first page of results
 _ROUNDING = 1e-5
 """Relative difference of two float32 scores that may be rounding: indexes sum in different orders."""
-_ROWS_PER_STEP = 1 << 15
-"""Rows between two pauses: some milliseconds for a batch."""
-_REST = 49.0
-"""Rest in relation to the work before it: comparisons take a fiftieth of a core."""
-_FAILURE_SECONDS = 60.0
-"""Pause after an error, which is likely to come again."""
+_ROWS_PER_STEP = 1 << 15  # rows between two pauses: some milliseconds for a batch
+_REST = 49.0  # rest in relation to the work before it: comparisons take a fiftieth of a core
+_FAILURE_SECONDS = 60.0  # pause after an error, which is likely to come again
 
 _logger = logging.getLogger(__name__)
 
@@ -74,19 +66,8 @@ class _Watched:
 
 
 class RecallMonitor:
-    """Samples queries, and measures the recall of the indexes that answer them.
-
-    Parameters
-    ----------
-    cache : SnapshotCache
-        What is served.
-    make_index : callable
-        Builds an exact index.
-    needed_recall : float
-        Recall@10 below which an index is given up.
-    give_up : callable
-        Takes a snapshot, a modality and a reason; searches that gallery exactly from then on.
-    """
+    """Samples queries, and measures the recall@10 of the indexes that answer them; one that is too low is
+    given up: the gallery of that snapshot is searched exactly from then on, for a reason that is kept."""
 
     def __init__(
         self,
@@ -102,23 +83,12 @@ class RecallMonitor:
         self._n_seen = 0
         self._pending: deque[_Sample] = deque()
         self._watched: dict[tuple[int, str, str], _Watched] = {}
-        self._lock = threading.Lock()
-        """Held while these two are changed."""
+        self._lock = threading.Lock()  # held while these two are changed
         self._is_running = threading.Lock()
         cache.on_evict(self._drop)
 
     def see(self, snapshot: Snapshot, modality: str, queries: Matrix) -> None:
-        """Take note of a search, and keep one query of some; costs a search next to nothing.
-
-        Parameters
-        ----------
-        snapshot : Snapshot
-            It was answered from.
-        modality : str
-            Whose gallery was searched.
-        queries : ndarray of shape (n_queries, rank)
-            Projected queries.
-        """
+        """Take note of a search, and keep one projected query of some; costs a search next to nothing."""
         gallery = snapshot.galleries[modality]
         if not len(queries) or gallery.is_exact:
             return
@@ -192,9 +162,7 @@ class RecallMonitor:
 
     def _measure(self, samples: list[_Sample]) -> bool:
         """Compare some queries of one gallery, and give its index up if it misses too much.
-
-        Returns whether an engine has compared them.
-        """
+        Returns whether an engine has compared them."""
         collection_id, bundle, modality = samples[0].gallery
         snapshot = self._cache.peek(collection_id)
         if snapshot is None or snapshot.model_bundle != bundle or snapshot.galleries[modality].is_exact:
@@ -226,19 +194,7 @@ class RecallMonitor:
 def measure_recalls(
     gallery: Gallery, queries: Matrix, make_index: IndexFactory, pause: Callable[[], None]
 ) -> list[float]:
-    """Return the recall@10 of each query, compared with the exact ranking of the same gallery.
-
-    Parameters
-    ----------
-    gallery : Gallery
-        What is searched.
-    queries : ndarray of shape (n_queries, rank)
-        Projected queries.
-    make_index : callable
-        Builds an exact index.
-    pause : callable
-        Called between steps.
-    """
+    """Return the recall@10 of each projected query, compared with the exact ranking of the same gallery."""
     depth = min(_DEPTH, gallery.size)
     if not depth:
         return [1.0] * len(queries)

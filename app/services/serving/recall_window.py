@@ -1,9 +1,7 @@
-"""What the last live queries say of a gallery's recall, and with which confidence.
-
-A sampled query counts as one trial, not as ten: the neighbours of a query are missed together. The bounds are
-those of Clopper and Pearson (Biometrika 26, 1934), with the sum of the recalls as the number of successes;
-shares between 0 and 1 vary no more than successes and failures of the same mean do.
-"""
+"""What the last live queries say of a gallery's recall, and with which confidence."""
+# A sampled query counts as one trial, not as ten: the neighbours of a query are missed together. The bounds
+# are those of Clopper and Pearson (Biometrika 26, 1934), with the sum of the recalls as the number of
+# successes; shares between 0 and 1 vary no more than successes and failures of the same mean do.
 
 from __future__ import annotations
 
@@ -14,40 +12,27 @@ from scipy.special import betaincinv
 
 from app.domain.entities import Matrix
 
-_QUERIES = 4000
-"""Size of the window: a recall of 0.98 is distinguished from 0.99 after some 2500 queries."""
-_MIN_QUERIES = 50
-"""Fewer say nothing: a page that asks for the same few things decides about no index."""
+_QUERIES = 4000  # size of the window: a recall of 0.98 is distinguished from 0.99 after some 2500 queries
+_MIN_QUERIES = 50  # fewer say nothing: a page that asks for the same few things decides about no index
 _ERROR = 1e-6
 """Probability that a bound is wrong. Bounds are compared with the gate after every sample, for years."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallEstimate:
-    """Recall@10 of an index, estimated from live queries.
-
-    Parameters
-    ----------
-    recall : float
-        Mean over the queries.
-    lower, upper : float
-        Bounds; each is wrong with a probability of a millionth.
-    n_queries : int
-        Different queries that it was measured with.
-    """
+    """Recall@10 of an index, the mean over live queries; each bound is wrong with a probability of 1e-6."""
 
     recall: float
     lower: float
     upper: float
-    n_queries: int
+    n_queries: int  # different ones
 
 
 class RecallWindow:
     """Recalls of the last sampled queries; one that comes again counts once."""
 
     def __init__(self) -> None:
-        self._recalls: dict[int, float] = {}
-        """By hash of the query, the last ones last."""
+        self._recalls: dict[int, float] = {}  # by hash of the query, the last ones last
 
     def add(self, queries: Matrix, recalls: Sequence[float]) -> None:
         """Add queries with their recalls; those before `_QUERIES` are forgotten."""

@@ -1,11 +1,9 @@
-"""Scheduling of reloads: a few background threads bring collections up to date, fairly.
-
-How long a reload takes shows only while it runs. Each starts among the quick ones; one that has run for more
-than a second continues among the long ones, which take turns step by step and never delay a quick one. The
-number of long ones is bounded; a further one is requeued, and starts over when another has ended, so that the
-quick ones keep their threads. A collection has at most one reload at a time, and every request that needs its
-result waits for it.
-"""
+"""Scheduling of reloads: a few background threads bring collections up to date, fairly."""
+# How long a reload takes shows only while it runs. Each starts among the quick ones; one that has run for
+# more than a second continues among the long ones, which take turns step by step and never delay a quick one.
+# The number of long ones is bounded; a further one is requeued, and starts over when another has ended, so
+# that the quick ones keep their threads. A collection has at most one reload at a time, and every request
+# that needs its result waits for it.
 
 from __future__ import annotations
 
@@ -18,16 +16,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from app.domain.errors import OverloadedError, ServiceError
-from app.services.serving.fair_lock import FairLock
-from app.services.serving.waiting_room import ReleaseSlot, WaitingRoom
+from app.domain.errors import ServiceError, UnavailableError, overload
+from app.services.serving.waiting_room import FairLock, ReleaseSlot, WaitingRoom
 
-_QUICK_SECONDS = 1.0
-"""A reload whose steps and pauses have taken longer than this is a long one."""
-_MAX_QUICK = 2
-"""Quick reloads at the same time: one that computes and one that waits for the database."""
-_MAX_LONG = 4
-"""Long reloads at the same time; they share one turn, so more would only hold more memory."""
+_QUICK_SECONDS = 1.0  # a reload whose steps and pauses have taken longer than this is a long one
+_MAX_QUICK = 2  # quick reloads at the same time: one that computes and one that waits for the database
+_MAX_LONG = 4  # long reloads at the same time; they share one turn, so more would only hold more memory
 MAX_RELOADS = _MAX_QUICK + _MAX_LONG
 """Threads, each with a read transaction and so a database connection."""
 THREAD_NAME = "reload"
@@ -36,27 +30,13 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """A requested or running reload of one collection.
-
-    Parameters
-    ----------
-    collection_id : int
-        Identity of the collection.
-    name : str
-        Its name.
-    is_long : bool
-        Whether it is known to take long.
-    done : Event
-        Set when it has ended.
-    error : Exception or None
-        What it raised.
-    """
+    """A requested or running reload of one collection."""
 
     collection_id: int
     name: str
-    is_long: bool
+    is_long: bool  # known to take long
     done: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
+    error: Exception | None = None  # what it raised
 
 
 class RequeuedError(Exception):
@@ -122,33 +102,19 @@ class _Turns:
         self._turn_began = time.monotonic()
 
 
-_TURNS: ContextVar[_Turns | None] = ContextVar("turns", default=None)
-"""Of the reload that this thread runs."""
+_TURNS: ContextVar[_Turns | None] = ContextVar("turns", default=None)  # of the reload that this thread runs
 
 
 def outside_turns() -> AbstractContextManager[None]:
-    """Return a context for what another program does, which may take long: other reloads go on meanwhile.
-
-    Raises RequeuedError on entering, where too many reloads take long already. Does nothing where no reload
-    runs, as while a search replays some writes.
-    """
+    """Return a context for what another program does, which may take long: other reloads go on meanwhile;
+    else it does nothing. Raises RequeuedError on entering, where too many reloads take long already."""
     turns = _TURNS.get()
     return nullcontext() if turns is None else turns.outside()
 
 
 class ReloadScheduler:
-    """Runs the reloads of one process.
-
-    Parameters
-    ----------
-    run : callable
-        Reloads a collection, and calls its second argument after each step of the work; what it raises is
-        raised in the requests that wait for it.
-    waiting_room : WaitingRoom
-        Bounds those requests.
-    phrase : str
-        Says of a collection what happens to it, for the requests that are refused.
-    """
+    """Runs the reloads of one process; `phrase` says what happens to a collection, if a request is refused.
+    `run` calls its second argument after each step; what it raises is raised in the requests that wait."""
 
     def __init__(
         self,
@@ -160,26 +126,14 @@ class ReloadScheduler:
         self._phrase = phrase
         self._waiting_room = waiting_room
         self._quick, self._long = FairLock(), FairLock()
-        self._open: dict[int, Reload] = {}
-        """Those queued or running, by collection."""
+        self._open: dict[int, Reload] = {}  # those queued or running, by collection
         self._quick_queue: deque[Reload] = deque()
-        self._long_queue: deque[Reload] = deque()
-        """Those known to take long."""
+        self._long_queue: deque[Reload] = deque()  # those known to take long
         self._running: set[Reload] = set()
         self._lock = threading.Lock()
 
     def request(self, collection_id: int, name: str, is_long: bool = False) -> Reload:
-        """Return the queued or running reload of a collection, or queue one.
-
-        Parameters
-        ----------
-        collection_id : int
-            Identity of the collection.
-        name : str
-            Its name.
-        is_long : bool
-            Whether the reload is known to take long.
-        """
+        """Return the queued or running reload of a collection, or queue one (`is_long` if that is known)."""
         with self._lock:
             reload = self._open.get(collection_id)
             if reload is None:
@@ -194,20 +148,9 @@ class ReloadScheduler:
         return reload is not None and reload.is_long
 
     def wait(self, reload: Reload, release_slot: ReleaseSlot | None) -> None:
-        """Wait for a reload, and raise what it raised.
-
-        Parameters
-        ----------
-        reload : Reload
-            As returned by `request`.
-        release_slot : callable or None
-            Of a request, whose wait is bounded; None for a caller that waits as long as it takes.
-
-        Raises
-        ------
-        OverloadedError
-            If too many requests wait already, or this one waited too long.
-        """
+        """Wait for a reload, and raise what it raised; bounded for a request, which gives its slot away
+        (`release_slot`)."""
+        # Raises UnavailableError if too many requests wait already, or this one waited too long.
         with ExitStack() as until_left:
             if release_slot is not None:
                 if not self._waiting_room.try_enter(reload.collection_id, until_left):
@@ -219,17 +162,7 @@ class ReloadScheduler:
             raise reload.error
 
     def wait_briefly(self, reload: Reload, release_slot: ReleaseSlot | None, seconds: float) -> bool:
-        """Wait for a reload that a request can do without; return whether it succeeded in time.
-
-        Parameters
-        ----------
-        reload : Reload
-            As returned by `request`.
-        release_slot : callable or None
-            As of `wait`.
-        seconds : float
-            How long a request waits.
-        """
+        """Wait for a reload that a request can do without; return whether it succeeded in time."""
         with ExitStack() as until_left:
             if release_slot is not None:
                 if not self._waiting_room.try_enter(reload.collection_id, until_left):
@@ -296,5 +229,5 @@ class ReloadScheduler:
         del self._open[reload.collection_id]
         reload.done.set()
 
-    def _make_refusal(self, reload: Reload) -> OverloadedError:
-        return OverloadedError(f"collection {reload.name!r} {self._phrase}")
+    def _make_refusal(self, reload: Reload) -> UnavailableError:
+        return overload(f"collection {reload.name!r} {self._phrase}")

@@ -9,9 +9,10 @@ from dataclasses import replace as replace_fields
 
 import numpy as np
 
+from app.db.session import UnitOfWork
 from app.domain.entities import Change, Collection, Item, Matrix
 from app.domain.names import some_of
-from app.domain.ports import Encoder, UnitOfWork
+from app.encoders.base import BaseEncoder
 from app.services.models.features import item_features
 from app.services.serving.gallery import Gallery
 from app.services.serving.segments import IndexedItem
@@ -23,10 +24,8 @@ _MAX_INLINE_CHANGES = 300
 """A search replays up to this many changes itself, rather than wait for a background thread."""
 _LARGE_COLLECTION_ITEMS = 2000
 """Collections of at most this many items load so fast that searches wait for their newest version."""
-_ITEMS_PER_BATCH = 250
-"""Bounds how long a batch holds the interpreter, to some ten milliseconds."""
-_CHARACTERS_PER_BATCH = 200_000
-"""The same for texts, which are encoded here."""
+_ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
+_CHARACTERS_PER_BATCH = 200_000  # the same for texts, which are encoded here
 _logger = logging.getLogger(__name__)
 
 
@@ -51,19 +50,7 @@ def replay(
     work: UnitOfWork,
     pause: Callable[[], None] = no_pause,
 ) -> Snapshot:
-    """Return a snapshot after all writes up to `collection.revision`.
-
-    Parameters
-    ----------
-    base : Snapshot
-        Of an earlier or the same revision.
-    collection : Collection
-        As `work` sees it.
-    work : UnitOfWork
-        Reads one consistent state.
-    pause : callable
-        Called between steps.
-    """
+    """Return a snapshot after all writes up to `collection.revision`, from an earlier one, or the same."""
     advanced = {name: gallery.advance(collection.revision) for name, gallery in base.galleries.items()}
     if (written := {name: gallery for name, gallery in advanced.items() if gallery is not None}) == advanced:
         return replace_fields(base, collection=collection, galleries=written)
@@ -115,7 +102,7 @@ def _project(
     base: Snapshot, work: UnitOfWork, collection: Collection, modality: str, items: Sequence[Item]
 ) -> tuple[list[IndexedItem], Matrix, set[str]]:
     """Return the items that can be ranked, their projections, and the ids of the others."""
-    encoder: Encoder = base.model.encoders[modality]
+    encoder: BaseEncoder = base.model.encoders[modality]
     items = base.model.with_features(work, collection, modality, items)
     unranked = set()
     if not encoder.is_fitted_with_model and encoder.content_form != "vector":  # which has no other original

@@ -1,9 +1,7 @@
-"""Galleries on disk: they only shorten a start, and are used only when the database knows them.
-
-A saved gallery is a folder with checksums, as a model bundle is. Its row in the database names the model that
-projected it and its revision; a database restored to an earlier state does not know what was saved later.
-Whatever is missing or damaged is read from the database instead.
-"""
+"""Galleries on disk: they only shorten a start, and are used only when the database knows them."""
+# A saved gallery is a folder with checksums, as a model bundle is. Its row in the database names the model
+# that projected it and its revision; a database restored to an earlier state does not know what was saved
+# later. Whatever is missing or damaged is read from the database instead.
 
 from __future__ import annotations
 
@@ -16,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError
-from app.domain.ports import ApproximateIndexes, BundleFiles, Database, UnitOfWork
+from app.domain.ports import BundleFiles
+from app.index.approximate_files import InvertedListIndexes
 from app.services.serving.galleries import SegmentGallery
 from app.services.serving.gallery import Gallery
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment, merge_indexes
@@ -27,36 +27,22 @@ from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.writing import lock_collection
 
-_INDEXES = "indexes"
-"""Folder of the approximate indexes, which are not needed to serve."""
+_INDEXES = "indexes"  # folder of the approximate indexes, which are not needed to serve
 _GRACE_SECONDS = 3600.0
 """Unreferenced folders younger than this stay: another process may be about to record them."""
 _logger = logging.getLogger(__name__)
 
 
 class SavedGalleries:
-    """Writes and reads saved galleries.
-
-    Parameters
-    ----------
-    database : Database
-        Knows which ones are to be used.
-    files : BundleFiles
-        The folder they are kept in; it holds nothing else.
-    make_index : callable
-        Builds an index over projected rows.
-    approximate_indexes : ApproximateIndexes
-        Keeps the indexes of large galleries.
-    owns_files : callable
-        Returns whether this database may decide which files are unused.
-    """
+    """Writes and reads saved galleries, in a folder that holds nothing else; removes unused ones where it
+    owns the files."""
 
     def __init__(
         self,
         database: Database,
         files: BundleFiles,
         make_index: IndexFactory,
-        approximate_indexes: ApproximateIndexes,
+        approximate_indexes: InvertedListIndexes,
         owns_files: Callable[[], bool],
     ) -> None:
         self._database = database
@@ -73,12 +59,8 @@ class SavedGalleries:
         version: ModelVersion,
         pause: Callable[[], None],
     ) -> tuple[int, dict[str, SegmentGallery], bool] | None:
-        """Return the revision and the galleries saved for a version, and whether their indexes are whole.
-
-        None when there are none to trust.
-
-        `pause` is called between steps of the work.
-        """
+        """Return the revision and the galleries saved for a version, and whether their indexes are whole;
+        None without any to trust. `pause` is called between steps of the work."""
         saved = work.collections.saved_gallery(collection)
         if saved is None or saved.model_bundle != version.bundle or saved.revision > collection.revision:
             return None
@@ -108,9 +90,8 @@ class SavedGalleries:
         pause: Callable[[], None],
     ) -> None:
         """Write the galleries of the collection's revision, in place of those saved before.
-
-        `pause` is called between steps of the work.
-        """
+        `pause` is called between steps of the work."""
+        incarnation = self._database.incarnation()
         if not self._owns_files() or self._is_saved(collection, model_bundle):
             return
 
@@ -122,7 +103,10 @@ class SavedGalleries:
         folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, manifest)
         try:
             with self._database.write() as work:
-                lock_collection(work, collection)
+                current = lock_collection(work, collection)
+                if self._database.incarnation() != incarnation or current.revision < collection.revision:
+                    # They are of another time: the database was replaced by an older copy of itself.
+                    raise CollectionNotFoundError(collection.name)
                 before = work.collections.saved_gallery(collection)
                 saved = SavedGallery(model_bundle, collection.revision, folder, manifest_hash)
                 work.collections.save_gallery(collection, saved)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Collection as AbstractCollection
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from app.db.session import UnitOfWork
 from app.domain.entities import (
     HIT_FIELDS,
     Content,
@@ -23,24 +25,18 @@ from app.domain.entities import (
     Notice,
     SearchResult,
     ShownItem,
-    WordReport,
 )
-from app.domain.errors import (
-    DamagedBundleError,
-    InvalidFieldError,
-    ModelNotTrainedError,
-    ServiceError,
-    UnknownLabelError,
-    UnknownModalityError,
-)
+from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
-from app.domain.ports import UnitOfWork
+from app.domain.unmatched import SAMPLE, describe_others
 from app.services.models.features import item_features
+from app.services.models.model_bundles import LoadedModel
+from app.services.models.recent_texts import LONGEST_TEXT, ProjectedQuery
 from app.services.serving.column_reader import ColumnReader, Needs
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.hit_items import fetch_hit_items
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.notices import unranked_notices, weak_match_notices, word_notices
+from app.services.serving.notices import filter_notices, unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
@@ -49,10 +45,18 @@ from app.services.serving.waiting_room import ReleaseSlot
 from solver import can_be_ranked, is_finite
 
 _NO_FILTER = ItemFilter()
-_LIGHT_NUMBERS = 1 << 22
-"""Numbers that a light search compares at most: 100,000 rows of 40, which takes .3 ms."""
+_MOST_OFFERS = 20
+"""Queries of a call for which others are offered: finding known words that are spelled alike takes time."""
+_SHORT_PAGE = 100
+"""Results of a short search: showing them takes no longer than most scans."""
+MOMENT_NUMBERS = 1 << 22
+"""Numbers that are compared in a moment: 100,000 rows of 40, which takes .6 ms."""
 _LIGHT_BYTES = 1 << 16
-"""Memory of the items that it shows: more would take milliseconds to be read and written."""
+"""Memory of the items that are shown at once: more would take milliseconds to be read and written."""
+_LIGHT_UNRANKED = 100
+"""Items that the model cannot place: to list them takes time."""
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +80,58 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """Parameters of `SearchService.search`, and when it began."""
+class Search:
+    """What one caller asks for: results offset + 1 to offset + k of the ranking for each of its queries, with
+    those of `HIT_FIELDS` that `fields` names; `readers` as of `SnapshotReader.open`."""
 
+    queries: Sequence[Query]
+    k: int = 10
+    offset: int = 0
+    item_filter: ItemFilter = _NO_FILTER
+    fields: AbstractSet[str] = HIT_FIELDS
+    readers: AbstractSet[str] | None = None
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether query and answer are small, so that others can wait for it."""
+        content = self.queries[0].content
+        has_file = content is not None and content.file is not None
+        return len(self.queries) == 1 and not has_file and self.offset + self.k <= _SHORT_PAGE
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a query is a stored item."""
+        return any(query.item_id is not None for query in self.queries)
+
+
+Outcome = list[SearchResult] | Exception
+"""The result of each query of a search, or why there is none."""
+
+
+def results_of(outcome: Outcome) -> list[SearchResult]:
+    """Return the results of a search; raises why there are none."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ground:
+    """What searches are answered from; `work` is None where neither queries nor hits are rows."""
+
+    snapshot: Snapshot
+    work: UnitOfWork | None
     source: str
     target: str
-    queries: Sequence[Query]
-    k: int
-    offset: int
-    item_filter: ItemFilter
-    fields: AbstractCollection[str]
-    began: float
+    at_once: bool = False
+    is_live: bool = True
+    is_newest: bool = False  # nothing was committed since, so that rows that it showed are what there is
+
+    @property
+    def gallery(self) -> Gallery:
+        """What is ranked."""
+        return self.snapshot.galleries[self.target]
 
     @property
     def is_within_one(self) -> bool:
@@ -94,52 +139,21 @@ class _Request:
         return self.source == self.target
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
-    """Projected queries of a request, their words, and which of them can match anything."""
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A search, its projected queries, and a page of results for each."""
 
-    projected: Matrix
-    words: Sequence[WordReport | None]
-    can_match: npt.NDArray[np.bool]
+    search: Search
+    projections: list[ProjectedQuery]
+    pages: list[Page] = field(init=False)
 
-
-@dataclass(frozen=True, slots=True)
-class SingleSearch:
-    """One search; parameters as of `SearchService.search`."""
-
-    query: Query
-    k: int
-    offset: int
-    fields: AbstractSet[str]
-    min_revision: int | None
-    item_filter: ItemFilter = _NO_FILTER
-    began: float = field(default_factory=time.perf_counter)
-
-    def request(self, source: str, target: str) -> _Request:
-        """Return it with its direction."""
-        return _Request(
-            source, target, [self.query], self.k, self.offset, self.item_filter, self.fields, self.began
-        )
+    def __post_init__(self) -> None:
+        self.pages = [Page() for _ in self.projections]
 
 
 class SearchService:
     """Ranks one gallery for queries of the other modality, or of its own; see `similar`.
-
-    Parameters
-    ----------
-    snapshots : SnapshotReader
-        Opens what is searched.
-    versions : VersionSnapshots
-        Opens versions that do not serve.
-    recall_monitor : RecallMonitor
-        Sees the queries.
-    columns : ColumnReader
-        Reads what filters compare.
-    max_hits : int
-        Most results that one call may rank, over all its queries, those before `offset` included.
-    max_answer_bytes : int
-        Most bytes of the results' items in one call.
-    """
+    One call may rank `max_hits` results over all its queries, those before `offset` included."""
 
     def __init__(
         self,
@@ -162,313 +176,199 @@ class SearchService:
         collection: str,
         source: str,
         target: str,
-        queries: Sequence[Query],
-        k: int,
-        offset: int,
-        item_filter: ItemFilter,
-        fields: AbstractCollection[str] = HIT_FIELDS,
+        searches: Sequence[Search],
         release_slot: ReleaseSlot | None = None,
-        min_revision: int | None = None,
-    ) -> list[SearchResult]:
-        """Return the ranked results of each query, all from one snapshot.
-
-        Parameters
-        ----------
-        collection : str
-            Name.
-        source, target : str
-            Modalities. Where they are the same, stored queries are not among their own results.
-        queries : sequence of Query
-            Of the source modality.
-        k, offset : int
-            Results offset + 1 to offset + k of the ranking are returned.
-        item_filter : ItemFilter
-            Only items that match it are ranked.
-        fields : collection of str
-            Which of `HIT_FIELDS` the results need; items come without the others. As of `fetch_hit_items`.
-        release_slot, min_revision
-            As of `SnapshotReader.open`, whose errors may be raised, too.
-
-        Raises
-        ------
-        UnknownModalityError
-            If the collection does not have one of the two.
-        ModelNotTrainedError
-            If there is no active model.
-        InvalidFieldError, ItemNotFoundError
-            If a query cannot be encoded, or too many results are requested in one call.
-        UnknownLabelError
-            If the filter names a label that no item carries.
-        ContentTooLargeError
-            If the results' items together are larger than one answer may be.
-        """
-        began = time.perf_counter()
-        self._check_hits(len(queries), k, offset)
-        request = _Request(source, target, queries, k, offset, item_filter, fields, began)
+        may_wait: bool = True,
+        at_once: bool = False,
+    ) -> list[Outcome]:
+        """Answer searches of one direction from one snapshot, each as if it came alone; raises what
+        `SnapshotReader.open` does."""
+        # What would have to wait for the work of others gets a `MustWaitError` unless it `may_wait`, with
+        # `at_once` also what takes more than a moment by itself. Within one modality stored queries are not
+        # among their own results.
+        refused = [self._refuse_hits(search) for search in searches]
+        if any(refused):
+            allowed = [search for search, error in zip(searches, refused, strict=True) if error is None]
+            answers = (
+                self.search(collection, source, target, allowed, release_slot, may_wait, at_once)
+                if allowed
+                else []
+            )
+            rest = iter(answers)
+            return [next(rest) if error is None else error for error in refused]
         while True:
-            recalled = self._snapshots.recall(collection)
-            if recalled is not None and _is_in_memory(recalled, request) and _can_filter(recalled, request):
-                return self._answer(recalled, None, request)
-            # One transaction, so that hits are shown with the content that their scores were computed from.
-            with self._snapshots.open(collection, release_slot, min_revision) as (snapshot, work):
-                if _can_filter(snapshot, request):
-                    return self._answer(snapshot, work, request)
-            self._columns.wait(snapshot.collection, _needs(snapshot, request), release_slot)
+            outcomes = self._recall(collection, source, target, searches, at_once)
+            if outcomes is not None:
+                return outcomes
+            if at_once:
+                break
+            try:
+                # In one transaction, so that hits are shown with the content that was ranked.
+                with self._snapshots.open(collection, release_slot, _readers_of(searches), may_wait) as (
+                    snapshot,
+                    work,
+                ):
+                    if _can_filter(snapshot, target, searches):
+                        return self._answer(_Ground(snapshot, work, source, target), searches)
+            except MustWaitError:
+                break
+            if not may_wait:
+                break
+            needs = itertools.chain.from_iterable(_needs(snapshot, target, search) for search in searches)
+            self._columns.wait(snapshot.collection, needs, release_slot)
+        return [MustWaitError()] * len(searches)
 
     def search_version(
         self,
         collection: str,
         version: int,
         direction: tuple[str, str],
-        search: SingleSearch,
+        search: Search,
         release_slot: ReleaseSlot | None = None,
     ) -> SearchResult:
-        """Return what a version finds, whether it serves or not.
-
-        Parameters
-        ----------
-        collection : str
-            Name.
-        version : int
-            Number of one of its versions.
-        direction : tuple of str
-            Modalities of query and results.
-        search : SingleSearch
-            What is asked for.
-        release_slot : callable, optional
-            As of `SnapshotReader.open`.
-
-        Raises
-        ------
-        ModelNotFoundError, DamagedVersionError
-            If there is no such version, or its bundle cannot be trusted; all others as of `search`.
-        """
-        self._check_hits(1, search.k, search.offset)
-        request = search.request(*direction)
-        with suppress(ModelNotTrainedError, DamagedBundleError):
-            opened = self._snapshots.open(collection, release_slot, search.min_revision)
+        """Return what a version finds for one query, whether it serves or not; raises what `search` returns,
+        NotFoundError, and ConflictError if its bundle cannot be trusted."""
+        refused = self._refuse_hits(search)
+        if refused is not None:
+            raise refused
+        with suppress(ConflictError, DamagedBundleError):
+            opened = self._snapshots.open(collection, release_slot, search.readers)
             with opened as (snapshot, work):
                 if snapshot.model.version == version:
-                    return self._answer_unseen(snapshot, work, request)
+                    return self._answer_unseen(_Ground(snapshot, work, *direction, is_live=False), search)
         with self._versions.open(collection, version) as (snapshot, work):
-            return self._answer_unseen(snapshot, work, request)
+            return self._answer_unseen(_Ground(snapshot, work, *direction, is_live=False), search)
 
-    def search_together(
-        self, collection: str, source: str, target: str, searches: Sequence[SingleSearch]
-    ) -> list[SearchResult | Exception | None]:
-        """Answer searches of several callers from one snapshot, each as `search` would.
-
-        Parameters
-        ----------
-        collection, source, target
-            As of `search`.
-        searches : sequence of SingleSearch
-            Quick ones: the first answer comes with the last.
-
-        Returns
-        -------
-        list
-            For each its result, or the error that `search` would raise; None where `search` has to answer it,
-            which may wait.
-        """
-        if source == target:  # compares every row
-            return [None] * len(searches)
-        requests = [search.request(source, target) for search in searches]
-        recalled = self._snapshots.recall(collection)
-        if (
-            recalled is not None
-            and all(_is_in_memory(recalled, request) for request in requests)
-            and all(_can_filter(recalled, request) for request in requests)
-        ):
-            return SharedSearch(self, recalled, None, requests).answer()
-        revisions = [search.min_revision for search in searches if search.min_revision is not None]
-        least = max(revisions) if len(revisions) == len(searches) else None
-        try:
-            with self._snapshots.open(collection, None, least, may_wait=False) as (snapshot, work):
-                if all(_can_filter(snapshot, request) for request in requests):
-                    return SharedSearch(self, snapshot, work, requests).answer()
-                return [None] * len(searches)
-        except (MustWaitError, ServiceError):
-            return [None] * len(searches)
-
-    def may_begin_now(self, collection: str, source: str, target: str) -> bool:
-        """Return whether `begin_now` may return searches of a direction."""
-        snapshot = self._snapshots.recall_likely(collection)
-        return snapshot is not None and _reads_nothing(snapshot, source, target)
-
-    def begin_now(
-        self, collection: str, source: str, target: str, searches: Sequence[SingleSearch]
-    ) -> SharedSearch | None:
-        """Return light searches of several callers, all with the same filter.
-
-        Parameters as of `search_together`; None where they might wait, or take longer.
-        """
+    def _recall(
+        self, collection: str, source: str, target: str, searches: Sequence[Search], at_once: bool
+    ) -> list[Outcome] | None:
+        """Answer from a snapshot known to hold every write without a transaction; None if there is none."""
+        if any(search.is_stored for search in searches):
+            return None
         snapshot = self._snapshots.recall(collection)
-        if snapshot is None or not _reads_nothing(snapshot, source, target):
+        if snapshot is None or not _can_filter(snapshot, target, searches):
             return None
-        gallery, item_filter = snapshot.galleries[target], searches[0].item_filter
-        if gallery.numbers_per_search(item_filter) > _LIGHT_NUMBERS:
+        reads_rows = not _is_all_ranked(snapshot, target)
+        if at_once and not self._is_light(snapshot, source, target, searches, reads_rows):
             return None
-        if not _are_labels_ready(snapshot, item_filter):
-            return None
-        if max(search.k for search in searches) * gallery.bytes_per_item > _LIGHT_BYTES:
-            return None
-        requests = [search.request(source, target) for search in searches]
-        if not all(_is_in_memory(snapshot, request) for request in requests):
-            return None
-        return SharedSearch(self, snapshot, None, requests)
+        with self._snapshots.read() if reads_rows else nullcontext() as work:
+            ground = _Ground(snapshot, work, source, target, at_once, is_newest=True)
+            outcomes = self._answer(ground, searches)
+        if reads_rows and self._snapshots.recall(collection) is not snapshot:
+            return None  # the rows may be of a write that came meanwhile
+        return outcomes
 
-    def _answer(self, snapshot: Snapshot, work: UnitOfWork | None, request: _Request) -> list[SearchResult]:
-        """Answer from a snapshot; `work` may be None where everything `_is_in_memory`."""
-        prepared = _prepare(snapshot, work, request)
-        pages = _rank(snapshot.galleries[request.target], prepared, request)
-        if not request.is_within_one:
-            self._recall_monitor.see(snapshot, request.target, prepared.projected[prepared.can_match])
-        return self._show(snapshot, work, request, prepared, pages)
+    def numbers_per_search(self, collection: str, target: str, item_filter: ItemFilter) -> float:
+        """Return about how many numbers a search compares; infinity where that is not at hand."""
+        snapshot = self._snapshots.recall(collection)
+        gallery = None if snapshot is None else snapshot.galleries.get(target)
+        return math.inf if gallery is None else gallery.numbers_per_search(item_filter)
 
-    def _answer_unseen(self, snapshot: Snapshot, work: UnitOfWork, request: _Request) -> SearchResult:
-        """Answer one query, which the monitor of the indexes that serve does not see."""
-        prepared = _prepare(snapshot, work, request)
-        pages = _rank(snapshot.galleries[request.target], prepared, request)
-        (result,) = self._show(snapshot, work, request, prepared, pages)
+    def _is_light(
+        self, snapshot: Snapshot, source: str, target: str, searches: Sequence[Search], reads_rows: bool
+    ) -> bool:
+        """Return whether ranking and showing each takes a moment, whatever the queries are."""
+        gallery = snapshot.galleries.get(target)
+        if gallery is None or source == target:  # which compares every row
+            return False
+        numbers = max(gallery.numbers_per_search(search.item_filter) for search in searches)
+        if numbers > MOMENT_NUMBERS or len(gallery.unranked) > _LIGHT_UNRANKED:
+            return False
+        if not all(
+            search.is_short and _are_labels_ready(snapshot, search.item_filter) for search in searches
+        ):
+            return False
+        shown_bytes = gallery.bytes_per_item + snapshot.model.texts.text_bytes.get(target, 0.0)
+        if max(search.k for search in searches) * shown_bytes > _LIGHT_BYTES:
+            return False
+        return not reads_rows or self._snapshots.may_read_at_once()
+
+    def _answer_unseen(self, ground: _Ground, search: Search) -> SearchResult:
+        (outcome,) = self._answer(ground, [search])
+        (result,) = results_of(outcome)
         return result
 
-    def _show(
-        self,
-        snapshot: Snapshot,
-        work: UnitOfWork | None,
-        request: _Request,
-        prepared: _Prepared,
-        pages: Sequence[Page],
-    ) -> list[SearchResult]:
+    def _answer(self, ground: _Ground, searches: Sequence[Search]) -> list[Outcome]:
+        parts = [_attempt(_prepare, ground, search) for search in searches]
+        self._rank(ground, [part for part in parts if isinstance(part, _Part)])
+        return [_attempt(self._show, ground, part) if isinstance(part, _Part) else part for part in parts]
+
+    def _rank(self, ground: _Ground, parts: Sequence[_Part]) -> None:
+        """Set the pages; short searches with the same filter are ranked in one call, with the same scores."""
+        together: dict[bytes, list[_Part]] = {}
+        for part in parts:
+            search = part.search
+            if ground.is_within_one:
+                part.pages = _rank_similar(ground.gallery, part)
+            elif len(parts) == 1 or not search.is_short:
+                part.pages = _rank(ground.gallery, part)
+            elif part.projections[0].can_match:
+                key = b"" if search.item_filter.is_empty else search.item_filter.fingerprint
+                together.setdefault(key, []).append(part)
+        for same in together.values():
+            queries = np.concatenate([part.projections[0].projected for part in same])
+            spans = [(part.search.k, part.search.offset) for part in same]
+            rows = ground.gallery.find_rows(queries, spans, same[0].search.item_filter)
+            for part, page in zip(same, ground.gallery.pages(rows, spans), strict=True):
+                part.pages = [page]
+        if ground.is_live and not ground.is_within_one:
+            seen = [
+                projection.projected
+                for part in parts
+                for projection in part.projections
+                if projection.can_match
+            ]
+            if seen:
+                self._recall_monitor.see(ground.snapshot, ground.target, np.concatenate(seen))
+
+    def _show(self, ground: _Ground, part: _Part) -> list[SearchResult]:
         """Return the results of ranked queries, with what they show of the items."""
-        target, gallery = request.target, snapshot.galleries[request.target]
-        hits = (item for page in pages for item, _ in page)
-        read_from = None if _is_all_ranked(snapshot, target) else work
+        snapshot, gallery, search = ground.snapshot, ground.gallery, part.search
+        hits = (item for page in part.pages for item, _ in page)
+        read_from = None if _is_all_ranked(snapshot, ground.target) else ground.work
         items = fetch_hit_items(
-            read_from, snapshot.collection, target, hits, request.fields, self._max_answer_bytes
+            read_from, snapshot, ground.is_newest, ground.target, hits, search.fields, self._max_answer_bytes
         )
-        took_ms = (time.perf_counter() - request.began) * 1000.0
-        of_gallery = unranked_notices(gallery, target)
+        snapshot.model.texts.note_texts(ground.target, items.values())
+        took_ms = (time.perf_counter() - search.began) * 1000.0
+        of_gallery = unranked_notices(gallery, ground.target)
+        if any(map(partial(_has_nothing, search), part.pages, part.projections)):
+            if ground.at_once:
+                raise MustWaitError  # to say why takes many times as long as a search
+            of_gallery += filter_notices(gallery, search.item_filter)
         return [
-            _result(snapshot, request, query, page, items, took_ms, (*word_notices(report), *of_gallery))
-            for query, page, report in zip(request.queries, pages, prepared.words, strict=True)
+            _result(ground, search, query, page, items, took_ms, (*projection.notices, *of_gallery))
+            for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True)
         ]
 
-    def _check_hits(self, n_queries: int, k: int, offset: int) -> None:
-        """Reject calls that rank too many results; raises InvalidFieldError.
-
-        Results before `offset` have to be ranked, too, and count; a single query may use any offset.
-        """
+    def _refuse_hits(self, search: Search) -> InvalidFieldError | None:
+        """Return why a search ranks too many results; None if it does not. Results before `offset` have to be
+        ranked, too, and count; a single query may use any offset."""
+        n_queries, k, offset = len(search.queries), search.k, search.offset
         depth = offset + k if n_queries > 1 else k
-        if n_queries * depth > self._max_hits:
-            field = "k" if n_queries * k > self._max_hits else "offset"
-            raise InvalidFieldError(
-                field,
-                f"{n_queries} queries with {depth} ranked results each are {n_queries * depth} results, "
-                f"at most {self._max_hits} allowed in one call",
-            )
+        if n_queries * depth <= self._max_hits:
+            return None
+        return InvalidFieldError(
+            "k" if n_queries * k > self._max_hits else "offset",
+            f"{n_queries} queries with {depth} ranked results each are {n_queries * depth} results, "
+            f"at most {self._max_hits} allowed in one call",
+        )
 
 
-class SharedSearch:
-    """Searches of several callers in one snapshot, all with the same filter; they are ranked together.
-
-    Parameters
-    ----------
-    service : SearchService
-        Which of them.
-    snapshot : Snapshot
-        What is searched.
-    work : UnitOfWork or None
-        Transaction to read from; None where everything is in memory.
-    requests : sequence of _Request
-        Of one query and the same direction each.
-    """
-
-    def __init__(
-        self,
-        service: SearchService,
-        snapshot: Snapshot,
-        work: UnitOfWork | None,
-        requests: Sequence[_Request],
-    ) -> None:
-        self._service = service
-        self._snapshot = snapshot
-        self._work = work
-        self._requests = requests
-        self._outcomes: dict[int, SearchResult | Exception | None] = {}
-        self._prepared: dict[int, _Prepared] = {}
-        self._ranked: list[int] = []
-        self._found: Any = None
-        self._prepare()
-
-    def _prepare(self) -> None:
-        for number, request in enumerate(self._requests):
-            encoder = self._snapshot.model.encoders.get(request.source)
-            if encoder is not None and encoder.content_form != "vector" and not encoder.is_fitted_with_model:
-                self._outcomes[number] = None  # such an encoder takes many times as long as a search
-                continue
-            try:
-                self._service._check_hits(1, request.k, request.offset)
-                self._prepared[number] = _prepare(self._snapshot, self._work, request)
-            except Exception as error:
-                self._outcomes[number] = error
-        self._ranked = [number for number, part in self._prepared.items() if part.can_match[0]]
-
-    def rank(self) -> None:
-        """Rank the gallery for all of them; may run in a thread."""
-        if self._ranked:
-            target = self._requests[0].target
-            queries = np.concatenate([self._prepared[number].projected for number in self._ranked])
-            self._found = self._snapshot.galleries[target].find_rows(
-                queries, self._pages, self._requests[0].item_filter
-            )
-            self._service._recall_monitor.see(self._snapshot, target, queries)
-
-    def results(self) -> list[SearchResult | Exception | None]:
-        """Return the results after `rank`, as of `SearchService.search_together`."""
-        pages = {number: Page() for number in self._prepared}
-        if self._ranked:
-            gallery = self._snapshot.galleries[self._requests[0].target]
-            pages |= zip(self._ranked, gallery.pages(self._found, self._pages), strict=True)
-        for number, part in self._prepared.items():
-            try:
-                (self._outcomes[number],) = self._service._show(
-                    self._snapshot, self._work, self._requests[number], part, [pages[number]]
-                )
-            except Exception as error:
-                self._outcomes[number] = error
-        return [self._outcomes[number] for number in range(len(self._requests))]
-
-    @property
-    def _pages(self) -> list[tuple[int, int]]:
-        return [(self._requests[number].k, self._requests[number].offset) for number in self._ranked]
-
-    def answer(self) -> list[SearchResult | Exception | None]:
-        """Rank, and return the results."""
-        self.rank()
-        return self.results()
+def _attempt(
+    work: Callable[[_Ground, _Argument], _Result], ground: _Ground, argument: _Argument
+) -> _Result | Exception:
+    """Return what `work` returns, or its error, which is that of one search among others."""
+    try:
+        return work(ground, argument)
+    except Exception as error:
+        return error
 
 
-def _prepare(snapshot: Snapshot, work: UnitOfWork | None, request: _Request) -> _Prepared:
-    """Check a request, and project its queries."""
-    _check_direction(snapshot, request.source, request.target)
-    _check_labels(snapshot, request.item_filter)
-    projected = _project(snapshot, work, request.source, request.queries)
-    words = [_look_up_words(snapshot, request.source, query) for query in request.queries]
-    can_match = np.asarray([report is None or report.n_known > 0 for report in words], np.bool)
-    return _Prepared(projected, words, can_match)
-
-
-def _is_in_memory(snapshot: Snapshot, request: _Request) -> bool:
-    """Return whether a search reads nothing but its snapshot: neither queries nor hits are stored items."""
-    has_items = any(query.item_id is not None for query in request.queries)
-    return not has_items and _is_all_ranked(snapshot, request.target)
-
-
-def _reads_nothing(snapshot: Snapshot, source: str, target: str) -> bool:
-    """Return whether searches of a direction can be answered from a snapshot alone."""
-    return source != target and all(_is_all_ranked(snapshot, end) for end in (source, target))
+def _readers_of(searches: Sequence[Search]) -> AbstractSet[str] | None:
+    """Return whose writes the answers have to hold; None for every write, where one search needs that."""
+    named = [search.readers for search in searches if search.readers is not None]
+    return frozenset().union(*named) if len(named) == len(searches) else None
 
 
 def _is_all_ranked(snapshot: Snapshot, modality: str) -> bool:
@@ -477,25 +377,49 @@ def _is_all_ranked(snapshot: Snapshot, modality: str) -> bool:
     return encoder is not None and encoder.content_form == "vector"
 
 
-def _project(snapshot: Snapshot, work: UnitOfWork | None, source: str, queries: Sequence[Query]) -> Matrix:
-    encoder = snapshot.model.encoders[source]
-    features: list[Features] = []
-    for query in queries:
-        if query.item_id is not None:
-            assert work is not None
-            features.append(_item_features(snapshot, work, source, query.field, query.item_id))
-        elif query.content is not None:
-            encoder.check(query.field, query.content)
-            encoded = encoder.encode([query.content])
-            if not is_finite(encoded):
-                raise InvalidFieldError(query.field, "its features are not finite")
-            features.append(encoded)
+def _prepare(ground: _Ground, search: Search) -> _Part:
+    """Check a search, and project its queries."""
+    snapshot = ground.snapshot
+    _check_direction(snapshot, ground.source, ground.target)
+    _check_labels(snapshot, search.item_filter)
+    return _Part(
+        search, [_ask(ground, query, number < _MOST_OFFERS) for number, query in enumerate(search.queries)]
+    )
+
+
+def _ask(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
+    """Return a projected query, and what is to be said of its words."""
+    model, source = ground.snapshot.model, ground.source
+    encoder, content = model.encoders[source], query.content
+    if content is None:
+        assert ground.work is not None
+        assert query.item_id is not None
+        features = _item_features(ground.snapshot, ground.work, source, query.field, query.item_id)
+        return ProjectedQuery(_project(model, source, query.field, features))
+    text = content.text
+    earlier = None if text is None else model.texts.get(source, text)
+    if earlier is not None and may_offer:
+        return earlier
+    if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
+        raise MustWaitError
+    encoder.check(query.field, content)
+    report = encoder.look_up_words(content)
+    encoded = encoder.encode([content])
+    if not is_finite(encoded):
+        raise InvalidFieldError(query.field, "its features are not finite")
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
-    projected = np.concatenate([snapshot.model.project(source, row) for row in features])
-    for number in np.flatnonzero(~can_be_ranked(projected)).tolist():
-        raise InvalidFieldError(
-            queries[number].field, "lies too far outside of what the model was trained on"
-        )
+    projected = _project(model, source, query.field, encoded)
+    notices = word_notices(report, text, encoder.nearest_words if may_offer else None)
+    projection = ProjectedQuery(projected, notices, report is None or report.n_known > 0)
+    if text is not None and may_offer:
+        model.texts.put(source, text, projection)
+    return projection
+
+
+def _project(model: LoadedModel, source: str, field: str, features: Features) -> Matrix:
+    projected = model.project(source, features)
+    if not can_be_ranked(projected).all():
+        raise InvalidFieldError(field, "lies too far outside of what the model was trained on")
     return projected
 
 
@@ -511,49 +435,64 @@ def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str
     return item_features([item], encoder)
 
 
-def _look_up_words(snapshot: Snapshot, source: str, query: Query) -> WordReport | None:
-    """Return which words of a query are known; None for a stored item, whatever its words."""
-    return None if query.content is None else snapshot.model.encoders[source].look_up_words(query.content)
+def _rank_similar(gallery: Gallery, part: _Part) -> list[Page]:
+    """Return a page for each query of the gallery's own modality; an empty one without a known word."""
+    search = part.search
+    return [
+        gallery.search_similar(
+            projection.projected[0], search.k, search.offset, search.item_filter, query.item_id
+        )
+        if projection.can_match
+        else Page()
+        for query, projection in zip(search.queries, part.projections, strict=True)
+    ]
 
 
-def _rank(gallery: Gallery, prepared: _Prepared, request: _Request) -> list[Page]:
-    """Return a page of results for each query; an empty one for texts without a known word."""
-    if request.is_within_one:
-        return [
-            gallery.search_similar(row, request.k, request.offset, request.item_filter, query.item_id)
-            if is_ranked
-            else Page()
-            for query, row, is_ranked in zip(
-                request.queries, prepared.projected, prepared.can_match, strict=True
-            )
-        ]
-    queries = prepared.projected[prepared.can_match]
-    pages = iter(gallery.search(queries, request.k, request.offset, request.item_filter))
-    return [next(pages) if is_ranked else Page() for is_ranked in prepared.can_match]
+def _rank(gallery: Gallery, part: _Part) -> list[Page]:
+    """Return a page for each query; an empty one for texts without a known word."""
+    search, matching = (
+        part.search,
+        [projection.projected for projection in part.projections if projection.can_match],
+    )
+    if not matching:
+        return part.pages
+    pages = iter(gallery.search(np.concatenate(matching), search.k, search.offset, search.item_filter))
+    return [next(pages) if projection.can_match else Page() for projection in part.projections]
+
+
+def _has_nothing(search: Search, page: Page, projection: ProjectedQuery) -> bool:
+    """Return whether a query that has words found nothing, perhaps because of the filter."""
+    return projection.can_match and not page and not search.offset and not search.item_filter.is_empty
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
     names = snapshot.collection.modality_names
     for end, name in (("source", source), ("target", target)):
         if name not in names:
-            raise UnknownModalityError(end, name, names)
+            raise unknown_modality(end, name, names)
 
 
-def _can_filter(snapshot: Snapshot, request: _Request) -> bool:
-    return request.item_filter.is_empty or ColumnReader.is_ready(_needs(snapshot, request))
+def _can_filter(snapshot: Snapshot, target: str, searches: Sequence[Search]) -> bool:
+    return all(
+        search.item_filter.is_empty or ColumnReader.is_ready(_needs(snapshot, target, search))
+        for search in searches
+    )
 
 
-def _needs(snapshot: Snapshot, request: _Request) -> Needs:
-    """Return what the filter of a request compares, labels of every gallery, as of `_check_labels`."""
-    names = ColumnNames.of(request.item_filter)
+def _needs(snapshot: Snapshot, target: str, search: Search) -> Needs:
+    """Return what the filter of a search compares, labels of every gallery, as of `_check_labels`."""
+    names = ColumnNames.of(search.item_filter)
     for modality, gallery in snapshot.galleries.items():
-        yield gallery, names if modality == request.target else ColumnNames(labels=names.labels)
+        yield gallery, names if modality == target else ColumnNames(labels=names.labels)
 
 
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
     for number, label in enumerate(item_filter.labels or ()):
         if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
-            raise UnknownLabelError(f"filter.labels.{number}", label, snapshot.collection.name)
+            sample = (item for gallery in snapshot.galleries.values() for item in gallery.first_items(SAMPLE))
+            others = describe_others(label, (other for item in sample for other in item.labels), "labels")
+            message = f"no item of collection {snapshot.collection.name!r} has the label {label!r}{others}"
+            raise InvalidFieldError(f"filter.labels.{number}", message, "unknown-label")
 
 
 def _are_labels_ready(snapshot: Snapshot, item_filter: ItemFilter) -> bool:
@@ -568,22 +507,23 @@ def _are_labels_ready(snapshot: Snapshot, item_filter: ItemFilter) -> bool:
 
 
 def _result(
-    snapshot: Snapshot,
-    request: _Request,
+    ground: _Ground,
+    search: Search,
     query: Query,
     page: Page,
     items: Mapping[str, ShownItem],
     took_ms: float,
     notices: tuple[Notice, ...],
 ) -> SearchResult:
+    snapshot = ground.snapshot
     scores = np.asarray([score for _, score in page])
     probabilities: list[float | None] = (
-        [None] * len(page) if request.is_within_one else snapshot.model.projector.probability(scores).tolist()
+        [None] * len(page) if ground.is_within_one else snapshot.model.projector.probability(scores).tolist()
     )
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])
         for rank, ((item, score), probability) in enumerate(
-            zip(page, probabilities, strict=True), request.offset + 1
+            zip(page, probabilities, strict=True), search.offset + 1
         )
     ]
     return SearchResult(

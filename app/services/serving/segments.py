@@ -1,8 +1,6 @@
-"""Segments of a gallery: immutable rows with their index, and views that know which rows are alive.
-
-The words are those of Lucene and tantivy: a write adds a segment, a deletion clears bits of a segment's
-alive bitset, and a view is a segment together with one such bitset.
-"""
+"""Segments of a gallery: immutable rows with their index, and views that know which rows are alive."""
+# The words are those of Lucene and tantivy: a write adds a segment, a deletion clears bits of a segment's
+# alive bitset, and a view is a segment together with one such bitset.
 
 from __future__ import annotations
 
@@ -40,16 +38,13 @@ ItemsWithBitset = tuple[Sequence["IndexedItem"], Mask | None]
 
 _CACHED_FILTERS = 64
 """Filters whose rows a segment remembers: a bit per row each, so that pages of one search reuse them."""
-_PREPARED_ONE_IN = 4
-"""Bytes of the vectors for each one of the searches that are prepared for filters."""
+_PREPARED_ONE_IN = 4  # bytes of the vectors for each one of the searches that are prepared for filters
 _ROWS_AT_ONCE = 4096
 """Rows of a label that are looked at in one step: most labels have a live row among the first."""
 _BYTES_PER_ITEM = 400
 """About what the Python objects of an item take: instance, id, tuple of labels, metadata dictionary."""
-_BYTES_PER_LABEL = 60
-"""Overhead of a label's string object and its reference."""
-_BYTES_PER_METADATA_CHARACTER = 3
-"""Memory of parsed JSON in relation to its text."""
+_BYTES_PER_LABEL = 60  # overhead of a label's string object and its reference
+_BYTES_PER_METADATA_CHARACTER = 3  # memory of parsed JSON in relation to its text
 _SAMPLED_ITEMS = 100
 """Items that are measured to estimate the size of a segment, so that it takes a moment at any size."""
 
@@ -81,9 +76,7 @@ class ItemTable(Sequence[IndexedItem], ColumnSource):
     @abstractmethod
     def merge(self, parts: Sequence[ItemsWithBitset], pause: Callable[[], None]) -> ItemTable:
         """Return a table of the same kind with the live items of some segments, in order; at least one.
-
-        `pause` is called between steps.
-        """
+        `pause` is called between steps."""
 
     @abstractmethod
     def ids(self) -> Iterator[str]:
@@ -113,15 +106,7 @@ class _ColumnsOfObjects(ColumnSource):
 
 
 class Segment:
-    """Items that were put into a gallery together; immutable.
-
-    Parameters
-    ----------
-    items : sequence of IndexedItem
-        One per row of the index.
-    index : GalleryIndex
-        Their projections.
-    """
+    """Items that were put into a gallery together; immutable."""
 
     def __init__(self, items: Sequence[IndexedItem], index: GalleryIndex) -> None:
         self.items = items
@@ -129,7 +114,7 @@ class Segment:
         self._bitsets: dict[bytes, npt.NDArray[np.uint8]] = {}
         self._item_rows: ItemRows | None = None
         source = items if isinstance(items, ItemTable) else _ColumnsOfObjects(items)
-        self._columns = ItemColumns(len(items), source)
+        self.columns = ItemColumns(len(items), source)  # those that were read
 
     @cached_property
     def estimated_bytes(self) -> int:
@@ -162,13 +147,7 @@ class Segment:
         return changed
 
     def prepare(self, pause: Callable[[], None]) -> None:
-        """Build what finds items by their ids, unless it is there, for the first write not to wait for it.
-
-        Parameters
-        ----------
-        pause : callable
-            Called between steps.
-        """
+        """Build what finds items by their ids, unless it is there, for the first write not to wait for it."""
         if self._item_rows is None:
             self._item_rows = ItemRows(self.item_ids(), len(self.items), pause)
 
@@ -184,24 +163,6 @@ class Segment:
         items = self.items
         return items.ids() if isinstance(items, ItemTable) else (item.id for item in items)
 
-    @property
-    def columns(self) -> ColumnNames:
-        """Columns of the items that were read."""
-        return self._columns.names
-
-    def missing_columns(self, names: ColumnNames) -> ColumnNames:
-        """Return which columns have yet to be read."""
-        return self._columns.missing(names)
-
-    def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
-        """Read columns unless they are there; `pause` is called between steps."""
-        self._columns.read(names, pause)
-
-    @property
-    def rows_by_label(self) -> Mapping[str, npt.NDArray[np.int32]]:
-        """Row numbers of each label."""
-        return self._columns.rows_by_label
-
     def matches(self, item_filter: ItemFilter) -> Mask:
         """Return which rows match a filter, dead ones included."""
         key = item_filter.fingerprint
@@ -214,36 +175,22 @@ class Segment:
         self._bitsets[key] = np.packbits(mask)
         return mask
 
-    def count_values(self, key: str, alive: Mask | None) -> Mapping[Hashable, int]:
-        """Return how many rows that are alive have each value under a key, as of `ItemColumns`."""
-        return self._columns.count(key, alive)
-
     def _evaluate(self, item_filter: ItemFilter) -> Mask:
-        self._columns.read(ColumnNames.of(item_filter))  # all of them in one pass
+        self.columns.read(ColumnNames.of(item_filter))  # all of them in one pass
         mask = np.full(len(self.items), item_filter.labels is None)
         for label in item_filter.labels or ():
-            mask[self.rows_by_label.get(label, [])] = True
+            mask[self.columns.rows_by_label.get(label, [])] = True
         for key, values in item_filter.wanted_values.items():
-            mask &= self._columns.matches(key, values)
+            mask &= self.columns.matches(key, values)
         return mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentView:
-    """A segment and the rows of it that are alive at one revision.
+    """A segment and the rows of it that are alive at one revision."""
 
-    Parameters
-    ----------
-    segment : Segment
-        Shared by the views of many revisions.
-    alive : ndarray of bool, shape (n_rows,), or None
-        The alive bitset; None when all rows are alive.
-    n_live : int
-        How many rows are alive.
-    """
-
-    segment: Segment
-    alive: Mask | None
+    segment: Segment  # shared by the views of many revisions
+    alive: Mask | None  # bitset of shape (n_rows,); None when all rows are alive
     n_live: int
     _prepared: dict[bytes, RowSearch] = field(init=False, default_factory=dict)
     """Searches by filter, the oldest first."""
@@ -255,18 +202,9 @@ class SegmentView:
 
     @classmethod
     def merge(cls, views: Sequence[SegmentView], pause: Callable[[], None] = no_pause) -> SegmentView:
-        """Return a view of one new segment that holds the live rows of some views, in order.
-
-        Its index is of the kind of the largest approximate one, if there is any. Where some items are in a
-        table, all are in one of that kind.
-
-        Parameters
-        ----------
-        views : sequence of SegmentView
-            At least one.
-        pause : callable
-            Called between steps.
-        """
+        """Return a view of one new segment that holds the live rows of some views, at least one, in order."""
+        # Its index is of the kind of the largest approximate one, if any; where some items are in a table,
+        # all are in one of that kind.
         parts = [(view.segment.items, view.alive) for view in views]
         table = next((items for items, _ in parts if isinstance(items, ItemTable)), None)
         if table is not None and any(view.n_live for view in views):
@@ -277,7 +215,7 @@ class SegmentView:
         pause()
         segment.prepare(pause)
         if len(merged) > ROWS_READ_BY_A_SEARCH:
-            segment.read_columns(ColumnNames.union(view.segment.columns for view in views), pause)
+            segment.columns.read(ColumnNames.union(view.segment.columns.names for view in views), pause)
         return cls.of_all(segment)
 
     def without(self, item_ids: ItemIds, pause: Callable[[], None] = no_pause) -> SegmentView:
@@ -333,7 +271,7 @@ class SegmentView:
 
     def has_label(self, label: str) -> bool:
         """Return whether a live item carries a label."""
-        rows = self.segment.rows_by_label.get(label)
+        rows = self.segment.columns.rows_by_label.get(label)
         if rows is None or self.alive is None:
             return rows is not None
         starts = range(0, len(rows), _ROWS_AT_ONCE)
@@ -341,7 +279,7 @@ class SegmentView:
 
     def count_labels(self) -> Mapping[str, int]:
         """Return how many live items carry each label that one does."""
-        rows_by_label, alive = self.segment.rows_by_label.items(), self.alive
+        rows_by_label, alive = self.segment.columns.rows_by_label.items(), self.alive
         if alive is None:
             return {label: len(rows) for label, rows in rows_by_label}
         counts = ((label, int(np.count_nonzero(alive[rows]))) for label, rows in rows_by_label)
@@ -349,7 +287,7 @@ class SegmentView:
 
     def count_values(self, key: str) -> Mapping[Hashable, int]:
         """Return how many live items have each value under a metadata key, as of `ItemColumns`."""
-        return self.segment.count_values(key, self.alive)
+        return self.segment.columns.count(key, self.alive)
 
     def live_items(self) -> Iterable[IndexedItem]:
         """Return the live items, in row order; those of a table are decoded as they are taken."""
@@ -367,11 +305,8 @@ class SegmentView:
 
 
 def merge_indexes(views: Sequence[SegmentView]) -> GalleryIndex:
-    """Return one index over the live rows of some views; approximate if one of theirs is.
-
-    The others' rows are put into the lists of the largest approximate one. Whether these still find what they
-    should is seen by the recall of live searches.
-    """
+    """Return one index over the live rows of some views: those of the largest approximate one get the others'
+    rows. Whether these still find what they should is seen by the recall of live searches."""
     largest = max(views, key=lambda view: (not view.segment.index.is_exact, view.n_live))
     rows_before = [
         view.live_rows() if view is largest else np.full(view.n_live, -1, np.intp) for view in views

@@ -8,19 +8,13 @@ from app.services.serving.snapshot import LoadFailure
 
 
 class ServingHistory:
-    """Loads, failures, writes and given up indexes of this process, by the collections' identity."""
+    """Loads, failures and given up indexes of this process, by the collections' identity."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._writes: dict[int, int] = {}
         self._failures: dict[int, LoadFailure] = {}
         self._loaded: set[int] = set()
         self._given_up: dict[int, dict[tuple[str, str], str]] = {}
-
-    def record_write(self, collection_id: int, revision: int) -> None:
-        """Record the revision of a write that this process accepted."""
-        with self._lock:
-            self._writes[collection_id] = max(self._writes.get(collection_id, 0), revision)
 
     def record_load(self, collection_id: int) -> None:
         """Record that a collection was brought up to date."""
@@ -44,10 +38,6 @@ class ServingHistory:
         reasons = self._given_up.get(collection_id, {})
         return {modality: reason for (of_bundle, modality), reason in reasons.items() if of_bundle == bundle}
 
-    def last_write(self, collection_id: int) -> int:
-        """Return the revision of the last write that this process accepted; 0 when there was none."""
-        return self._writes.get(collection_id, 0)
-
     def last_failure(self, collection_id: int) -> LoadFailure | None:
         """Return why the last load failed; None when it succeeded."""
         return self._failures.get(collection_id)
@@ -59,12 +49,11 @@ class ServingHistory:
     def collection_ids(self) -> set[int]:
         """Return the collections of which anything is recorded."""
         with self._lock:
-            return {*self._writes, *self._failures, *self._loaded, *self._given_up}
+            return {*self._failures, *self._loaded, *self._given_up}
 
     def forget(self, collection_id: int) -> None:
         """Drop everything about a deleted collection."""
         with self._lock:
-            self._writes.pop(collection_id, None)
             self._failures.pop(collection_id, None)
             self._loaded.discard(collection_id)
             self._given_up.pop(collection_id, None)

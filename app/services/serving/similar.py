@@ -1,10 +1,8 @@
-"""Items of one modality ranked for a query of the same one, by the cosine of their projections.
-
-What is learned compares the two modalities. Within one of them it says which differences between items matter
-for the other. An inner product would also put the items with the longest projections first, which are hubs
-rather than similar ones. So scores are cosines, and no probability belongs to them. Every row is compared,
-since the approximate indexes are made for inner products.
-"""
+"""Items of one modality ranked for a query of the same one, by the cosine of their projections."""
+# What is learned compares the two modalities. Within one of them it says which differences between items
+# matter for the other. An inner product would also put the items with the longest projections first, which
+# are hubs rather than similar ones. So scores are cosines, and no probability belongs to them. Every row is
+# compared, since the approximate indexes are made for inner products.
 
 from __future__ import annotations
 
@@ -30,21 +28,8 @@ def rank_similar(
     item_filter: ItemFilter,
     left_out: str | None = None,
 ) -> list[tuple[IndexedItem, float]]:
-    """Return results offset + 1 to offset + k with their cosines, best first, equal ones by id.
-
-    Parameters
-    ----------
-    segments : iterable of SegmentView
-        What is searched, of the query's own modality.
-    query : ndarray of shape (rank,)
-        Its projection.
-    k, offset : int
-        Which results of the ranking.
-    item_filter : ItemFilter
-        Only items that match it are ranked.
-    left_out : str or None
-        Id of the query itself, which is no result.
-    """
+    """Return results offset + 1 to offset + k with their cosines, best first, equal ones by id. The query
+    (rank,) is a projection of the gallery's own modality; the item `left_out` is the query itself."""
     depth = offset + k
     candidates = [
         (-cosine, item.id, item)

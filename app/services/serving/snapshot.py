@@ -5,56 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.domain.entities import Collection
+from app.domain.entities import Collection, Item
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.gallery import Gallery
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """A load that failed.
-
-    Parameters
-    ----------
-    reason : str
-        Why.
-    failed_at : float
-        When, by the clock of the fallback policy.
-    """
+    """A load that failed."""
 
     reason: str
-    failed_at: float
+    failed_at: float  # by the clock of the fallback policy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A model and its galleries at one revision of a collection; immutable.
+    """A model and its galleries at one revision of a collection; immutable."""
 
-    Parameters
-    ----------
-    collection : Collection
-        As it was when the snapshot was made.
-    model : LoadedModel
-        Projections and encoders of the active version, or of the one that stands in for it.
-    galleries : mapping of str to Gallery
-        By modality.
-    model_bundle : str
-        Folder name of the model.
-    n_unsaved : int
-        Items that a start would read from the database rather than from a saved gallery.
-    missing_indexes : mapping of str to str
-        Why galleries were read without the index that the version has for them, by modality.
-    load_failure : LoadFailure or None
-        Why `model` is not the collection's active version but an earlier one that stands in for it.
-    """
-
-    collection: Collection
-    model: LoadedModel
-    galleries: Mapping[str, Gallery]
-    model_bundle: str
-    n_unsaved: int = 0
+    collection: Collection  # as it was when the snapshot was made
+    model: LoadedModel  # of the active version, or of the one that stands in for it
+    galleries: Mapping[str, Gallery]  # by modality
+    model_bundle: str  # its folder name
+    n_unsaved: int = 0  # items that a start would read from the database rather than from a saved gallery
+    # why galleries were read without the version's index, by modality
     missing_indexes: Mapping[str, str] = field(default_factory=dict)
-    load_failure: LoadFailure | None = None
+    load_failure: LoadFailure | None = None  # why `model` is not the active version but an earlier one
+    # rows of hits that were read, by id and fields; another revision begins without any
+    shown: dict[tuple[str, frozenset[str]], Item] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def is_gone(self) -> bool:

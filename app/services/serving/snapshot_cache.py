@@ -19,19 +19,13 @@ def estimate_bytes(snapshot: Snapshot) -> int:
 
 
 class SnapshotCache:
-    """The newest snapshot of each collection, by the collection's identity; least recently used go first.
-
-    Parameters
-    ----------
-    max_bytes : int
-        Estimated memory that all of them may take together. The one put in last stays in any case.
-    """
+    """The newest snapshot of each collection, by the collection's identity, within estimated bytes.
+    Least recently used go first; the one put in last stays in any case."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._snapshots: dict[int, Snapshot] = {}
-        """Least recently used first."""
+        self._snapshots: dict[int, Snapshot] = {}  # least recently used first
         self._bytes: dict[int, int] = {}
         self._n_dropped = 0
         self._on_evict: list[Callable[[int], None]] = []

@@ -10,9 +10,10 @@ from functools import partial
 
 import numpy as np
 
+from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Matrix, ModelVersion
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import GalleryIndex, UnitOfWork
+from app.domain.ports import GalleryIndex
 from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.serving.engine_snapshots import EngineGalleries
 from app.services.serving.fallback import FallbackPolicy
@@ -28,8 +29,7 @@ _ITEMS_PER_BATCH = 250
 """Bounds how long a batch of database rows holds the interpreter, to some ten milliseconds."""
 _NO_ITEM = encode_item(IndexedItem("", (), {}))
 """Stands in a segment for an item that is gone; no item has an empty id."""
-_MAX_HISTORY = 1000
-"""Activations that are searched for a version to stand in."""
+_MAX_HISTORY = 1000  # activations that are searched for a version to stand in
 _DAMAGED = "its index is damaged"
 _SAVED_WITHOUT = "it was saved without an index, which was given up, or whose items had all been replaced"
 """Why a gallery that was just read has no index, though its version has one for it."""
@@ -37,21 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SnapshotLoader:
-    """Loads the snapshot to be served.
-
-    Parameters
-    ----------
-    bundles : ModelBundles
-        Model versions on disk.
-    make_index : callable
-        Builds an index over projected rows.
-    saved_galleries : SavedGalleries
-        Galleries on disk.
-    fallback : FallbackPolicy
-        What serves while the active version's bundle is damaged.
-    engine : EngineGalleries or None
-        Keeps the galleries; None: each process does, in its memory.
-    """
+    """Loads the snapshot to be served; without an engine each process has the galleries in its memory."""
 
     def __init__(
         self,
@@ -67,11 +53,8 @@ class SnapshotLoader:
         self._fallback = fallback
         self._engine = engine
         self._unservable: dict[int, tuple[str, LoadFailure]] = {}
-        """By collection that nothing can serve: its active bundle, and why.
-
-        Not the last failure of the history, which may be of any kind: once another bundle is active, it is
-        read without a pause.
-        """
+        """By collection that nothing can serve: its active bundle, and why. Not the last failure of the
+        history, which may be of any kind: once another bundle is active, it is read without a pause."""
         self._lock = threading.Lock()
         self.n_damaged = 0
         """How often a version could not be loaded because its bundle is damaged."""
@@ -87,24 +70,9 @@ class SnapshotLoader:
         work: UnitOfWork,
         pause: Callable[[], None],
     ) -> Snapshot:
-        """Return a snapshot of the version to serve, as of `collection.revision`.
-
-        Parameters
-        ----------
-        current : Snapshot or None
-            What serves now; it is brought up to date if its model is the one to serve.
-        collection : Collection
-            As `work` sees it, with an active version.
-        work : UnitOfWork
-            Reads one consistent state.
-        pause : callable
-            Called between steps.
-
-        Raises
-        ------
-        DamagedBundleError
-            If neither the active bundle nor that of any version that served before can be trusted.
-        """
+        """Return a snapshot of the version to serve, as of `collection.revision`: `current` if it is that
+        model's, brought up to date."""
+        # Raises DamagedBundleError if neither the active bundle nor any that served before can be trusted.
         if current is None or not self._fallback.is_settled(current, collection):
             assert collection.active_version is not None
             version = work.models.get(collection, collection.active_version)
@@ -120,9 +88,7 @@ class SnapshotLoader:
         pause: Callable[[], None],
     ) -> Snapshot:
         """Return a snapshot of a version whose galleries an engine has; what is missing is brought there.
-
-        Parameters as of `load_version`; raises DamagedBundleError if the version's bundle cannot be trusted.
-        """
+        Raises DamagedBundleError as `load_version` does."""
         model = self._bundles.load(collection, version)
         pause()
         load_local = partial(self._load_bundle_galleries, work, collection, model, version.bundle, pause)
@@ -132,9 +98,7 @@ class SnapshotLoader:
         self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
     ) -> Snapshot:
         """Return a snapshot of a version, as of some revision that is not later than the collection's.
-
-        Parameters as of `load`; raises DamagedBundleError if the version's bundle cannot be trusted.
-        """
+        Raises DamagedBundleError if the version's bundle cannot be trusted."""
         if self._engine is not None:
             return self.load_with_engine(work, collection, version, self._engine, pause)
         model = self._bundles.load(collection, version)
@@ -256,13 +220,7 @@ def _missing_indexes(
 
 
 class _BundleRows:
-    """The items of the rows of a bundle's gallery, as text.
-
-    Parameters
-    ----------
-    ids : sequence of str
-        Of the rows.
-    """
+    """The items of the rows of a bundle's gallery, as text."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._row_by_id = {item_id: row for row, item_id in enumerate(ids)}

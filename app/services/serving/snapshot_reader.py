@@ -1,34 +1,36 @@
-"""Snapshots to answer from: opened together with a transaction of the same state, and kept up to date.
-
-No search waits for another collection. A search replays a few changes itself. More of them, and loading a
-model, are work for the background (`app.services.serving.reload_scheduler`); until it is done the snapshot
-before serves, as long as it contains what the caller has written. Otherwise the search waits, and gives the
-resources that others need to them meanwhile.
-"""
+"""Snapshots to answer from: opened together with a transaction of the same state, and kept up to date."""
+# No search waits for another collection. A search replays a few changes itself. More of them, and loading a
+# model, are work for the background (`app.services.serving.reload_scheduler`); until it is done the snapshot
+# before serves, as long as it contains what the caller has written. Otherwise the search waits, and gives the
+# resources that others need to them meanwhile.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Collection as AbstractCollection
 from collections.abc import Hashable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, JobState
-from app.domain.errors import CollectionNotFoundError, ModelNotTrainedError, OverloadedError
-from app.domain.ports import Database, UnitOfWork
+from app.domain.errors import CollectionNotFoundError, model_not_trained, overload
+from app.services.catalogue.material import describe_material
 from app.services.serving.collection_health import CollectionHealth, assess
 from app.services.serving.reload_scheduler import Reload, ReloadScheduler
 from app.services.serving.replay import has_many_changes, is_large
-from app.services.serving.serving_state import ServingState
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_updater import SnapshotUpdater
+from app.services.serving.snapshot_updater import ServingState, SnapshotUpdater
 from app.services.serving.waiting_room import ReleaseSlot
 
 _SWAP_WAIT_SECONDS = 2.0
 """How long a search waits for another version while the one before could answer; small ones load faster."""
-_SEARCHED_SECONDS = 0.1
-"""Since the last search, while more are expected."""
+_SEARCHED_SECONDS = 0.1  # since the last search, while more are expected
+
+
+_logger = logging.getLogger(__name__)
 
 
 class MustWaitError(Exception):
@@ -56,17 +58,7 @@ class _ReplayFew:
 
 
 class SnapshotReader:
-    """Opens the newest snapshot of each collection.
-
-    Parameters
-    ----------
-    database : Database
-        The source of truth.
-    state : ServingState
-        What is served.
-    updater : SnapshotUpdater
-        Brings it up to date.
-    """
+    """Opens the newest snapshot of each collection."""
 
     def __init__(self, database: Database, state: ServingState, updater: SnapshotUpdater) -> None:
         self._database = database
@@ -75,6 +67,7 @@ class SnapshotReader:
         self._scheduler = ReloadScheduler(updater.reload, state.waiting_room)
         self._current: dict[str, tuple[Hashable, Collection]] = {}
         """Collections whose snapshot held every write, by name, with the mark of the database from before."""
+        self._incarnation: Hashable = None
         self._searched_at = -math.inf
 
     @property
@@ -83,17 +76,10 @@ class SnapshotReader:
         return self._updater.n_damaged
 
     def recall(self, name: str) -> Snapshot | None:
-        """Return the snapshot to answer from; None if only a transaction can show which one that is.
-
-        No transaction is needed where nothing was committed since a search found its snapshot to hold every
-        write, of whatever process. While another version of a large collection is loaded, the one before
-        answers, as of `open`.
-
-        Parameters
-        ----------
-        name : str
-            Name of a collection.
-        """
+        """Return the snapshot to answer from; None if only a transaction can show which one that is."""
+        # No transaction is needed where nothing was committed since a search found its snapshot to hold every
+        # write, of whatever process. While another version of a large collection is loaded, the one before
+        # answers, as of `open`.
         self._searched_at = time.monotonic()
         mark, collection = self._current.get(name, (None, None))
         if collection is None or mark != self._database.change_mark():
@@ -104,10 +90,13 @@ class SnapshotReader:
         is_settled = self._state.fallback.is_settled(snapshot, collection)
         return snapshot if is_settled or self._scheduler.is_long(collection.id) else None
 
-    def recall_likely(self, name: str) -> Snapshot | None:
-        """Return a snapshot that `recall` is likely to return, too; it may be out of date."""
-        _, collection = self._current.get(name, (None, None))
-        return None if collection is None else self._state.cache.peek(collection.id)
+    def read(self) -> AbstractContextManager[UnitOfWork]:
+        """Return a read transaction for what a snapshot does not hold."""
+        return self._database.read()
+
+    def may_read_at_once(self) -> bool:
+        """Return whether `read` waits neither for a connection nor for another program."""
+        return self._database.may_read_at_once()
 
     def is_searched(self) -> bool:
         """Return whether something was searched a moment ago."""
@@ -118,48 +107,29 @@ class SnapshotReader:
         self,
         name: str,
         release_slot: ReleaseSlot | None = None,
-        min_revision: int | None = None,
+        readers: AbstractCollection[str] | None = None,
         may_wait: bool = True,
     ) -> Iterator[tuple[Snapshot, UnitOfWork]]:
-        """Open a snapshot to answer from, and a read transaction.
-
-        The snapshot is that of the state which the transaction sees, except while much is replayed or a
-        version of a large collection is loaded in the background. Then it is an earlier one, and an item with
-        a later revision in the transaction differs from what the snapshot contains.
-
-        Parameters
-        ----------
-        name : str
-            Name of a collection.
-        release_slot : callable, optional
-            Gives a request's concurrency slot to others where it has to wait, which is bounded for a request;
-            without it the caller waits as long as it takes.
-        min_revision : int, optional
-            The last write of the caller, which the snapshot must contain; that of this process when None.
-        may_wait : bool
-            Whether to wait for a reload where that is needed; a few writes are replayed in any case.
-
-        Raises
-        ------
-        MustWaitError
-            If it may not wait and would have to.
-        CollectionNotFoundError
-            If there is no such collection.
-        ModelNotTrainedError
-            If it has no active model.
-        DamagedBundleError
-            If neither the active bundle nor that of any version that served before can be trusted.
-        OverloadedError
-            If too many requests wait for this collection already, or this one waited too long.
-        """
+        """Open a snapshot to answer from, and a read transaction."""
+        # Raises CollectionNotFoundError, ConflictError, DamagedBundleError, UnavailableError, and
+        # MustWaitError if it may not wait and would have to. The snapshot is that of the state which the
+        # transaction sees, except while much is replayed or a version of a large collection is loaded in the
+        # background. Then it is an earlier one, and an item with a later revision in the transaction differs
+        # from what the snapshot contains.
+        #
+        # A request gives its slot away where it has to wait (`release_slot`), and waits a bounded time;
+        # others wait as long as it takes. The snapshot has to contain what the keys of `readers` wrote, in
+        # whatever process; what any key wrote, where none is named; and every write, when None. A few writes
+        # are replayed in any case.
         began = time.monotonic()
         awaits_swap = True
         while True:
+            self._forget_other_incarnations()
             mark = self._database.change_mark()
             with ExitStack() as until_answered:
                 work = until_answered.enter_context(self._database.read())
                 collection = self._get_collection(work, name)
-                action = self._decide(collection, work, awaits_swap, min_revision)
+                action = self._decide(collection, work, awaits_swap, readers)
                 if isinstance(action, _Serve):
                     self._remember(collection, action.snapshot, mark)
                     yield action.snapshot, work
@@ -180,27 +150,11 @@ class SnapshotReader:
             else:
                 self._scheduler.wait(action.reload, release_slot)
             if release_slot is not None and waited > self._state.waiting_room.max_wait_seconds:
-                raise OverloadedError(f"collection {name!r} is being written to faster than it is replayed")
-
-    def record_write(self, collection_id: int, revision: int) -> None:
-        """Record a write of this process, which searches that name no revision are to find."""
-        self._state.history.record_write(collection_id, revision)
+                raise overload(f"collection {name!r} is being written to faster than it is replayed")
 
     def reload_stale(self, timeout_seconds: float) -> list[tuple[Collection, CollectionHealth]]:
-        """Start background reloads of what is behind, and return how each collection stands.
-
-        Waits for nothing but the database.
-
-        Parameters
-        ----------
-        timeout_seconds : float
-            How long the database may take.
-
-        Returns
-        -------
-        list of tuple
-            Each collection with an active version, and how it stands.
-        """
+        """Start background reloads of what is behind, and return how each collection with an active version
+        stands. Waits for nothing but the database, and for that a bounded time."""
         health = []
         for collection in self.list_collections(timeout_seconds):
             if collection.active_version is not None:
@@ -209,13 +163,8 @@ class SnapshotReader:
         return health
 
     def list_collections(self, timeout_seconds: float) -> list[Collection]:
-        """Return all collections, after evicting those that are gone.
-
-        Parameters
-        ----------
-        timeout_seconds : float
-            How long the database may take.
-        """
+        """Return all collections, after evicting those that are gone; the database may take as long."""
+        self._forget_other_incarnations()
         known_ids = self._state.cache.snapshots().keys() | self._state.history.collection_ids()
         with self._database.read(timeout_seconds) as work:
             collections = work.collections.list()
@@ -230,6 +179,15 @@ class SnapshotReader:
             if collection.id in evicted:
                 self._current.pop(name, None)
         self._updater.evict(evicted)
+
+    def _forget_other_incarnations(self) -> None:
+        """Drop what is known of a database that was replaced: revisions and ids mean something else now."""
+        incarnation = self._database.incarnation()
+        before, self._incarnation = self._incarnation, incarnation
+        if before not in (None, incarnation):
+            _logger.warning("the database was replaced: everything is loaded again from what it holds")
+            self._current.clear()
+            self._updater.evict_all()
 
     def peek_all(self) -> dict[int, Snapshot]:
         """Return the snapshots in memory as they are, by the collections' identity."""
@@ -248,28 +206,21 @@ class SnapshotReader:
             raise
         if collection.active_version is None:
             errors = [job.error for job in work.jobs.recent(collection, 1) if job.state is JobState.FAILED]
-            raise ModelNotTrainedError(name, errors[0] if errors else None)
+            raise model_not_trained(name, describe_material(work, collection), errors[0] if errors else None)
         return collection
 
     def _decide(
-        self, collection: Collection, work: UnitOfWork, awaits_swap: bool, min_revision: int | None
+        self,
+        collection: Collection,
+        work: UnitOfWork,
+        awaits_swap: bool,
+        readers: AbstractCollection[str] | None,
     ) -> _Serve | _Wait | _ReplayFew:
-        """Return what a search has to do next.
-
-        Parameters
-        ----------
-        collection : Collection
-            As `work` sees it.
-        work : UnitOfWork
-            The search's read transaction.
-        awaits_swap : bool
-            Whether the search would rather wait for the newest version than be answered by the one before.
-        min_revision : int or None
-            As of `open`.
-        """
+        """Return what a search has to do next, which may rather wait for the newest version (`awaits_swap`)
+        than have the one before."""
         snapshot = self._state.cache.get(collection.id)
-        if snapshot is None or snapshot.is_gone:
-            if snapshot is not None:
+        if snapshot is None or snapshot.is_gone or snapshot.collection.revision > collection.revision:
+            if snapshot is not None:  # it may be of a time that the database has not seen
                 self._state.cache.evict(collection.id)
             is_long = is_large(work, collection)
             return _Wait(self._scheduler.request(collection.id, collection.name, is_long))
@@ -280,18 +231,23 @@ class SnapshotReader:
                 if awaits_swap and not is_long:
                     return _Wait(reload, is_optional=True)
         since = snapshot.collection.revision
-        required = self._state.history.last_write(collection.id) if min_revision is None else min_revision
-        is_recent_enough = since >= required
-        if since == collection.revision or (is_recent_enough and not awaits_swap):
+        if since == collection.revision:
             return _Serve(snapshot)
-        if not has_many_changes(work, collection, since):
+        has_few = not has_many_changes(work, collection, since)
+        if has_few and awaits_swap:
             return _ReplayFew()
+        is_recent_enough = readers is not None and since >= work.collections.last_write(collection, readers)
+        if has_few:
+            return _Serve(snapshot) if is_recent_enough else _ReplayFew()
         reload = self._scheduler.request(collection.id, collection.name)
         return _Serve(snapshot) if is_recent_enough else _Wait(reload)
 
     def _request_reload_if_stale(self, collection: Collection, timeout_seconds: float) -> None:
         """Request a reload unless the collection is up to date, or the next search would replay the rest."""
         snapshot = self._state.cache.peek(collection.id)
+        if snapshot is not None and snapshot.collection.revision > collection.revision:
+            self.evict([collection.id])  # of a time that the database has not seen
+            snapshot = None
         if snapshot is None:
             has_failed = self._state.history.last_failure(collection.id) is not None
             needs_load = has_failed or not self._state.history.was_loaded(collection.id)

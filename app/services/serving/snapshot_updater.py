@@ -7,27 +7,26 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from weakref import WeakValueDictionary
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection
-from app.domain.errors import (
-    CollectionNotFoundError,
-    DatabaseUnavailableError,
-    OverloadedError,
-    ServiceError,
-)
-from app.domain.ports import Database, GalleryIndex, UnitOfWork
+from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ServiceError, overload
+from app.domain.ports import GalleryIndex
+from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.gallery_merger import GalleryMerger
 from app.services.serving.gallery_saver import GallerySaver
 from app.services.serving.garbage import freeze_garbage_collection, suspended_garbage_collection
 from app.services.serving.reload_scheduler import Reload, RequeuedError
 from app.services.serving.replay import has_many_changes, is_large_size, replay
 from app.services.serving.segments import SegmentView
-from app.services.serving.serving_state import ServingState
+from app.services.serving.serving_history import ServingHistory
 from app.services.serving.snapshot import Snapshot
+from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
-from app.services.serving.waiting_room import ReleaseSlot
+from app.services.serving.waiting_room import ReleaseSlot, WaitingRoom
 from app.services.storage.pacing import Pacer
 
 _SHORT_WAIT_SECONDS = 0.05
@@ -37,20 +36,18 @@ _Merge = tuple[str, Sequence[SegmentView], SegmentView]
 """Modality, the merged segments, and what they were merged to."""
 
 
-class SnapshotUpdater:
-    """Brings the snapshots in the cache up to date; one thread at a time changes that of a collection.
+@dataclass(frozen=True, slots=True)
+class ServingState:
+    """What is served by this process, and what has happened to it."""
 
-    Parameters
-    ----------
-    database : Database
-        The source of truth.
-    state : ServingState
-        What is served.
-    loader : SnapshotLoader
-        Loads snapshots.
-    saver : GallerySaver
-        Saves galleries in the background.
-    """
+    cache: SnapshotCache
+    history: ServingHistory = field(default_factory=ServingHistory)
+    fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
+    waiting_room: WaitingRoom = field(default_factory=WaitingRoom)
+
+
+class SnapshotUpdater:
+    """Brings the snapshots in the cache up to date; one thread at a time changes that of a collection."""
 
     def __init__(
         self, database: Database, state: ServingState, loader: SnapshotLoader, saver: GallerySaver
@@ -60,8 +57,7 @@ class SnapshotUpdater:
         self._loader = loader
         self._saver = saver
         self._merger = GalleryMerger(self.merge)
-        self._merges: dict[int, list[_Merge]] = {}
-        """Those that were made since a reload began, by collection."""
+        self._merges: dict[int, list[_Merge]] = {}  # those that were made since a reload began, by collection
         self._lock = threading.Lock()
         # A collection's lock lives as long as a thread holds it or waits for it.
         self._locks: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
@@ -72,15 +68,7 @@ class SnapshotUpdater:
         return self._loader.n_damaged
 
     def reload(self, reload: Reload, end_step: Callable[[], None]) -> None:
-        """Load or replay in steps, in the background, and put the result into the cache.
-
-        Parameters
-        ----------
-        reload : Reload
-            Which collection.
-        end_step : callable
-            Called after each step.
-        """
+        """Load or replay in steps, in the background, and put the result into the cache."""
         try:
             # Beside searches a load pauses often and may take long, and their garbage is to be collected.
             is_serving = bool(self._state.cache.snapshots())
@@ -101,19 +89,8 @@ class SnapshotUpdater:
     def replay_few(
         self, collection: Collection, release_slot: ReleaseSlot | None, until_answered: ExitStack
     ) -> tuple[Snapshot, UnitOfWork] | None:
-        """Replay a few writes on the cached snapshot; None if the caller has to decide again.
-
-        One thread does it while others wait for it.
-
-        Parameters
-        ----------
-        collection : Collection
-            As the caller saw it.
-        release_slot : callable or None
-            Of a request, whose wait is bounded.
-        until_answered : ExitStack
-            Keeps the transaction open that is returned.
-        """
+        """Replay a few writes on the cached snapshot; None if the caller has to decide again. One thread does
+        it, others wait. The transaction that is returned stays open until `until_answered` is closed."""
         with self._exclusive(collection, release_slot), ExitStack() as attempt:
             # Begun under the lock, it sees at least what the cached snapshot saw.
             work = attempt.enter_context(self._database.read())
@@ -122,6 +99,8 @@ class SnapshotUpdater:
             if snapshot is None or current.id != collection.id:
                 return None
             since = snapshot.collection.revision
+            if since > current.revision:
+                return None
             if since < current.revision:
                 if has_many_changes(work, current, since):
                     return None
@@ -135,17 +114,7 @@ class SnapshotUpdater:
             return snapshot, work
 
     def search_exactly(self, snapshot: Snapshot, modality: str, reason: str) -> None:
-        """Search a gallery exactly from now on, as long as the snapshot's model serves in this process.
-
-        Parameters
-        ----------
-        snapshot : Snapshot
-            Of the model.
-        modality : str
-            Of the gallery.
-        reason : str
-            Why.
-        """
+        """Search a gallery exactly from now on, as long as the snapshot's model serves in this process."""
         collection = snapshot.collection
         self._state.history.record_given_up(collection.id, snapshot.model_bundle, modality, reason)
         _logger.warning("%s: %s is searched exactly from now on: %s", collection.name, modality, reason)
@@ -160,15 +129,7 @@ class SnapshotUpdater:
                     return
 
     def merge(self, collection_id: int, pause: Callable[[], None]) -> None:
-        """Make the merges of segments that are due in a collection's snapshot.
-
-        Parameters
-        ----------
-        collection_id : int
-            Identity of the collection.
-        pause : callable
-            Called between steps.
-        """
+        """Make the merges of segments that are due in a collection's snapshot."""
         while (snapshot := self._state.cache.peek(collection_id)) is not None:
             due = {name: gallery.due_merge() for name, gallery in snapshot.galleries.items()}
             name = next((name for name, views in due.items() if views), None)
@@ -190,9 +151,7 @@ class SnapshotUpdater:
         self, snapshot: Snapshot, made: MutableMapping[GalleryIndex, GalleryIndex]
     ) -> Snapshot:
         """Return a snapshot without the indexes that were given up; itself if it has none of these.
-
-        `made` as of `Gallery.exactly`.
-        """
+        `made` as of `Gallery.exactly`."""
         given_up = self._state.history.given_up(snapshot.collection.id, snapshot.model_bundle)
         exact = {
             name: gallery.exactly(made)
@@ -208,6 +167,10 @@ class SnapshotUpdater:
                 self._state.cache.evict(collection_id)
                 self._state.history.forget(collection_id)
                 self._loader.forget(collection_id)
+
+    def evict_all(self) -> None:
+        """Drop all collections of a database that was replaced."""
+        self.evict(self._state.cache.snapshots().keys() | self._state.history.collection_ids())
 
     def evict_name(self, name: str, older_than: int | None = None) -> None:
         """Drop the collections of a name; only those created before the given one, if there is one."""
@@ -233,6 +196,8 @@ class SnapshotUpdater:
             if collection.id != reload.collection_id or collection.active_version is None:
                 return None
             before = snapshot = self._state.cache.peek(collection.id)
+            if snapshot is not None and snapshot.collection.revision > collection.revision:
+                before = snapshot = None  # of a time that the database has not seen
             is_first = not self._state.history.was_loaded(collection.id)
             is_swap = snapshot is not None and not self._state.fallback.is_settled(snapshot, collection)
             pace = Pacer(
@@ -262,20 +227,24 @@ class SnapshotUpdater:
 
     def _publish_if_newer(self, snapshot: Snapshot) -> bool:
         """Put a snapshot into the cache; return False where a search has replayed more on what serves.
-
-        That of a collection which is gone is dropped.
-        """
+        That of a collection which is gone is dropped."""
         collection = snapshot.collection
         snapshot = self._without_given_up(snapshot, {})
         with self._exclusive(collection, None):
-            cached = self._state.cache.peek(collection.id)
-            if cached is not None and cached.collection.revision > collection.revision:
-                return False
             while True:
                 n_dropped = self._state.cache.n_dropped
+                cached = self._state.cache.peek(collection.id)
                 with self._database.read() as work:
-                    if work.collections.get(collection.name).id != collection.id:
-                        return True
+                    current = work.collections.get(collection.name)
+                if current.id != collection.id:
+                    return True
+                if collection.revision > current.revision:
+                    raise DatabaseUnavailableError  # it was replaced meanwhile
+                if (
+                    cached is not None
+                    and current.revision >= cached.collection.revision > collection.revision
+                ):
+                    return False
                 # Again, as an index may have been given up meanwhile.
                 snapshot = self._without_given_up(snapshot, {})
                 snapshot = self._save(_with_merges(snapshot, self._merges.get(collection.id, ())))
@@ -308,7 +277,7 @@ class SnapshotUpdater:
                     if self._state.waiting_room.try_enter(collection.id, until_acquired):
                         until_acquired.enter_context(release_slot())
                     if not lock.acquire(timeout=self._state.waiting_room.max_wait_seconds):
-                        raise OverloadedError(f"collection {collection.name!r} is being brought up to date")
+                        raise overload(f"collection {collection.name!r} is being brought up to date")
                     # Released even if no slot can be had again.
                     until_changed.callback(lock.release)
             else:

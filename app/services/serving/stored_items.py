@@ -1,7 +1,5 @@
 """Items of a gallery as text, such as a saved one is read from: a tenth of the memory of Python objects.
-
-An item is decoded when a search shows it, and all of them, batch by batch, when a column is first needed.
-"""
+An item is decoded when a search shows it, and all of them, batch by batch, when a column is first needed."""
 
 from __future__ import annotations
 
@@ -20,14 +18,11 @@ from app.services.serving.item_columns import ABSENT
 from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable, Mask
 from app.services.storage.pacing import in_batches
 
-_ITEMS_PER_BATCH = 4096
-"""Bounds memory; a batch takes some milliseconds."""
-_OBJECTS_PER_BATCH = 250
-"""The same for items that have to be encoded."""
+_ITEMS_PER_BATCH = 4096  # bounds memory; a batch takes some milliseconds
+_OBJECTS_PER_BATCH = 250  # the same for items that have to be encoded
 _TEXT_PER_STEP = 1 << 20
 """Bytes in which line ends are looked for at once: a millisecond, as searches wait for the interpreter."""
-_ITEMS_PER_COPY = 2048
-"""Items between two pauses of copying: a millisecond, where every other one is dead."""
+_ITEMS_PER_COPY = 2048  # items between two pauses of copying: a millisecond, where every other one is dead
 _BEGIN, _SEPARATOR, _END = b"[\n", b",\n", b"\n]"
 _Text = bytes | bytearray
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
@@ -50,14 +45,8 @@ class _WithKeys(msgspec.Struct, array_like=True, gc=False):
 
 
 class StoredItems(ItemTable):
-    """Items in a text of one JSON array per line: id, labels and metadata.
-
-    Parameters
-    ----------
-    text : bytes or bytearray
-        A JSON array of at least one item, whose first line is ``[`` and whose last one is ``]``; not changed
-        from now on.
-    """
+    """Items (id, labels and metadata) in a JSON text of one array per line, at least one, which must not
+    change from now on. Its first line is ``[`` and its last one ``]``."""
 
     def __init__(self, text: _Text) -> None:
         assert text.startswith(_BEGIN)
@@ -155,11 +144,9 @@ class StoredItems(ItemTable):
                 yield [[values(metadata) for _, _, metadata in entries] for values in map(attrgetter, names)]
 
     def _decode(self, entry_type: Any) -> Iterator[list[Any]]:
-        """Yield all items in batches; as plain lists where the text has what the decoder refuses.
-
-        That is a number beyond double precision, or half of a surrogate pair, both of which the standard
-        library writes and reads.
-        """
+        """Yield all items in batches; as plain lists where the text has what the decoder refuses."""
+        # That is a number beyond double precision, or half of a surrogate pair, which the standard library
+        # writes and reads.
         decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[entry_type])
         for start in range(0, len(self), _ITEMS_PER_BATCH):
             lines = b"[" + self._lines(start, min(start + _ITEMS_PER_BATCH, len(self))) + b"]"
@@ -179,15 +166,8 @@ def encode_item(item: IndexedItem) -> bytes:
 
 
 def live_lines(items: Sequence[IndexedItem], alive: Mask | None) -> Iterator[_Text]:
-    """Yield lines as of `encode_item`, several at once: with the separator between them, not after them.
-
-    Parameters
-    ----------
-    items : sequence of IndexedItem
-        Of a segment.
-    alive : ndarray of bool, shape (n_items,), or None
-        Which of them; None for all.
-    """
+    """Yield lines of live items (None: all) as of `encode_item`, several at once: the separator is between
+    them, not after."""
     if isinstance(items, StoredItems):
         yield from items.live_lines(alive)
         return
@@ -198,9 +178,7 @@ def live_lines(items: Sequence[IndexedItem], alive: Mask | None) -> Iterator[_Te
 
 def write_items(stream: BinaryIO, parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> None:
     """Write the text of the live items of some segments, in order; a JSON array, empty where there are none.
-
-    `pause` is called between steps.
-    """
+    `pause` is called between steps."""
     for lines in _joined_lines(parts, pause):
         stream.write(lines)
 

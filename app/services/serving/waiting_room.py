@@ -1,12 +1,10 @@
 """A bound on the requests that wait for a collection to be brought up to date (a bulkhead).
-
-Without it, requests for a few collections that are being loaded would hold every thread of the service.
-"""
+Without it, requests for a few collections that are being loaded would hold every thread of the service."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
@@ -21,17 +19,7 @@ MAX_WAIT_SECONDS = 30.0
 
 
 class WaitingRoom:
-    """Admits a bounded number of waiting requests.
-
-    Parameters
-    ----------
-    capacity : int
-        How many may wait at the same time.
-    capacity_per_collection : int
-        How many of them for the same collection.
-    max_wait_seconds : float
-        How long each of them may wait.
-    """
+    """Admits a bounded number of waiting requests, in all and of one collection, each for a bounded time."""
 
     def __init__(
         self,
@@ -51,10 +39,7 @@ class WaitingRoom:
         return not self._waiting
 
     def try_enter(self, collection_id: int, until_left: ExitStack) -> bool:
-        """Admit a request unless the room is full; it leaves when the stack is closed.
-
-        Returns whether it was admitted.
-        """
+        """Admit a request unless the room is full, and return whether; it leaves when the stack is closed."""
         with self._lock:
             if (
                 self._waiting[collection_id] >= self._capacity_per_collection
@@ -70,3 +55,23 @@ class WaitingRoom:
             self._waiting[collection_id] -= 1
             if not self._waiting[collection_id]:
                 del self._waiting[collection_id]
+
+
+class FairLock:
+    """A lock handed out in the order of requests: a thread that releases it and asks again goes last."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: deque[object] = deque()  # the owner of the lock, followed by those waiting for it
+
+    def acquire(self, owner: object) -> None:
+        """Wait until the lock is this owner's."""
+        with self._changed:
+            self._queue.append(owner)
+            self._changed.wait_for(lambda: self._queue[0] is owner)
+
+    def release(self) -> None:
+        """Pass the lock on to the next in line."""
+        with self._changed:
+            self._queue.popleft()
+            self._changed.notify_all()

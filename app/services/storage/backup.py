@@ -6,34 +6,22 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from app.db.copies import DatabaseCopies
 from app.domain.entities import CopiedFiles, Installation, Mark
-from app.domain.errors import DamagedFilesError, InvalidFieldError
-from app.domain.ports import DatabaseCopies, DatabaseSchema, FolderMark
+from app.domain.errors import InvalidFieldError, damaged_files
 from app.services.storage.ownership import Ownership
 from app.services.storage.schema import SchemaService
+from app.storage.remote_mark import FolderMark
 
-_INCOMPLETE = ".incomplete"
-"""Ends the name of a copy that is being made, or that lacks damaged files."""
+_INCOMPLETE = ".incomplete"  # ends the name of a copy that is being made, or that lacks damaged files
 
 
 class Backup:
-    """Copies database, pictures and bundles into a folder that can be served as it is.
+    """Copies database, pictures and bundles into a folder that can be served as it is, and back."""
 
-    Parameters
-    ----------
-    data_folder : Path
-        The folder that is copied.
-    schema : SchemaService
-        Checks the database.
-    ownership : Ownership
-        Pairs it with the data folder.
-    copies : DatabaseCopies
-        Copies the database.
-    copy_files : callable
-        Copies the pictures and bundles of the first folder that the second one lacks, but for damaged ones.
-    mark_of : callable
-        Returns the mark of a folder.
-    """
+    # `copy_files` copies what the second folder lacks of the first one, but for damaged ones. `clear_engine`
+    # removes what may be later than a copy; InvalidFieldError unless it may or the galleries are surely its
+    # own. `upgrade` migrates the database whosesoever the data folder is, which a restore checks by itself.
 
     def __init__(
         self,
@@ -43,6 +31,8 @@ class Backup:
         copies: DatabaseCopies,
         copy_files: Callable[[Path, Path], CopiedFiles],
         mark_of: Callable[[Path], FolderMark],
+        upgrade: Callable[[], None],
+        clear_engine: Callable[[bool], None],
     ) -> None:
         self._data_folder = data_folder
         self._schema = schema
@@ -50,24 +40,14 @@ class Backup:
         self._copies = copies
         self._copy_files = copy_files
         self._mark_of = mark_of
+        self._upgrade = upgrade
+        self._clear_engine = clear_engine
 
     def make(self, folder: Path) -> int:
-        """Make a copy that can be used as a data folder; return the number of pictures and bundle files.
-
-        Parameters
-        ----------
-        folder : Path
-            Gets its name once it is whole; its parent has to exist.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the folder exists, has no parent, or lies in the data folder.
-        SchemaOutdatedError
-            If the database does not have the current schema.
-        DamagedFilesError
-            If some files are damaged; a folder beside has all others.
-        """
+        """Make a copy that can be used as a data folder, named once it is whole; return the number of
+        pictures and bundle files."""
+        # Raises InvalidFieldError, UnavailableError: then a folder beside has all
+        # other files.
         partial = folder.with_name(f"{folder.name}{_INCOMPLETE}")
         self._require_new(folder)
         if partial.exists():
@@ -82,7 +62,7 @@ class Backup:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         if copied.damaged:
-            raise DamagedFilesError(copied.damaged, f"the others were copied into {partial}")
+            raise damaged_files(copied.damaged, f"the others were copied into {partial}")
         partial.rename(folder)
         return copied.count
 
@@ -105,68 +85,15 @@ class Backup:
         if self._data_folder.resolve() in folder.resolve().parents:
             raise InvalidFieldError("folder", f"{folder} lies in the data folder, which is what is copied")
 
-
-class Restore:
-    """Brings a copy back into a database without rows, and its files into the data folder.
-
-    Files that lie there stay: if they are newer than the copy, none is removed until somebody declares that
-    they belong together (`Ownership.adopt`).
-
-    Parameters
-    ----------
-    data_folder : Path
-        Gets the files; may hold those of the same installation.
-    schema : DatabaseSchema
-        Of the database that is filled.
-    copies : DatabaseCopies
-        Fills it.
-    identity : callable
-        Returns the identity of the database that is filled.
-    copy_files, mark_of : callable
-        As of `Backup`.
-    clear_engine : callable
-        Removes the galleries of the vector engine, which may hold what came after the copy; takes whether it
-        may where they could be those of another service, and raises InvalidFieldError otherwise.
-    """
-
-    def __init__(
-        self,
-        data_folder: Path,
-        schema: DatabaseSchema,
-        copies: DatabaseCopies,
-        identity: Callable[[], str],
-        copy_files: Callable[[Path, Path], CopiedFiles],
-        mark_of: Callable[[Path], FolderMark],
-        clear_engine: Callable[[bool], None],
-    ) -> None:
-        self._data_folder = data_folder
-        self._schema = schema
-        self._copies = copies
-        self._clear_engine = clear_engine
-        self._identity = identity
-        self._copy_files = copy_files
-        self._mark_of = mark_of
-
-    def run(self, folder: Path, remove_galleries: bool = False) -> int:
-        """Restore a copy made by `Backup.make`; return how many files the data folder lacked.
-
-        Can be run again after it was interrupted: the database is filled last, in one transaction.
-
-        Parameters
-        ----------
-        folder : Path
-            The copy; it is not changed.
-        remove_galleries : bool
-            Whether galleries in a vector engine beside the database may be removed.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the folder is no copy of this release, the database is in use, the data folder belongs to
-            another database, or the vector engine has galleries that must not be removed.
-        DamagedFilesError
-            If files of the copy are damaged; the database is not filled.
-        """
+    def restore(self, folder: Path, remove_galleries: bool = False) -> int:
+        """Bring a copy back into a database without rows, and its files into the data folder; return how many
+        it lacked. May be run again: the database is filled last, in one transaction."""
+        # Files that lie there stay: if they are newer than the copy, none is removed until somebody declares
+        # that they belong together (`Ownership.adopt`).
+        #
+        # Raises InvalidFieldError if the folder is no copy of this release, the database is in use, the data
+        # folder belongs to another database, or the vector engine has galleries that must not be removed;
+        # UnavailableError if files of the copy are damaged: then the database is not filled.
         installation = self._copies.read(folder)
         if installation is None:
             raise InvalidFieldError(
@@ -174,14 +101,14 @@ class Restore:
             )
         if self._data_folder.resolve() == folder.resolve():
             raise InvalidFieldError("LRBS_DATA_DIR", "is the copy itself, which can be served as it is")
-        self._schema.upgrade()
+        self._upgrade()
         if not self._copies.is_unused():
             raise InvalidFieldError("LRBS_DATABASE_URL", "the database holds rows: name an empty one")
         self._clear_engine(remove_galleries)
         self._claim(installation)
         copied = self._copy_files(folder, self._data_folder)
         if copied.damaged:
-            raise DamagedFilesError(
+            raise damaged_files(
                 copied.damaged, "the database was not filled: mend them, or remove them to go on without"
             )
         self._copies.restore(folder)
@@ -193,7 +120,7 @@ class Restore:
         present = mark.read()
         if present is not None and present.identity == installation.identity:
             return
-        if present is not None and present.identity != self._identity():
+        if present is not None and present.identity != self._ownership.identity():
             raise InvalidFieldError("LRBS_DATA_DIR", "the data folder belongs to another database")
         if installation.points:
             mark.write(_newest_mark(installation), replace=True)

@@ -5,28 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from app.db.session import Database
 from app.domain.errors import VectorEngineUnavailableError
-from app.domain.ports import Database
-from app.domain.ports.engine import GalleryKey, VectorEngine
+from app.domain.ports import GalleryKey, VectorEngine
 
-_REVISIONS_KEPT = 1000
-"""Revisions before the latest whose rows stay, for processes that have not caught up."""
+_REVISIONS_KEPT = 1000  # revisions before the latest whose rows stay, for processes that have not caught up
 
 _logger = logging.getLogger(__name__)
 
 
 class EngineSweeper:
-    """Removes it.
-
-    Parameters
-    ----------
-    database : Database
-        The source of truth.
-    engine : VectorEngine
-        Where the galleries are.
-    identity : callable
-        Returns the identity of the database.
-    """
+    """Removes it, but for galleries of other databases, which the same engine may hold."""
 
     def __init__(self, database: Database, engine: VectorEngine, identity: Callable[[], str]) -> None:
         self._database = database
@@ -35,9 +24,7 @@ class EngineSweeper:
 
     def sweep(self) -> int:
         """Remove the galleries of bundles that no version refers to, and unfinished ones; return how many.
-
-        None where the engine was another installation's first, whose galleries they may be.
-        """
+        None where the engine was another installation's first, whose galleries they may be."""
         if not self._engine.belongs_to(self._identity()):
             _logger.error("unused galleries stay: the vector engine was that of another installation before")
             return 0

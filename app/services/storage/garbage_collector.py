@@ -10,35 +10,21 @@ from app.domain.errors import ServiceError
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.rounds import Round
 
-_BATCH = 500
-"""Names that the database is asked about in one query."""
+_BATCH = 500  # names that the database is asked about in one query
 _FEW = 10
-_MOST_SHARE = 0.5
-"""A database that lost rows makes most files look unused; a few may well be."""
+_MOST_SHARE = 0.5  # a database that lost rows makes most files look unused; a few may well be
 _logger = logging.getLogger(__name__)
 
 
 class GarbageCollector:
-    """Moves unreferenced files to the trash once they are too old to be referenced by a running request.
+    """Moves unreferenced files to the trash once they are too old to be referenced by a running request."""
 
-    A file is written before the row that refers to it. Storing a picture again refreshes its timestamp, so
-    that a sweep skips what another request is about to commit; if a sweep wins that race, the file comes
-    back from the trash. Snapshots hold their model in memory and are not affected when a bundle is swept.
-
-    More than half of all files of a kind, and more than ten, are swept only on explicit request: a database
-    that lost rows makes good files look unused.
-
-    Parameters
-    ----------
-    pictures, bundles : ManagedFiles
-        The files to sweep.
-    grace_seconds : float
-        Younger files are kept.
-    may_remove : callable
-        Whether this database is the one that knows which files are used.
-    now : callable
-        Returns the time, in seconds since the epoch, by a clock that all hosts share.
-    """
+    # A file is written before the row that refers to it. Storing a picture again refreshes its timestamp, so
+    # that a sweep skips what another request is about to commit; if a sweep wins that race, the file comes
+    # back from the trash. Snapshots hold their model in memory and are not affected when a bundle is swept.
+    # More than half of all files of a kind, and more than ten, are swept only on explicit request: a database
+    # that lost rows makes good files look unused. `now` is in seconds since the epoch, by a clock that all
+    # hosts share.
 
     def __init__(
         self,
@@ -58,28 +44,13 @@ class GarbageCollector:
         """Files and folders swept so far."""
 
     def sweep(self, any_share: bool = False) -> int:
-        """Sweep unused files and leftovers of interrupted writes; return their number.
-
-        Parameters
-        ----------
-        any_share : bool
-            Whether to sweep even if most files are unused.
-        """
+        """Sweep unused files (`any_share`: even most) and leftovers of interrupted writes; return their
+        number."""
         return sum(self._sweep(any_share)) if self._may_remove() else 0
 
     def go_on(self, time_left: Round) -> bool:
-        """Sweep in steps; the next round goes on where this one ended.
-
-        Parameters
-        ----------
-        time_left : Round
-            Each step looks at some hundred names, or moves what has them.
-
-        Returns
-        -------
-        bool
-            Whether the sweep came to its end.
-        """
+        """Sweep in steps, of some hundred names each; the next round goes on where this one ended.
+        Returns whether it came to its end."""
         if not self._may_remove():
             self._unfinished = None
             return True
@@ -100,9 +71,7 @@ class GarbageCollector:
 
     def sweep_after_delete(self, content_hashes: Sequence[str], bundles: Sequence[str] = ()) -> bool:
         """Sweep the files of a deletion regardless of their age; return whether that was possible.
-
-        The deletion itself is done, so a failure is only logged, and the next sweep tries again.
-        """
+        The deletion itself is done, so a failure is only logged, and the next sweep tries again."""
         try:
             if not self._may_remove():
                 return False
@@ -114,22 +83,13 @@ class GarbageCollector:
             return False
         self.swept += swept
         if swept:
-            _logger.info("swept %d unused files and folders", swept)
+            _logger.info("swept %d unused files and folders", swept, extra={"cause": "swept"})
         return True
 
 
 def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> Iterator[int]:
     """Sweep unused files of one kind and leftovers of interrupted writes; yield their number in each step.
-
-    Parameters
-    ----------
-    managed : ManagedFiles
-        The files.
-    before : float
-        Files touched after this time are left alone, in seconds since the epoch.
-    any_share : bool
-        Whether to sweep even if most files are unused.
-    """
+    Files touched after `before` (seconds since the epoch) are left alone."""
     yield from managed.files.tidy(before, managed.used)
     total = 0
     unused: list[str] = []

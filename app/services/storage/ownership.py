@@ -1,28 +1,27 @@
-"""Whether the database and the data folder belong together, and whether they are from the same time.
-
-An empty or an older database makes good files look unused. Therefore the two are paired: the database has an
-identity and points of its history, the folder has a mark with that identity and the newest point it saw. A
-database that does not know the point is older than the files, or its history diverged.
-"""
+"""Whether the database and the data folder belong together, and whether they are from the same time."""
+# An empty or an older database makes good files look unused. Therefore the two are paired: the database has
+# an identity and points of its history, the folder has a mark with that identity and the newest point it saw.
+# A database that does not know the point is older than the files, or its history diverged.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from app.db.session import Database
 from app.domain.entities import Installation, Mark
-from app.domain.errors import WrongDatabaseError
-from app.domain.ports import Database, FolderMark, StoredFiles
+from app.domain.errors import DatabaseUnavailableError
+from app.domain.ports import StoredFiles
+from app.storage.remote_mark import FolderMark
 
-_CACHE_SECONDS = 1.0
-"""Every request asks; a database that was exchanged is noticed within this time."""
-_SAMPLE = 1000
-"""Files checked to find out whether the database knows those of an unmarked folder."""
+_CACHE_SECONDS = 1.0  # every request asks; a database that was exchanged is noticed within this time
+_SAMPLE = 1000  # files checked to find out whether the database knows those of an unmarked folder
 _ADOPT = "or run lrbs db adopt to pair them nevertheless"
 _NO_DATABASE = (
     "there is no database, or an empty one, beside the files of the data folder: "
@@ -45,21 +44,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ManagedFiles:
-    """Files of one kind and the rows that refer to them.
+    """Files of one kind and the rows that refer to them."""
 
-    Parameters
-    ----------
-    kind : str
-        Name of the kind, for messages.
-    files : StoredFiles
-        The store.
-    used : callable
-        Returns those of the given names that the database refers to.
-    """
-
-    kind: str
+    kind: str  # for messages
     files: StoredFiles
-    used: Callable[[Sequence[str]], set[str]]
+    used: Callable[[Sequence[str]], set[str]]  # returns those of the given names that the database refers to
 
     @classmethod
     def of_pictures(cls, files: StoredFiles, database: Database) -> ManagedFiles:
@@ -84,67 +73,64 @@ class ManagedFiles:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipStatus:
-    """Whether database and data folder belong together.
+    """Whether database and data folder belong together."""
 
-    Parameters
-    ----------
-    belongs : bool
-        Whether they belong together; nothing is written otherwise.
-    is_current : bool
-        Whether they are also from the same time; nothing is removed otherwise.
-    reason : str or None
-        The fault, and what to do about it.
-    """
-
-    belongs: bool
-    is_current: bool
-    reason: str | None = None
+    belongs: bool  # nothing is written otherwise
+    is_current: bool  # they are also from the same time; nothing is removed otherwise
+    reason: str | None = None  # the fault, and what to do about it
 
 
 _TOGETHER = OwnershipStatus(True, True)
-_LATE = Mark("", "late")
-"""Of a folder that was about to be paired when the database got another one."""
+_LATE = Mark("", "late")  # of a folder that was about to be paired when the database got another one
 
 
 class Ownership:
     """Pairs the database with the data folder when both are new, and compares them afterwards.
-
-    Parameters
-    ----------
-    database : Database
-        Must permit writes even if the folder does not belong to it.
-    mark : FolderMark
-        Mark of the folder.
-    managed : sequence of ManagedFiles
-        The files in the folder.
-    """
+    The database must permit writes even if the folder does not belong to it."""
 
     def __init__(self, database: Database, mark: FolderMark, managed: Sequence[ManagedFiles]) -> None:
         self._database = database
         self._mark = mark
         self._managed = managed
         self._guard = threading.Lock()
-        self._cached: tuple[float, OwnershipStatus] | None = None
+        self._cached: tuple[float, Hashable, OwnershipStatus] | None = None
+        self._readable: tuple[Hashable, float] | None = None
         self._progress: tuple[int, ...] | None = None
 
     def status(self) -> OwnershipStatus:
         """Return the status, at most a second old; raises DatabaseUnavailableError, OSError."""
         with self._guard:
-            if self._cached is None or time.monotonic() - self._cached[0] >= _CACHE_SECONDS:
-                self._cached = (time.monotonic(), self._check())
-            return self._cached[1]
+            now, incarnation = time.monotonic(), self._database.incarnation()
+            if (
+                self._cached is None
+                or now - self._cached[0] >= _CACHE_SECONDS
+                or self._cached[1] != incarnation
+            ):
+                self._cached = (now, incarnation, self._check())
+            return self._cached[2]
 
     def require(self) -> None:
-        """Raise WrongDatabaseError unless they belong together."""
+        """Raise DatabaseUnavailableError unless they belong together."""
         status = self.status()
         if not status.belongs:
-            raise WrongDatabaseError(status.reason or "")
+            raise DatabaseUnavailableError("wrong-database", status.reason or "")
+
+    def require_readable(self) -> None:
+        """Raise DatabaseUnavailableError if the folder says that it is another database's; pairs nothing."""
+        now, incarnation = time.monotonic(), self._database.incarnation()
+        if self._readable == (incarnation, now // _CACHE_SECONDS):
+            return
+        with contextlib.suppress(OSError):  # what cannot be read says nothing against the database
+            mark = self._mark.read()
+            if mark is not None and mark.identity and mark.identity != self.identity():
+                raise DatabaseUnavailableError("wrong-database", _ANOTHER)
+        self._readable = incarnation, now // _CACHE_SECONDS
 
     def require_current(self) -> None:
-        """Raise WrongDatabaseError unless the database knows which files are used."""
+        """Raise DatabaseUnavailableError unless the database knows which files are used."""
         status = self.status()
         if not status.is_current:
-            raise WrongDatabaseError(status.reason or "")
+            raise DatabaseUnavailableError("wrong-database", status.reason or "")
 
     def is_current(self) -> bool:
         """Return whether the database knows which files are used; logs why not."""
@@ -154,17 +140,12 @@ class Ownership:
         return status.is_current
 
     def require_database(self, is_empty: Callable[[], bool]) -> None:
-        """Raise WrongDatabaseError for an empty database beside the files of another one.
-
-        Parameters
-        ----------
-        is_empty : callable
-            Whether the database is missing or has no schema.
-        """
+        """Raise DatabaseUnavailableError for an empty database (missing, or without a schema) beside files of
+        another one."""
         # In this order: the process that creates the first database of a folder marks the folder afterwards.
         is_in_use = self._mark.read() is not None or any(self._samples())
         if is_in_use and is_empty():
-            raise WrongDatabaseError(_NO_DATABASE)
+            raise DatabaseUnavailableError("wrong-database", _NO_DATABASE)
 
     def identity(self) -> str:
         """Return the identity of the database, which has a schema."""
@@ -236,7 +217,7 @@ class Ownership:
         self._mark.write(Mark(installation.identity, secrets.token_hex(8)), replace)
         mark = self._mark.read()
         if mark is None:
-            raise WrongDatabaseError(_NO_FOLDER)
+            raise DatabaseUnavailableError("wrong-database", _NO_FOLDER)
         return mark
 
     def _advance(self) -> None:

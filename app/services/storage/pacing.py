@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-_MIN_SLEEP_SECONDS = 0.0005
-"""A shorter sleep does not reliably let another thread run."""
+_MIN_SLEEP_SECONDS = 0.0005  # a shorter sleep does not reliably let another thread run
 _MAX_SLEEP_SECONDS = 0.05
 """Bounds the delay after a single long step, such as a product of large matrices outside the interpreter."""
 _BACKGROUND_SLEEP_FACTOR = 3.0
@@ -26,19 +25,7 @@ def _never() -> bool:
 def in_batches(
     entries: Iterable[_Entry], size: int, weigh: Callable[[_Entry], int] | None = None, weight: int = 0
 ) -> Iterator[list[_Entry]]:
-    """Yield entries in lists.
-
-    Parameters
-    ----------
-    entries : iterable
-        Order is preserved.
-    size : int
-        Length of the lists; the last one may be shorter.
-    weigh : callable, optional
-        Returns the weight of an entry; a list ends once its total weight reaches `weight`.
-    weight : int
-        Used with `weigh`.
-    """
+    """Yield entries in order, in lists that end at some size or once their weight reaches `weight`."""
     batch: list[_Entry] = []
     total = 0
     for entry in entries:
@@ -52,18 +39,11 @@ def in_batches(
 
 
 class Pacer:
-    """Makes a thread sleep between its steps for as long as it computed.
+    """Makes a thread sleep between its steps for as long as it computed: three times as long where it is not
+    urgent, and not at all where no request is answered (`is_alone`)."""
 
-    Python runs one thread at a time. A thread that computes without a break takes half of it from those that
-    answer requests, and costs each of their many short waits a switch of threads.
-
-    Parameters
-    ----------
-    is_urgent : callable
-        Called at the end of each step; work that is not urgent sleeps three times as long.
-    is_alone : callable
-        Called at the end of each step; nothing sleeps where no request is answered.
-    """
+    # Python runs one thread at a time. A thread that computes without a break takes half of it from those
+    # that answer requests, and costs each of their many short waits a switch of threads.
 
     def __init__(self, is_urgent: Callable[[], bool], is_alone: Callable[[], bool] = _never) -> None:
         self._is_urgent = is_urgent

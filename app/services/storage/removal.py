@@ -5,28 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from app.db.session import Database
 from app.domain.errors import ServiceError
-from app.domain.ports import Database
 from app.services.storage.garbage_collector import GarbageCollector
 from app.services.storage.rounds import BYTES_PER_STEP, ROWS_PER_STEP, Round
 
-_LONGEST_SECONDS = 1.0
-"""Of a request; a worker removes the rest."""
+_LONGEST_SECONDS = 1.0  # of a request; a worker removes the rest
 _logger = logging.getLogger(__name__)
 
 
 class Removal:
-    """Deletes collections and removes their rows and files.
-
-    Parameters
-    ----------
-    database : Database
-        The database.
-    garbage_collector : GarbageCollector
-        Removes their files.
-    on_deleted : callable
-        Called with the id of a deleted collection.
-    """
+    """Deletes collections and removes their rows and files; `on_deleted` gets the id of each."""
 
     def __init__(
         self, database: Database, garbage_collector: GarbageCollector, on_deleted: Callable[[int], None]
@@ -36,13 +25,11 @@ class Removal:
         self._on_deleted = on_deleted
 
     def delete(self, name: str) -> None:
-        """Delete a collection; raises CollectionNotFoundError.
-
-        It is hidden immediately, and its name is free. Rows that could not be removed within a second are
-        left to `go_on`.
-        """
+        """Delete a collection, hidden at once, its name free; raises CollectionNotFoundError.
+        Rows that could not be removed within a second are left to `go_on`."""
         with self._database.write() as work:
             collection, bundles = work.collections.delete(name)
+        _logger.info("collection %s was deleted", name)
         self._on_deleted(collection.id)
         self._garbage_collector.sweep_after_delete([], bundles)
         try:
@@ -51,18 +38,7 @@ class Removal:
             _logger.warning("%s: rows of the deleted collection are removed later: %s", name, error)
 
     def go_on(self, time_left: Round) -> bool:
-        """Remove the remaining rows of deleted collections.
-
-        Parameters
-        ----------
-        time_left : Round
-            Each step is a transaction.
-
-        Returns
-        -------
-        bool
-            Whether none remain.
-        """
+        """Remove the rest of deleted collections, a transaction each step; return whether none remain."""
         with self._database.read() as work:
             collection_ids = work.collections.deleted_ids()
         for collection_id in collection_ids:

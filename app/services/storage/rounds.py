@@ -14,15 +14,7 @@ BREATH_SECONDS = 0.005
 
 
 class Round:
-    """A time limit for work in steps; the rest is left to the next round.
-
-    Parameters
-    ----------
-    seconds : float
-        From now.
-    should_stop : callable
-        Called between steps.
-    """
+    """A time limit, from now, for work in steps; the rest is left to the next round."""
 
     def __init__(self, seconds: float = math.inf, should_stop: Callable[[], bool] = lambda: False) -> None:
         self._ends_at = time.monotonic() + seconds
@@ -41,13 +33,7 @@ class Round:
         return True
 
     def finish(self, step: Callable[[], bool]) -> bool:
-        """Repeat a step, once at least, until it returns that nothing remains; return whether it did.
-
-        Parameters
-        ----------
-        step : callable
-            Does a part of the work, and returns whether nothing remains.
-        """
+        """Repeat a step, once at least, until it returns that nothing remains; return whether it did."""
         while not step():
             if not self.goes_on():
                 return False

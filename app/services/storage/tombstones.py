@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from app.db.session import Database
 from app.domain.entities import Collection
-from app.domain.errors import CollectionNotFoundError, ImportRunningError
-from app.domain.ports import Database
+from app.domain.errors import ServiceError
 from app.services.storage.rounds import ROWS_PER_STEP, Round
 from app.services.storage.writing import writing
 
@@ -14,16 +14,8 @@ _logger = logging.getLogger(__name__)
 
 
 class Tombstones:
-    """Purges tombstones, a bounded number of rows at a time.
-
-    Parameters
-    ----------
-    database : Database
-        The database.
-    grace_seconds : float
-        Least age of a tombstone that is purged. A process that was away for longer reads all ids of a
-        collection instead.
-    """
+    """Purges tombstones older than the grace, a bounded number of rows at a time.
+    A process that was away for longer reads all ids of a collection instead."""
 
     def __init__(self, database: Database, grace_seconds: float) -> None:
         self._database = database
@@ -31,18 +23,8 @@ class Tombstones:
         self._last_id = 0
 
     def purge(self, time_left: Round) -> bool:
-        """Purge old tombstones, starting after the collection where the last round ended.
-
-        Parameters
-        ----------
-        time_left : Round
-            Each step is a transaction.
-
-        Returns
-        -------
-        bool
-            Whether every collection was purged.
-        """
+        """Purge old tombstones in steps, starting after the collection where the last round ended; return
+        whether all were."""
         with self._database.read() as work:
             collections = work.collections.list()
         for collection in sorted(collections, key=lambda entry: (entry.id <= self._last_id, entry.id)):
@@ -53,7 +35,9 @@ class Tombstones:
             try:
                 if not self._purge(collection, time_left):
                     return False
-            except (CollectionNotFoundError, ImportRunningError) as error:
+            except ServiceError as error:
+                if error.code not in ("collection-not-found", "import-running"):
+                    raise
                 _logger.info("%s: tombstones are purged later: %s", collection.name, error)
         return True
 

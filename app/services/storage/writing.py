@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, RunningImport
-from app.domain.errors import CollectionNotFoundError, ImportRunningError
-from app.domain.ports import Database, UnitOfWork
+from app.domain.errors import CollectionNotFoundError, UnavailableError
 from app.services.storage.rounds import BYTES_PER_STEP, ROWS_PER_STEP, Round
 
 _POLL_SECONDS = 0.05
@@ -16,12 +16,7 @@ _POLL_SECONDS = 0.05
 
 def lock_collection(work: UnitOfWork, collection: Collection) -> Collection:
     """Lock a collection against other writers and return its current state.
-
-    Raises
-    ------
-    CollectionNotFoundError
-        If it was deleted, even if another one has its name now.
-    """
+    Raises CollectionNotFoundError if it was deleted, even if another one has its name now."""
     current = work.collections.lock(collection.name)
     if current.id != collection.id:
         raise CollectionNotFoundError(collection.name)
@@ -30,30 +25,18 @@ def lock_collection(work: UnitOfWork, collection: Collection) -> Collection:
 
 @contextmanager
 def writing(
-    database: Database, collection: Collection, wait_seconds: float, own_id: str | None = None
+    database: Database,
+    collection: Collection,
+    wait_seconds: float,
+    own_id: str | None = None,
+    key_id: str | None = None,
 ) -> Iterator[tuple[UnitOfWork, Collection]]:
-    """Open a transaction that may change a collection's items; yields it with the collection's state.
-
-    Leftovers of an interrupted import are removed first.
-
-    Parameters
-    ----------
-    database : Database
-        The database.
-    collection : Collection
-        As read earlier.
-    wait_seconds : float
-        Longest wait for an import that is being stored.
-    own_id : str, optional
-        Id of an earlier attempt of the caller's import, which is not waited for while its lease lasts.
-
-    Raises
-    ------
-    CollectionNotFoundError
-        If it was deleted.
-    ImportRunningError
-        If an import is still being stored.
-    """
+    """Yield a transaction that may change a collection's items, and its state, after removing what an
+    interrupted import left."""
+    # Raises CollectionNotFoundError if it was deleted, and UnavailableError if an import is stored for
+    # longer than `wait_seconds`, but for an attempt before of the caller's own (`own_id`) while its lease
+    # lasts. The next search of the key that writes (`key_id`) finds the collection as it is at the end of the
+    # transaction.
     time_left = Round(wait_seconds)
     while True:
         with database.write() as work:
@@ -61,22 +44,15 @@ def writing(
             running = work.imports.running(current)
             if running is None or (running.id == own_id and not running.is_abandoned):
                 yield work, current
+                if key_id is not None:
+                    work.collections.note_write(current, key_id)
                 return
         _wait(database, current, running, time_left)
 
 
 def clean_up(database: Database, import_id: str, time_left: Round) -> bool:
-    """Remove the leftovers of an import in short transactions; return whether none remain.
-
-    Parameters
-    ----------
-    database : Database
-        The database.
-    import_id : str
-        An import that is still being stored is left alone.
-    time_left : Round
-        Each step is a transaction.
-    """
+    """Remove the leftovers of an import in short transactions, not those of one that is being stored; return
+    whether none remain."""
 
     def clean_some() -> bool:
         with database.write() as work:
@@ -86,7 +62,7 @@ def clean_up(database: Database, import_id: str, time_left: Round) -> bool:
 
 
 def _wait(database: Database, collection: Collection, running: RunningImport, time_left: Round) -> None:
-    """Wait until an import may have ended; raises ImportRunningError at the end of the time."""
+    """Wait until an import may have ended; raises UnavailableError at the end of the time."""
     current: RunningImport | None = running
     while current is not None and current.id == running.id:
         if current.is_abandoned and clean_up(database, current.id, time_left):
@@ -94,7 +70,11 @@ def _wait(database: Database, collection: Collection, running: RunningImport, ti
         if time_left.is_over:
             with database.read() as work:
                 seconds = (work.now() - current.started_at).total_seconds()
-            raise ImportRunningError(collection.name, current.size, seconds)
+            raise UnavailableError(
+                "import-running",
+                f"an import of {current.size} items is being stored into {collection.name!r}, since "
+                f"{seconds:.0f} s: try again when it is done",
+            )
         time.sleep(_POLL_SECONDS)
         with database.read() as work:
             current = work.imports.running(collection)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from app.db.session import Database
 from app.domain.entities import (
     BuiltModel,
     Collection,
@@ -23,17 +24,18 @@ from app.domain.entities import (
 )
 from app.domain.entities.held_out_quality import Gate
 from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
-from app.domain.errors import DamagedBundleError, StorageFullError, StorageReadOnlyError, TrainingDataError
-from app.domain.ports import Database, EncodeBatches, EncoderSource
+from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
+from app.domain.ports import EncodeBatches
+from app.encoders.registry import EncoderRegistry
 from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
-from app.services.training.evaluation import PromotionGates, compare_with_active
+from app.services.training.evaluation import compare_with_active
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.items import LabelledItems
 from app.services.training.judgements import Judgements, judgements_of
 from app.services.training.partners import pairs_of
-from app.services.training.progress import Report, StagedReport, TimedReport
+from app.services.training.progress import Report, StagedReport, add_time_left
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with
 from solver import EngineError, SolverError, can_be_ranked
 
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from app.services.training.select_and_fit import SelectedModel
     from solver import FitCheckpoints
 
-_PROJECTION_BATCH = 2000
-"""Items projected at a time: their features have to fit into memory beside the model."""
+_PROJECTION_BATCH = 2000  # items projected at a time: their features have to fit into memory beside the model
 _AS_THEY_ARE: Encoders = {}
 _STAGES = {
     "encoding": (0.01, 0.03),
@@ -54,50 +55,26 @@ _STAGES = {
 """Shares of the time of a training, measured with the default method on some thousands of items."""
 _REENCODING = 0.3
 """Share of the time of a training with a new encoder that goes into encoding: some ms for each picture."""
-_ITEMS_SHOWN = 20
-"""Ids in a report: enough to look into a problem, and few enough to read."""
-_WRITE_AGAIN_SECONDS = 1.0
-"""Between two attempts to write to a full disk."""
+_ITEMS_SHOWN = 20  # ids in a report: enough to look into a problem, and few enough to read
+_WRITE_AGAIN_SECONDS = 1.0  # between two attempts to write to a full disk
 
 
 class ModelBuilder:
     """Trains, judges, and writes a bundle; what it gives is published by who holds the job.
+    A finished model waits `patience_seconds` for a disk that takes no writes."""
 
-    It writes only files that no row refers to, and features by the hash of what they are of, so it can be
-    stopped at any moment.
-
-    Parameters
-    ----------
-    database : Database
-        Read; nothing but features of originals is written to it.
-    bundles : ModelBundles
-        Where bundles are written.
-    encoders : EncoderSource
-        Makes encoders, fitted ones included.
-    originals : Originals
-        Encodes items that were stored with other encoders.
-    tuner : IndexTuner
-        Chooses the index of each gallery.
-    gates : PromotionGates
-        What a version has to reach to serve.
-    patience_seconds : float
-        How long a finished model waits for a disk that takes no writes.
-    checkpoints : callable
-        Returns where the fits of a training write checkpoints, from which the next attempt goes on.
-    engine : callable, optional
-        Returns a context within which evaluations of large fits are computed elsewhere.
-    encode : callable, optional
-        Encodes originals elsewhere.
-    """
+    # It writes only files that no row refers to, and features by the hash of what they are of, so it can be
+    # stopped at any moment. The next attempt goes on from the checkpoints. Within `engine` evaluations of
+    # large fits are computed elsewhere, by `encode` originals are encoded elsewhere.
 
     def __init__(
         self,
         database: Database,
         bundles: ModelBundles,
-        encoders: EncoderSource,
+        encoders: EncoderRegistry,
         originals: Originals,
         tuner: IndexTuner,
-        gates: PromotionGates,
+        gate_tolerance: float,
         patience_seconds: float,
         checkpoints: Callable[[], FitCheckpoints],
         engine: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -109,7 +86,7 @@ class ModelBuilder:
         self._originals = originals
         self._reencoder = Reencoder(database, originals, encoders, encode)
         self._tuner = tuner
-        self._gates = gates
+        self._gate_tolerance = gate_tolerance
         self._patience_seconds = patience_seconds
         self._checkpoints = checkpoints
         self._engine = engine
@@ -117,29 +94,11 @@ class ModelBuilder:
     def build(
         self, name: str, parameters: TrainingParameters, report: Report, encoders: Encoders = _AS_THEY_ARE
     ) -> BuiltModel:
-        """Train and write a bundle.
-
-        Parameters
-        ----------
-        name : str
-            Collection.
-        parameters : TrainingParameters
-            How to train.
-        report : callable
-            Takes progress; raises to end the training.
-        encoders : mapping, optional
-            Settled options of encoders that replace those of the collection, by modality.
-
-        Raises
-        ------
-        TrainingDataError
-            If the items cannot be trained on.
-        StorageFullError, StorageReadOnlyError
-            If the disk still takes no writes after some patience.
-        EngineError
-            If what computes large fits elsewhere is away.
-        """
-        staged = StagedReport(TimedReport(report))
+        """Train and write a bundle, with encoders that replace those of the collection by modality; `report`
+        raises to end it."""
+        # Raises ConflictError, DatabaseUnavailableError, and EngineError if what computes
+        # elsewhere is away.
+        staged = StagedReport(add_time_left(report))
         staged({"phase": "loading"})
         staged.enter(0.0, _REENCODING if encoders else 0.0)
         self._reencoder.encode_all(name, encoders, staged)
@@ -193,11 +152,10 @@ class ModelBuilder:
 
         staged.enter(*_STAGES["encoding"])
         staged({"phase": "encoding"})
-        encoders = self._fit_encoders(inputs.collection, inputs.items)
         data, data_hash, outliers = training_data(
             inputs.collection,
             [*inputs.items, *inputs.queries],
-            encoders,
+            lambda names: self._fit_encoders(inputs.collection, inputs.items, names),
             parameters.supervision,
             inputs.judgements,
         )
@@ -208,7 +166,8 @@ class ModelBuilder:
         except EngineError:
             raise
         except SolverError as error:
-            raise TrainingDataError(str(error)) from error
+            raise ConflictError("training-data", str(error)) from error
+        encoders = dict(zip(inputs.collection.modality_names, data.encoders or (), strict=True))
         return _Learned(encoders, data, data_hash, outliers, selected)
 
     def _judge(
@@ -245,8 +204,8 @@ class ModelBuilder:
         while True:
             try:
                 return self._bundles.publish(collection, model, training_report, judged)
-            except (StorageFullError, StorageReadOnlyError) as error:
-                if time.monotonic() >= deadline:
+            except DatabaseUnavailableError as error:
+                if error.code not in DISK_FAULTS or time.monotonic() >= deadline:
                     raise
                 report({"phase": "writing", "waiting": str(error)})
             time.sleep(_WRITE_AGAIN_SECONDS)
@@ -282,15 +241,19 @@ class ModelBuilder:
         self._bundles.load(collection, entry)
         return built
 
-    def _fit_encoders(self, collection: Collection, items: Sequence[Item]) -> dict[str, Any]:
+    def _fit_encoders(
+        self, collection: Collection, items: Sequence[Item], names: Sequence[str]
+    ) -> dict[str, Any]:
         encoders = {}
         for modality in collection.modalities:
             encoder = self._encoders.make(modality.encoder)
             if encoder.is_fitted_with_model or encoder.learns_from_stored:
                 learned = [item for item in items if item.modality == modality.name and item.train]
                 if not learned:
-                    raise TrainingDataError(f"no item of modality {modality.name!r} may be trained on")
-                fit_encoder(encoder, learned)
+                    raise ConflictError(
+                        "training-data", f"no item of modality {modality.name!r} may be trained on"
+                    )
+                fit_encoder(encoder, learned, names)
             encoders[modality.name] = encoder
         return encoders
 
@@ -315,7 +278,7 @@ class ModelBuilder:
             old,
             by_id,
             selected.selection.objective,
-            self._gates.tolerance,
+            self._gate_tolerance,
         )
 
     def _as_before(
@@ -338,54 +301,24 @@ class ModelBuilder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inputs:
-    """What a training starts from, all of one revision.
-
-    Parameters
-    ----------
-    collection : Collection
-        What is trained.
-    version : int
-        Number of the new version.
-    active : ModelVersion or None
-        The version that serves.
-    items : list of Item
-        All items.
-    judgements : mapping
-        Feedback.
-    queries : list of Item
-        Queries of the feedback that are no items.
-    """
+    """What a training starts from, all of one revision."""
 
     collection: Collection
-    version: int
+    version: int  # number of the new one
     active: ModelVersion | None
     items: list[Item]
-    judgements: Judgements
-    queries: list[Item]
+    judgements: Judgements  # feedback
+    queries: list[Item]  # of the feedback, that are no items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Learned:
-    """What was learned from the inputs.
+    """What was learned from the inputs."""
 
-    Parameters
-    ----------
-    encoders : dict of str to encoder
-        By modality; some were fitted.
-    data : LabelledItems
-        What was learned from.
-    data_hash : str
-        Hash of that.
-    outliers : dict of str to list of str
-        Ids of the items that were left out, by modality.
-    selected : SelectedModel
-        The projector, and how good it is.
-    """
-
-    encoders: dict[str, Any]
+    encoders: dict[str, Any]  # by modality; some were fitted
     data: LabelledItems
-    data_hash: str
-    outliers: dict[str, list[str]]
+    data_hash: str  # of what was learned from
+    outliers: dict[str, list[str]]  # ids of items that were left out, by modality
     selected: SelectedModel
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.domain.entities import TrainingParameters
-from app.domain.errors import TrainingDataError
+from app.domain.errors import ConflictError
 from app.services.training.composite import CompositeMethod
 from app.services.training.costs import (
     Sizes,
@@ -23,8 +23,7 @@ from app.services.training.methods import (
 from app.services.training.progress import Report
 from solver import is_sparse
 
-_FEW_ITEMS = 1000
-"""Of both modalities: "lrbs" takes seconds then; of 4000 it took 80 seconds."""
+_FEW_ITEMS = 1000  # of both modalities: "lrbs" takes seconds then; of 4000 it took 80 seconds
 _LABEL_ALONE = (
     "it learns from one label of each item alone; "
     "where items carry more (labels, facets, pairs), 'composite' is tried"
@@ -34,22 +33,8 @@ _LABEL_ALONE = (
 def affordable_methods(
     parameters: TrainingParameters, data: LabelledItems, report: Report
 ) -> tuple[list[TrainingMethod], dict[str, str]]:
-    """Return the candidate methods, the one that is tried first, and the reasons why others do not take part.
-
-    Parameters
-    ----------
-    parameters : TrainingParameters
-        Requested parameters.
-    data : LabelledItems
-        Training items.
-    report : callable
-        Receives progress.
-
-    Raises
-    ------
-    TrainingDataError
-        If not even the requested method can be used.
-    """
+    """Return the candidate methods, the first to try first, and the reasons why others do not take part.
+    Raises ConflictError if not even the requested method can be used."""
     requested = parameters.method
     if requested == "auto" and parameters.alpha is not None:
         requested = "lrbs"
@@ -60,15 +45,17 @@ def affordable_methods(
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:
-        raise TrainingDataError(
-            f"method {names[0]!r} learns from labels: no items of both modalities have any"
+        raise ConflictError(
+            "training-data", f"method {names[0]!r} learns from labels: no items of both modalities have any"
         )
     too_costly = _too_costly(data, requested)
     if requested == "auto" and data.has_labels and any(too_costly[name] for name in names):
         names += [name for name in ("lrbs", "squared") if name not in names]
     reasons = {name: reason for name in names if (reason := too_costly[name]) is not None}
     if len(reasons) == len(names):
-        raise TrainingDataError("; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items()))
+        raise ConflictError(
+            "training-data", "; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items())
+        )
     affordable = [_method(name, parameters, data, report) for name in names if name not in reasons]
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
 
@@ -77,7 +64,7 @@ def _methods_of_all(data: LabelledItems) -> tuple[list[str], dict[str, str]]:
     """Return the methods to try where items carry more than one label each, and why others are not tried."""
     if not data.has_labels:
         return ["composite"], {}
-    if len(data.x_ids) + len(data.z_ids) <= _FEW_ITEMS:
+    if len(data.x_ids) + len(data.z_ids) <= _FEW_ITEMS and not data.has_names_of_facets:
         return ["composite", "lrbs"], {"semantic": _LABEL_ALONE}
     return ["composite"], {"lrbs": _LABEL_ALONE, "semantic": _LABEL_ALONE}
 

@@ -7,22 +7,14 @@ import time
 
 from app.domain.entities import TrainingParameters
 from app.services.training.items import LabelledItems
-from app.services.training.methods import PAUSE_SECONDS, FullFit, HeldOutFit, step_of
+from app.services.training.methods import PAUSE_SECONDS, FullFit, step_of
 from app.services.training.progress import Report
 from app.services.training.short_queries import short_queries
-from solver import CompositeBilinear, Progress, StepProgress
+from solver import CompositeBilinear, Progress, Projector, StepProgress
 
 
 class CompositeMethod:
-    """A weighted sum of similarities of facets, pairs and feedback.
-
-    Parameters
-    ----------
-    parameters : TrainingParameters
-        The seed is used.
-    report : callable
-        Receives progress.
-    """
+    """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used."""
 
     name = "composite"
     must_choose = False
@@ -32,16 +24,16 @@ class CompositeMethod:
         self._report = report
         self._chosen: CompositeBilinear | None = None
 
-    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> HeldOutFit:
+    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
         self._chosen = self._fit(fitting, "judging")
-        return HeldOutFit(self._chosen.projector_)
+        return self._chosen.projector_
 
     def fit(self, data: LabelledItems) -> FullFit:
         """Fit on all items, with what `evaluate` chose, if it was called."""
         estimator = self._fit(data, "fitting")
         weights = {name: float(weight) for name, weight in estimator.weights_.items()}
-        return FullFit(estimator.projector_, None, None, weights=weights)
+        return FullFit(estimator.projector_, None, None, weights=weights, dimensions=estimator.dimensions_)
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
         reported_at = -math.inf

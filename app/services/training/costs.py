@@ -14,9 +14,8 @@ _OPERATIONS_A_SECOND, _MOST_SECONDS = 3e10, 300.0
 _FLOAT = 8
 _SEARCHED = 3000
 _TABLES, _SEARCHED_TABLES, _SQUARES, _KERNELS = 8, 40, 10, 4
-"""Arrays that are needed at once: samples x classes for the posteriors, the same of searched samples (one for
-each candidate), classes x classes (or features x features) for the similarity, and the kernel between all
-searched samples of one modality."""
+"""Arrays needed at once: samples x classes for the posteriors, the same per searched candidate, classes x
+classes (or features x features) for the similarity, and the kernel of all searched samples of a modality."""
 _COORDINATES = 3000
 """Numbers of an item that "composite" works with: 1500 principal coordinates, and the same rotated."""
 _HEADS, _OPTIMISED = 18, 40
@@ -33,15 +32,7 @@ _EVALUATIONS, _EVALUATIONS_PER_RANK = 40, 4
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much there is to learn from.
-
-    Parameters
-    ----------
-    n_x, n_z : int
-        Training items of both modalities.
-    n_classes : int
-        Classes of either.
-    """
+    """How much there is to learn from: training items of both modalities, and classes of either."""
 
     n_x: int
     n_z: int
@@ -57,17 +48,7 @@ class Sizes:
 def posteriors_too_large(
     sizes: Sizes, features: tuple[int, int] | None = None, are_sparse: tuple[bool, bool] = (False, False)
 ) -> str | None:
-    """Return why "semantic" would not fit into memory; None where it does.
-
-    Parameters
-    ----------
-    sizes : Sizes
-        Items and classes.
-    features : tuple of int, optional
-        Features of both modalities; left out where they are not known yet.
-    are_sparse : tuple of bool
-        Whether the samples of each are.
-    """
+    """Return why "semantic" would not fit into memory; None where it does, or no features are known yet."""
     n_items, n_classes = sizes.n_x + sizes.n_z, sizes.n_classes
     n_searched = min(n_items, max(_SEARCHED, 2 * n_classes))
     floats = (_TABLES * n_items + _SEARCHED_TABLES * n_searched + _SQUARES * n_classes) * n_classes
@@ -87,15 +68,8 @@ def posteriors_too_large(
 
 
 def composite_too_large(n_items: int, n_values: int) -> str | None:
-    """Return why "composite" would not fit into memory; None where it does.
-
-    Parameters
-    ----------
-    n_items : int
-        Training items of both modalities.
-    n_values : int
-        Values of all facets.
-    """
+    """Return why "composite" with these items of both modalities and values of all facets would not fit into
+    memory, or None."""
     floats = n_items * (_TABLES * n_values + _COORDINATES)
     if floats * _FLOAT <= _MOST_BYTES:
         return None
@@ -113,15 +87,8 @@ def posteriors_too_slow(sizes: Sizes) -> str | None:
 
 
 def pairs_too_slow(sizes: Sizes, n_features: int) -> str | None:
-    """Return why "lrbs" would take too long to be tried unasked; None where it would not.
-
-    Parameters
-    ----------
-    sizes : Sizes
-        Items and classes.
-    n_features : int
-        Of the modality that has fewer: neither they nor the classes are exceeded by the rank.
-    """
+    """Return why "lrbs" would take too long to be tried unasked, or None.
+    `n_features` of the modality with fewer: neither they nor the classes are exceeded by the rank."""
     n_pairs, rank = sizes.n_x * sizes.n_z, min(n_features, sizes.n_classes)
     n_evaluations = _EVALUATIONS + _EVALUATIONS_PER_RANK * rank
     operations = n_evaluations * n_pairs * (_PER_PAIR + _PER_PAIR_AND_RANK * rank)
@@ -129,13 +96,7 @@ def pairs_too_slow(sizes: Sizes, n_features: int) -> str | None:
 
 
 def sums_too_large(x_features: int, z_features: int) -> str | None:
-    """Return why "squared" would not fit into memory; None where it does.
-
-    Parameters
-    ----------
-    x_features, z_features : int
-        Features of both modalities, or samples where these are fewer.
-    """
+    """Return why "squared" would not fit into memory, or None; features, or samples where these are fewer."""
     floats = _SQUARES * (x_features + z_features) ** 2 // 2
     if floats * _FLOAT <= _MOST_BYTES:
         return None

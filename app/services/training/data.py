@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +14,14 @@ import numpy.typing as npt
 import scipy.sparse
 
 from app.domain.entities import Collection, Item, Matrix, Supervision
-from app.domain.errors import TrainingDataError
+from app.domain.errors import ConflictError
 from app.services.models.features import item_features
 from app.services.training.eligibility import class_of
 from app.services.training.facets import LABEL, facet_keys, facet_values
 from app.services.training.items import LabelledItems, Values, as_values
 from app.services.training.judgements import Judgements
 from app.services.training.partners import Names
+from app.services.training.short_queries import MOST_NAMES, telling_names
 from solver import is_sparse
 
 _USUAL_SHARE, _OUTLYING = 0.9, 1e4
@@ -28,46 +31,30 @@ _USUAL_SHARE, _OUTLYING = 0.9, 1e4
 def training_data(
     collection: Collection,
     items: Sequence[Item],
-    encoders: Mapping[str, Any],
+    fit_encoders: Callable[[Sequence[str]], Mapping[str, Any]],
     supervision: Supervision,
     judgements: Judgements | None = None,
 ) -> tuple[LabelledItems, str, dict[str, list[str]]]:
-    """Return the training items, a hash of all that was learned from, and outliers.
-
-    An item takes part if it has a label, a value of a facet, a partner, or feedback. Of features that
-    clients bring, a few vectors beyond all proportion would decide the scale of all others: they are not
-    learned from, and their ids returned by modality.
-
-    Parameters
-    ----------
-    collection : Collection
-        Of the items.
-    items : sequence of Item
-        All items.
-    encoders : mapping
-        Fitted encoders by modality.
-    supervision : Supervision
-        What may be learned from.
-    judgements : mapping, optional
-        Feedback.
-
-    Raises
-    ------
-    TrainingDataError
-        If a modality has nothing to learn from, or a facet that was asked for does not exist.
-    """
+    """Return the training items, a hash of all that was learned from, and the ids of outliers by modality.
+    Raises ConflictError if a modality has nothing to learn from, or an asked facet does not exist."""
+    # An item takes part if it has a label, a value of a facet, a partner, or feedback. Of features that
+    # clients bring, a few vectors beyond all proportion would decide the scale of all others: they are not
+    # learned from. `fit_encoders` takes the names of labels and values of facets.
     x_side, z_side = (
         sorted((item for item in items if item.modality == name and item.train), key=lambda item: item.id)
         for name in collection.modality_names
     )
     traits = _Traits((x_side, z_side), supervision, judgements or {})
+    encoders = fit_encoders(traits.list_names((x_side, z_side)))
     features, chosen = [], []
     digest = hashlib.sha256()
     outliers: dict[str, list[str]] = {}
     for name, side in zip(collection.modality_names, (x_side, z_side), strict=True):
         learned = [item for item in side if traits.teaches(item)]
         if not learned:
-            raise TrainingDataError(f"no item of modality {name!r} has {traits.names} and may be trained on")
+            raise ConflictError(
+                "training-data", f"no item of modality {name!r} has {traits.names} and may be trained on"
+            )
         rows = item_features(learned, encoders[name])
         # Rows that an encoder made are of one scale.
         is_outlier = np.zeros(len(learned), np.bool) if is_sparse(rows) else _are_outliers(rows)
@@ -126,6 +113,17 @@ class _Traits:
             or item.id in self._judged
             or any(facet_values(item.metadata, key) for key in self._keys.values())
         )
+
+    def list_names(self, sides: tuple[Sequence[Item], Sequence[Item]]) -> list[str]:
+        """Return the names of labels and values of facets, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for item in itertools.chain(*sides):
+            if self._with_labels:
+                counts.update(item.labels)
+            for key in self._keys.values():
+                counts.update(facet_values(item.metadata, key))
+        ranked = sorted(telling_names(counts), key=lambda name: (-counts[name], name))
+        return ranked[:MOST_NAMES]
 
     def label(self, item: Item) -> str:
         """Return the class of an item; empty if it has none."""

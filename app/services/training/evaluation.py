@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from app.services.models.model_bundles import HeldOutModel, LoadedModel
 from app.services.training.held_out_rankings import HeldOutRankings, relevance_names
 from app.services.training.items import LabelledItems
 from solver import (
+    Annotations,
     Projector,
     RankingQuality,
     RetrievalQuality,
@@ -39,27 +40,9 @@ _ROUNDING = 1e-5
 """Relative difference of two float32 scores that may be rounding: an index sums in another order."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromotionGates:
-    """What a new version must reach to become active.
-
-    Parameters
-    ----------
-    tolerance : float
-        How much lower than the active version's its held-out objective may be.
-    """
-
-    tolerance: float
-
-
 def measure(projector: Projector, held_out: LabelledItems) -> RetrievalQuality:
-    """Return the quality of a projector's rankings of held-out items, of those that can be ranked.
-
-    Raises
-    ------
-    SupervisionError
-        If nothing is known of these items.
-    """
+    """Return the quality of a projector's rankings of held-out items, of those that can be ranked; raises
+    SupervisionError without any knowledge of them."""
     return _measure_projected(_project(projector, held_out), held_out)
 
 
@@ -67,28 +50,19 @@ def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems
     x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
     ranked = held_out.take(x_rows, z_rows)
     annotations = ranked.annotations()
-    label = held_out.main_label if held_out.main_label in annotations.facets else None
+    label = _label(held_out, annotations)
     return measure_quality(projected[0][x_rows], projected[1][z_rows], annotations, label=label)
+
+
+def _label(items: LabelledItems, annotations: Annotations) -> str | None:
+    return items.main_label if items.main_label in annotations.facets else None
 
 
 def held_out_quality(
     projectors: Mapping[str, Projector], method: str, held_out: LabelledItems, names: tuple[str, str]
 ) -> HeldOutQuality:
-    """Return the quality of both directions over items that can be ranked.
-
-    Chance, curves and reliability are of the first labels.
-
-    Parameters
-    ----------
-    projectors : mapping of str to Projector
-        By method; fitted without the held-out items.
-    method : str
-        The one whose quality it is; of the others there are curves.
-    held_out : LabelledItems
-        Those items.
-    names : tuple of str
-        Both modalities.
-    """
+    """Return the quality of both directions over items that can be ranked; of the other methods there are
+    curves. Chance, curves and reliability are of the first labels."""
     projected = _project(projectors[method], held_out)
     quality = _measure_projected(projected, held_out)
     counts = [int(can_be_ranked(side).sum()) for side in projected]
@@ -160,30 +134,15 @@ def compare_with_active(
     objective: Objective,
     tolerance: float,
 ) -> Gate:
-    """Compare a new version with the active one on items that neither was trained on.
-
-    For this each version has a second projector, fitted without its held-out items; the projectors that
-    serve are fitted on all items.
-
-    Parameters
-    ----------
-    new : HeldOutModel or None
-        The new version's; None when too few items could be held out.
-    held_out : LabelledItems or None
-        Items held out of its training, with the features from its own encoders.
-    active : tuple
-        The active version, and its second projector if it has one.
-    items : mapping of str to Item
-        All items by id.
-    objective : str or mapping of str to float
-        What decides.
-    tolerance : float
-        How much lower the new one's value of it may be.
-    """
+    """Compare a new version with the active one on items that neither was trained on, by second projectors
+    that were fitted without held-out items (None: too few)."""
+    # Items have features of the active version's encoders. The projectors that serve are fitted on all items.
+    # Some of `items` may be gone since the new one began to learn, or be refused by the active version's
+    # encoders; `held_out` has features from the new one's own.
     model, judged = active
     if new is None or held_out is None or judged is None:
         return Gate(model.version, "one of the two versions has no held-out items")
-    common = held_out.without(judged.training_ids)
+    common = held_out.without({*judged.training_ids, *_not_rankable(held_out, model, items)})
     if common is None or min(len(common.x_ids), len(common.z_ids)) < _MIN_COMPARED:
         return Gate(model.version, f"fewer than {_MIN_COMPARED} items of a modality are new to both")
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
@@ -196,6 +155,18 @@ def compare_with_active(
     return _compare_projected((by_new, by_active), common, model, objective, tolerance)
 
 
+def _not_rankable(held_out: LabelledItems, active: LoadedModel, items: Mapping[str, Item]) -> set[str]:
+    """Return which held-out items the active version cannot rank."""
+    ids = set()
+    for side, name in zip((held_out.x_ids, held_out.z_ids), active.modality_names, strict=True):
+        is_encoded = active.encoders[name].is_fitted_with_model
+        for item_id in side.tolist():
+            item = items.get(item_id)
+            if item is None or item.modality != name or not (is_encoded or item.features is not None):
+                ids.add(item_id)
+    return ids
+
+
 def _compare_projected(
     projected: tuple[tuple[Matrix, Matrix], tuple[Matrix, Matrix]],
     common: LabelledItems,
@@ -204,6 +175,8 @@ def _compare_projected(
     tolerance: float,
 ) -> Gate:
     """Compare the projections of the same items, first by the new version, then by the active one."""
+    from solver import objective_interval  # with scipy.stats, which only a training needs
+
     x_rows, z_rows = (
         np.flatnonzero(can_be_ranked(first) & can_be_ranked(second))
         for first, second in zip(*projected, strict=True)
@@ -220,8 +193,20 @@ def _compare_projected(
     if not (math.isfinite(new_value) and math.isfinite(active_value)):
         return Gate(active.version, _NO_COMMON_CLASS)
     new_map, active_map = (_label_map(quality, ranked) for quality in qualities)
+    new, old = ((x[x_rows], z[z_rows]) for x, z in projected)
+    annotations = ranked.annotations()
+    interval = objective_interval(new, old, annotations, objective, label=_label(ranked, annotations))
     return Gate(
-        active.version, None, counts, new_map, active_map, tolerance, objective, new_value, active_value
+        active.version,
+        None,
+        counts,
+        new_map,
+        active_map,
+        tolerance,
+        objective,
+        new_value,
+        active_value,
+        interval,
     )
 
 
@@ -231,17 +216,9 @@ def _label_map(quality: RetrievalQuality, items: LabelledItems) -> float | None:
 
 
 def index_recall(index: GalleryIndex, queries: Matrix) -> float:
-    """Return the mean recall@10 of an index against the exact ranking of its own rows.
-
-    A row as good as the tenth counts like the tenth. An index of no rows, or asked nothing, is exact.
-
-    Parameters
-    ----------
-    index : GalleryIndex
-        The index to be published.
-    queries : ndarray of shape (n_queries, rank)
-        Projections of the other modality; an evenly spaced sample of them is searched.
-    """
+    """Return the mean recall@10 of an index for an even sample of projected queries, against the exact
+    ranking of its rows."""
+    # A row as good as the tenth counts like the tenth; an index of no rows, or asked nothing, is exact.
     depth = min(_DEPTH, index.size)
     if depth == 0 or len(queries) == 0:
         return 1.0

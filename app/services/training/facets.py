@@ -1,56 +1,38 @@
-"""Which metadata of the items are facets: properties that are learned like labels.
-
-A metadata key is taken as a facet by itself ("auto") if
-
-* all its values are categorical: texts of at most 100 characters, whole numbers of at most four digits, true
-  or false, or lists of these;
-* at least two values stand on items of both modalities;
-* in neither modality there are more values than half as many as items that have one, nor more than 1000;
-* it does not divide the items as another facet, or the label, does already.
-
-Of more than 16 such keys those are taken that most items have.
-"""
+"""Which metadata of the items are facets: properties that are learned like labels."""
+# A metadata key is taken as a facet by itself ("auto") if all its values are categorical: texts of at most
+# 100 characters, numbers, true or false, or lists of these; of numbers with a fraction, or of more than four
+# digits, there are at most 20; and if at least two values stand on items of both modalities; in neither
+# modality there are more values than half as many as items that have one, nor more than 1000; it does not
+# divide the items as another facet, or the label, does already; and it is not "source" with the files that
+# items came from: those of two tables are no properties. Of more than 16 such keys those are taken that most
+# items have.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from app.domain.entities import Supervision
-from app.domain.errors import TrainingDataError
+from app.domain.entities import Carried, Item, Supervision
+from app.domain.errors import ConflictError
 
 LABEL = "label"
 """Name of the facet of the items' labels."""
+_SOURCE, _FILE = "source", re.compile(r".+\.[A-Za-z0-9]{2,7}")
+"""Key of the file that an item came from, which imports write, and the name of a file."""
 _LONGEST_VALUE, _LARGEST_NUMBER = 100, 9999
 """Longer texts are descriptions, and larger numbers measurements or ids."""
+_MOST_MEASURES = 20  # unless there are a few of them only, as of sizes such as 37.5
 _ITEMS_PER_VALUE = 2
 """Fewer items of a value on average, and the key separates items instead of putting them together."""
 _MOST_VALUES, _MOST_FACETS = 1000, 16
 """What is learned grows with values and facets; catalogues have far fewer of either."""
-_MOST_KEYS = 64
-"""Keys that are looked at, the most frequent first: each takes a walk over all items."""
+_MOST_KEYS = 64  # keys that are looked at, the most frequent first: each takes a walk over all items
 
 
-class Annotated(Protocol):
-    """What an item carries beside its content."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Classes."""
-        ...
-
-    @property
-    def pair_id(self) -> str | None:
-        """Shared with the items that belong to it."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Facts of the client's own."""
-        ...
-
-
+Annotated = Item | Carried
+"""What says what an item carries beside its content."""
 Sides = tuple[Sequence[Annotated], Sequence[Annotated]]
 """Items of both modalities."""
 MetadataSides = tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
@@ -66,23 +48,9 @@ def facet_values(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
-    """Return the metadata key of each facet but the label, by the facet's name.
-
-    A key's facet has the name of the key, except that "label" is the facet of the labels: a metadata key of
-    that name is the facet "metadata.label".
-
-    Parameters
-    ----------
-    sides : tuple of sequence
-        Training items of both modalities.
-    supervision : Supervision
-        Which facets were asked for.
-
-    Raises
-    ------
-    TrainingDataError
-        If a key that was asked for has no value that stands on items of both modalities.
-    """
+    """Return the metadata key of each facet but the label, by the facet's name: the key's; "metadata.label"
+    for "label"."""
+    # Raises ConflictError if an asked key has no value that stands on items of both modalities.
     x_items, z_items = sides
     metadata = [item.metadata for item in x_items], [item.metadata for item in z_items]
     if supervision.facets == "auto":
@@ -91,8 +59,9 @@ def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
     for key in supervision.facets:
         x, z = (Counter(_all_values(side, key)) for side in metadata)
         if not x.keys() & z.keys():
-            raise TrainingDataError(
-                f"facet {key!r}: no value of this metadata key stands on training items of both modalities"
+            raise ConflictError(
+                "training-data",
+                f"facet {key!r}: no value of this metadata key stands on training items of both modalities",
             )
     return {facet_name(key): key for key in supervision.facets}
 
@@ -103,21 +72,13 @@ def facet_name(key: str) -> str:
 
 
 def categorical_keys(sides: MetadataSides, labels: Labels | None) -> list[str]:
-    """Return the metadata keys that are facets by themselves, sorted.
-
-    Parameters
-    ----------
-    sides : tuple of sequence of mapping
-        Metadata of the items of both modalities.
-    labels : sequence of tuple of str or None
-        Labels of all items, those of the first modality first: a key that divides the items as they do is
-        left out.
-    """
+    """Return the metadata keys that are facets by themselves, sorted; not one that divides all items as their
+    labels do (those of the first modality first)."""
     counts = Counter(key for side in sides for metadata in side for key in metadata)
     partitions = set() if labels is None else {_partition(labels)}
     keys: list[str] = []
     for key, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST_KEYS]:
-        if not _is_categorical(sides, key):
+        if not _is_categorical(sides, key) or (key == _SOURCE and _are_files(sides)):
             continue
         partition = _partition([facet_values(metadata, key) for side in sides for metadata in side])
         if partition not in partitions:
@@ -132,10 +93,16 @@ def _is_categorical(sides: MetadataSides, key: str) -> bool:
         if any(_categorical(value) is None for metadata in side for value in _entries(metadata.get(key))):
             return False
         counts = Counter(_all_values(side, key))
-        if len(counts) > min(counts.total() // _ITEMS_PER_VALUE, _MOST_VALUES):
+        has_measures = any(_is_measure(value) for metadata in side for value in _entries(metadata.get(key)))
+        most = _MOST_MEASURES if has_measures else _MOST_VALUES
+        if len(counts) > min(counts.total() // _ITEMS_PER_VALUE, most):
             return False
         counters.append(counts)
     return len(counters[0].keys() & counters[1].keys()) > 1
+
+
+def _are_files(sides: MetadataSides) -> bool:
+    return all(_FILE.fullmatch(value) for side in sides for value in _all_values(side, _SOURCE))
 
 
 def _partition(values: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
@@ -160,4 +127,12 @@ def _categorical(value: Any) -> str | None:
         return str(value).lower()
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_VALUE else None
-    return str(value) if isinstance(value, int) and abs(value) <= _LARGEST_NUMBER else None
+    if isinstance(value, float):
+        return str(int(value) if value.is_integer() else value)
+    return str(value) if isinstance(value, int) else None
+
+
+def _is_measure(value: Any) -> bool:
+    """Return whether a number measures something, or numbers things, rather than being one of a few."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (abs(value) > _LARGEST_NUMBER or not float(value).is_integer())

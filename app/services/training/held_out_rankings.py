@@ -24,29 +24,18 @@ from solver import (
     score_blocks,
 )
 
-_DIGITS = 6
-"""Of stored curves: far more than a plot shows."""
+_DIGITS = 6  # of stored curves: far more than a plot shows
 _N_EXAMPLES, _N_HITS = 3, 5
 """Queries at either end, and results of each: what fits beside each other on a page."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutRankings:
-    """Queries of one direction and the gallery they are ranked against; only items that can be relevant.
-
-    Parameters
-    ----------
-    queries, gallery : ndarray of shape (n, rank)
-        Projections.
-    query_names, gallery_names : ndarray of str
-        Items of the same name are relevant to each other.
-    query_ids, gallery_ids : ndarray of str
-        Items.
-    """
+    """Queries of one direction and the gallery they are ranked against; only items that can be relevant."""
 
     queries: Matrix
     gallery: Matrix
-    query_names: Names
+    query_names: Names  # items of the same name are relevant to each other
     gallery_names: Names
     query_ids: Names
     gallery_ids: Names

@@ -18,15 +18,7 @@ Parts = tuple[list[Rows], list[Rows]]
 def split_by_class(
     ids: tuple[Names, Names], labels: tuple[Names, Names], holdout: float, max_samples: int, seed: int
 ) -> Parts:
-    """Return a fitting and a held-out part of items of either modality, class by class.
-
-    Parameters
-    ----------
-    ids, labels : tuple of ndarray of str
-        Item and class of each row of both modalities.
-    holdout, max_samples, seed
-        As of `LabelledItems.split`.
-    """
+    """Return a fitting and a held-out part of both modalities, class by class; see `LabelledItems.split`."""
     classes = _classes(*labels, max_samples, seed)
     x_split, z_split = (
         _split(side, keys_of(names, seed), classes, holdout, max_samples)
@@ -38,21 +30,11 @@ def split_by_class(
 def split_partners(
     names: tuple[Names, Names], labels: tuple[Names, Names], holdout: float, max_samples: int, seed: int
 ) -> Parts:
-    """Return the rows of a fitting and of a held-out part, of both modalities; partners are in the same one.
-
-    Groups of partners are ordered by a hash of name and seed within those of the same label and the same
-    modalities, and the first of them are held out. Where this holds nothing out, or leaves too few groups to
-    a label, labels do not count.
-
-    Parameters
-    ----------
-    names : tuple of ndarray of str
-        Group of each row of both modalities.
-    labels : tuple of ndarray of str
-        Label of each row; empty where there is none.
-    holdout, max_samples, seed
-        As of `LabelledItems.split`.
-    """
+    """Return the rows of a fitting and of a held-out part, of both modalities; partners (of one name) are in
+    the same one. An item without a label has an empty one."""
+    # Groups of partners are ordered by a hash of name and seed within those of the same label and the same
+    # modalities, and the first of them are held out. Where this holds nothing out, or leaves too few groups
+    # to a label, labels do not count.
     groups, codes = np.unique(np.concatenate(names), return_inverse=True)
     keys = keys_of(groups, seed)
     sides = codes[: len(names[0])], codes[len(names[0]) :]

@@ -13,23 +13,21 @@ import numpy.typing as npt
 from app.domain.entities import Matrix
 from app.domain.entities.index_choice import IndexChoice, IndexSpec, IndexTrial
 from app.domain.entities.training_report import IndexRecall
-from app.domain.ports import ApproximateIndex, ApproximateIndexes, GalleryIndex
+from app.domain.ports import GalleryIndex
+from app.index.approximate_files import InvertedListIndexes
+from app.index.inverted_lists import InvertedLists
 from app.services.models.model_bundles import LoadedModel
 
-_DEPTH = 10
-"""Recall is that of a first page of results."""
+_DEPTH = 10  # recall is that of a first page of results
 _QUERIES, _MIN_QUERIES = 400, 50
 """Queries that recall is measured with: 400 of ten hits give a recall of 0.99 to about two thousandths."""
 _LEARNED_FROM = 50_000
 """Other queries that an index may learn from: enough for a second moment of some hundred dimensions."""
-_MIN_SPEEDUP = 1.5
-"""An index that is not clearly faster is not worth its misses."""
-_TIE = 1.1
-"""Latencies within a tenth are noise of the measurement: the first candidate is chosen."""
+_MIN_SPEEDUP = 1.5  # an index that is not clearly faster is not worth its misses
+_TIE = 1.1  # latencies within a tenth are noise of the measurement: the first candidate is chosen
 _FIRST_PROBES, _GROWTH = 4, 1.5
 """Numbers of probes that are tried: 4, 6, 9, 13, ..."""
-_ROUNDING = 1e-5
-"""Relative difference of two float32 scores that may be rounding."""
+_ROUNDING = 1e-5  # relative difference of two float32 scores that may be rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,28 +43,17 @@ class _Truth:
 class _Attempt:
     """A candidate with the probes that it needs, and its figures."""
 
-    index: ApproximateIndex
+    index: InvertedLists
     trial: IndexTrial
 
 
 class IndexTuner:
-    """Chooses the index of each gallery of a model.
-
-    Parameters
-    ----------
-    indexes : ApproximateIndexes
-        Builds the candidates.
-    make_exact : callable
-        Builds the index that they are compared with.
-    needed_recall : float
-        Recall@10 that an approximate index needs.
-    min_items : int
-        Smaller galleries are searched exactly, and nothing is measured.
-    """
+    """Chooses the index of each gallery of a model by its recall@10; smaller ones than `min_items` are
+    searched exactly, unmeasured."""
 
     def __init__(
         self,
-        indexes: ApproximateIndexes,
+        indexes: InvertedListIndexes,
         make_exact: Callable[[Matrix], GalleryIndex],
         needed_recall: float,
         min_items: int,
@@ -94,15 +81,8 @@ class IndexTuner:
         return replace(model, indexes=indexes), report
 
     def choose(self, vectors: Matrix, queries: Matrix) -> tuple[_Attempt | None, IndexChoice]:
-        """Return the candidate to publish, None for the exact index, and how it was chosen.
-
-        Parameters
-        ----------
-        vectors : ndarray of shape (size, rank)
-            The gallery.
-        queries : ndarray of shape (n_queries, rank)
-            Projections of the other modality: some are asked, an index may learn from the others.
-        """
+        """Return the candidate to publish, None for the exact index, and how it was chosen. Of the queries
+        (projections of the other modality) some are asked, an index may learn from the others."""
         if len(queries) < 2 * _MIN_QUERIES:
             reason = f"{len(queries)} items of the other modality are too few to measure the recall with"
             return None, IndexChoice(IndexSpec(), reason)
@@ -141,7 +121,7 @@ class IndexTuner:
             least[number] = scores[:_DEPTH].min(initial=np.inf) - margin
         return _Truth(sample, least, median(milliseconds))
 
-    def _try(self, candidate: ApproximateIndex, truth: _Truth, build_seconds: float) -> _Attempt:
+    def _try(self, candidate: InvertedLists, truth: _Truth, build_seconds: float) -> _Attempt:
         """Return a candidate with the fewest probes that reach the recall, or the first that are too slow."""
         probes = _FIRST_PROBES
         while True:

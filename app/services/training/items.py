@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from app.domain.ports import Encoder
+from app.domain.entities import Features
+from app.encoders.base import BaseEncoder
 from app.services.training.facets import LABEL
 from app.services.training.holdout import Parts, keys_of, split_by_class, split_partners
 from app.services.training.partners import Names, Rows, pairs_of
-from solver import Annotations, Facet, LabelledPair, SupervisionError
+from solver import Annotations, Facet, LabelledPair, SupervisionError, is_sparse
 
 Values = npt.NDArray[np.object_]
 """A tuple of values for each item."""
@@ -21,36 +23,18 @@ Values = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledItems(LabelledPair):
-    """Training items of both modalities, and what they carry.
+    """Training items of both modalities, and what they carry; texts are empty where an item has none."""
 
-    An item that was held out of the training of one version is held out of the next one's, too, as long as
-    both use the same seed. So two versions can be compared on items that neither was trained on.
-
-    Parameters
-    ----------
-    X, Z
-        As of `LabelledPair`.
-    x_labels, z_labels : ndarray of str
-        First label of each item; empty where it has none.
-    x_ids, z_ids : ndarray of str
-        Item of each row.
-    facets : mapping of str to tuple of ndarray
-        Values of the items of both modalities by facet, "label" among them. Left out where the items carry
-        nothing but one label each.
-    groups : tuple of ndarray of str, optional
-        `pair_id` of the items of both modalities; empty where an item has no partner.
-    signs : sparse array, optional
-        As of `Annotations`.
-    encoders : tuple of Encoder, optional
-        Of both modalities, for queries that are made of the items' facets.
-    """
+    # An item that was held out of the training of one version is held out of the next one's, too, as long as
+    # both use the same seed. So two versions can be compared on items that neither was trained on.
 
     x_ids: Names
     z_ids: Names
+    # values of both modalities, "label" among them; empty where items carry nothing but one label each
     facets: Mapping[str, tuple[Values, Values]] = field(default_factory=dict)
-    groups: tuple[Names, Names] | None = None
-    signs: scipy.sparse.csr_array | None = None
-    encoders: tuple[Encoder, Encoder] | None = None
+    groups: tuple[Names, Names] | None = None  # `pair_id` of the items
+    signs: scipy.sparse.csr_array | None = None  # as of `Annotations`
+    encoders: tuple[BaseEncoder, BaseEncoder] | None = None  # for queries that are made of the items' facets
 
     @property
     def has_more_than_labels(self) -> bool:
@@ -63,6 +47,12 @@ class LabelledItems(LabelledPair):
         return bool((self.x_labels != "").any() and (self.z_labels != "").any())
 
     @property
+    def has_names_of_facets(self) -> bool:
+        """Whether some rows are names of values, as of `with_rows`, of other facets than the label."""
+        sides = (self.x_ids, self.x_labels), (self.z_ids, self.z_labels)
+        return any(bool(((ids == "") & (labels == "")).any()) for ids, labels in sides)
+
+    @property
     def main_label(self) -> str | None:
         """Name of the facet of the labels, if there is one."""
         return LABEL if self.has_labels or LABEL in self.facets else None
@@ -73,57 +63,70 @@ class LabelledItems(LabelledPair):
         return "ndcg" if len(self.facets) > 1 or self.groups is not None else "map"
 
     def annotations(self) -> Annotations:
-        """Return all that the items carry.
-
-        Raises
-        ------
-        SupervisionError
-            If they carry nothing.
-        """
-        values = dict(self.facets)
-        if not values and self.has_labels:
-            values = {LABEL: (_as_values(self.x_labels), _as_values(self.z_labels))}
-        facets = {name: Facet.of(x.tolist(), z.tolist()) for name, (x, z) in values.items()}
+        """Return all that the items carry; raises SupervisionError if that is nothing."""
+        facets = {name: Facet.of(x.tolist(), z.tolist()) for name, (x, z) in self.named_values().items()}
         none = np.empty((0, 2), np.intp)
         pairs = none if self.groups is None else pairs_of(*self.groups)
         return Annotations((len(self.x_ids), len(self.z_ids)), facets, pairs, self.signs)
 
+    def named_values(self) -> Mapping[str, tuple[Values, Values]]:
+        """Return the values of both modalities by facet; of the labels if they are all there is."""
+        if self.facets or not self.has_labels:
+            return self.facets
+        return {LABEL: (_as_values(self.x_labels), _as_values(self.z_labels))}
+
     def n_values(self) -> dict[str, int]:
         """Return the number of values of each facet."""
-        facets = dict(self.facets)
-        if not facets and self.has_labels:
-            facets = {LABEL: (_as_values(self.x_labels), _as_values(self.z_labels))}
         return {
             name: len({value for side in sides for entry in side for value in entry})
-            for name, sides in facets.items()
+            for name, sides in self.named_values().items()
         }
+
+    def with_rows(
+        self, side: int, features: Features, meanings: Sequence[Mapping[str, str]]
+    ) -> LabelledItems:
+        """Return the items with further rows of one modality, each with a value of some facets."""
+
+        def extend(both: tuple[Any, Any], further: Any) -> tuple[Any, Any]:
+            stack: Any = scipy.sparse.vstack if is_sparse(further) else np.concatenate
+            joined = stack([both[side], further])
+            joined = scipy.sparse.csr_array(joined) if is_sparse(joined) else joined
+            return (joined, both[1]) if side == 0 else (both[0], joined)
+
+        none = np.full(len(meanings), "", np.str_)
+        x, z = extend((self.X, self.Z), features)
+        main = np.asarray([meaning.get(LABEL, "") for meaning in meanings], np.str_)
+        facets = {
+            name: extend(both, as_values([(entry[name],) if name in entry else () for entry in meanings]))
+            for name, both in self.facets.items()
+        }
+        x_ids, z_ids = extend((self.x_ids, self.z_ids), none)
+        signs = None
+        if self.signs is not None:
+            table = scipy.sparse.coo_array(self.signs)
+            signs = scipy.sparse.csr_array((table.data, table.coords), shape=(len(x_ids), len(z_ids)))
+        return LabelledItems(
+            x,
+            z,
+            *extend((self.x_labels, self.z_labels), main),
+            x_ids,
+            z_ids,
+            facets,
+            None if self.groups is None else extend(self.groups, none),
+            signs,
+            self.encoders,
+        )
 
     def split(
         self, holdout: float, max_samples: int, seed: int, fit_all_others: bool = False
     ) -> tuple[LabelledItems, LabelledItems]:
-        """Return a fitting and a held-out part.
-
-        The items of each class are ordered by a hash of id and seed, and the first of them are held out. Of
-        more than about `max_samples` items the same share of each class is used, at least two of each.
-        Partners are in the same part (`split_partners`). Items known by feedback alone are always fitted.
-
-        Parameters
-        ----------
-        holdout : float in (0, 1)
-            Share of each class that is held out; at least one of two items or more.
-        max_samples : int, >= 4
-            Items of each modality in both parts together, about. Where it leaves less than two to each class,
-            whole classes are left out, the same in both modalities.
-        seed : int
-            Hashed with each id.
-        fit_all_others : bool
-            Hold the same items out, but put all others into the fitting part.
-
-        Raises
-        ------
-        SupervisionError
-            If no class of a modality has two items.
-        """
+        """Return a fitting and a held-out part: of each class the share `holdout`, at least one of two items
+        or more. Raises SupervisionError if no class of a modality has two items."""
+        # The items of each class are ordered by a hash of id and seed, and the first of them are held out. Of
+        # more than about `max_samples` items of a modality the same share of each class is used, at least two
+        # of each; where that is impossible, whole classes are left out, the same in both modalities. With
+        # `fit_all_others` the same items are held out and all others fitted. Partners are in the same part
+        # (`split_partners`). Items known by feedback alone are always fitted.
         fitting, held_out = self._parts(holdout, max_samples, seed)
         if min(map(len, held_out)) == 0:
             raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
@@ -203,13 +206,8 @@ def as_values(entries: Sequence[tuple[str, ...]]) -> Values:
 
 
 def with_labels(pair: LabelledPair) -> LabelledPair:
-    """Return the samples that have a label, which methods of one label each learn from.
-
-    Raises
-    ------
-    SupervisionError
-        If no sample of a modality has one.
-    """
+    """Return the samples that have a label, which methods of one label each learn from; raises
+    SupervisionError if a modality has none."""
     x_rows, z_rows = (np.flatnonzero(labels != "") for labels in (pair.x_labels, pair.z_labels))
     if (len(x_rows), len(z_rows)) == (len(pair.x_labels), len(pair.z_labels)):
         return pair

@@ -14,18 +14,9 @@ Judgements = Mapping[tuple[str, str], int]
 def judgements_of(
     collection: Collection, feedback: Iterable[Feedback]
 ) -> tuple[dict[tuple[str, str], int], list[Item]]:
-    """Return what was judged, the later feedback on a pair in place of the earlier, and queries as items.
-
-    A query with content of its own becomes an item with an id that no item has. Feedback within one modality
-    is left out: it says nothing of the similarity of both.
-
-    Parameters
-    ----------
-    collection : Collection
-        Of the feedback.
-    feedback : iterable of Feedback
-        In the order in which it was given.
-    """
+    """Return what was judged, later feedback on a pair in place of earlier (in the order given), and queries
+    as items. A query with content of its own becomes an item with an id that no item has."""
+    # That within one modality is left out.
     judgements: dict[tuple[str, str], int] = {}
     queries: list[Item] = []
     for entry in feedback:

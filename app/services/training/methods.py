@@ -62,44 +62,20 @@ _FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.00
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeldOutFit:
-    """A method fitted without the held-out items.
-
-    Parameters
-    ----------
-    projector : Projector
-        The fitted projector.
-    """
-
-    projector: Projector
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class FullFit:
-    """A method fitted on all items.
+    """A method fitted on all items."""
 
-    Parameters
-    ----------
-    projector : Projector
-        The fitted projector, which serves.
-    bilinear : LowRankBilinear or None
-        M, with its certificate; None for a method that has several, and where M is the identity.
-    scaling : str or None
-        Kind of feature scaling; None where it is part of each classifier.
-    candidates : tuple of CandidateQuality
-        Combinations that were evaluated, the best first.
-    posteriors : tuple of PosteriorsSummary
-        Ensembles of both modalities; empty for methods without class posteriors.
-    weights : mapping of str to float
-        Weights of the terms of "composite"; empty for other methods.
-    """
-
-    projector: Projector
+    projector: Projector  # which serves
+    # M, with its certificate; None where there are several, or M is the identity
     bilinear: LowRankBilinear | None
-    scaling: str | None
-    candidates: tuple[CandidateQuality, ...] = ()
+    scaling: str | None  # of features; None where it is part of each classifier
+    candidates: tuple[CandidateQuality, ...] = ()  # combinations that were evaluated, the best first
+    # ensembles of both modalities; empty without class posteriors
     posteriors: tuple[PosteriorsSummary, ...] = ()
+    # of each term of "composite"; empty for other methods
     weights: Mapping[str, float] = field(default_factory=dict)
+    # what each term of "composite" adds to the rank
+    dimensions: Mapping[str, int] = field(default_factory=dict)
 
 
 class TrainingMethod(Protocol):
@@ -115,8 +91,9 @@ class TrainingMethod(Protocol):
         """Whether `evaluate` has to choose parameters before `fit`."""
         ...
 
-    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> HeldOutFit:
-        """Choose parameters by their held-out quality; raises SolverError if that is impossible."""
+    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
+        """Choose parameters by their held-out quality, and return what is fitted without the held-out items;
+        raises SolverError if that is impossible."""
         ...
 
     def fit(self, data: LabelledItems) -> FullFit:
@@ -129,24 +106,10 @@ def evaluate_all(
     fitting: LabelledItems,
     held_out: LabelledItems,
     begin: Callable[[int], None],
-) -> tuple[dict[str, HeldOutFit], dict[str, str]]:
-    """Evaluate every method; return those that could be fitted, and the reasons of the others, by name.
-
-    Parameters
-    ----------
-    methods : sequence of TrainingMethod
-        What to evaluate.
-    fitting, held_out : LabelledItems
-        What they are fitted on, and evaluated on.
-    begin : callable
-        Called before each method with its number, from 0.
-
-    Raises
-    ------
-    SupervisionError, InvalidInputError, NumericalError
-        If none could be fitted: the error of the first.
-    """
-    fits: dict[str, HeldOutFit] = {}
+) -> tuple[dict[str, Projector], dict[str, str]]:
+    """Return the fits of every method that could be fitted, and the reasons of the others, by name; raises
+    the first's error if none could. `begin` is called before each with its number, from 0."""
+    fits: dict[str, Projector] = {}
     errors: dict[str, SolverError] = {}
     for number, method in enumerate(methods):
         begin(number)
@@ -177,22 +140,10 @@ def step_of(progress: StepProgress) -> dict[str, float]:
 
 
 class LowRankMethod:
-    """The paper's similarity of features, or the same with the squared loss.
+    """The paper's similarity of features, or that with the squared loss; parameters of None are chosen."""
 
-    The paper's loss visits every pair of items at each step. The squared one needs sums over items and
-    classes only (`solver.losses.squared`), so it is what remains where pairs and classes are too many.
-
-    Parameters
-    ----------
-    parameters : TrainingParameters
-        Penalty weight and scaling are chosen if they are None.
-    report : callable
-        Receives progress.
-    loss : {"logistic", "squared"}
-        The paper's loss, or that of the method "squared".
-    scalings : tuple of str
-        Candidates, if the parameters name none.
-    """
+    # The paper's loss visits every pair of items at each step. The squared one needs sums over items and
+    # classes only (`solver.losses.squared`), so it is what remains where pairs and classes are too many.
 
     def __init__(
         self,
@@ -215,7 +166,7 @@ class LowRankMethod:
         """Whether the penalty weight has to be chosen."""
         return self._parameters.alpha is None
 
-    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
+    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
         """Choose scaling and penalty weight."""
         fitting, held_out = with_labels(fitting), with_labels(held_out)
         if self._parameters.alpha is None:
@@ -232,8 +183,7 @@ class LowRankMethod:
         best = self._candidates[0]
         self._scaling = best.scaling
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
-        projector = self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
-        return HeldOutFit(projector)
+        return self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
 
     def fit(self, data: LabelledPair) -> FullFit:
         """Fit with the chosen scaling and penalty weight."""
@@ -290,15 +240,7 @@ class LowRankMethod:
 
 
 class SemanticMethod:
-    """The bilinear similarity of class posteriors; `fit` reuses the classifiers that `evaluate` selected.
-
-    Parameters
-    ----------
-    parameters : TrainingParameters
-        Tolerance and seed are used.
-    report : callable
-        Receives progress.
-    """
+    """The bilinear similarity of class posteriors; `fit` reuses the classifiers that `evaluate` selected."""
 
     name = "semantic"
     must_choose = False
@@ -308,13 +250,13 @@ class SemanticMethod:
         self._report = report
         self._chosen: SemanticBilinear | None = None
 
-    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> HeldOutFit:
+    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
         """Fit without the held-out items."""
         held_out = with_labels(held_out)
         if not np.intersect1d(held_out.x_labels, held_out.z_labels).size:
             raise InvalidInputError("the held-out parts of the two modalities have no class in common")
         self._chosen = self._fit(with_labels(fitting), "judging")
-        return HeldOutFit(PosteriorProjector.of(self._chosen))
+        return PosteriorProjector.of(self._chosen)
 
     def fit(self, data: LabelledPair) -> FullFit:
         """Fit on all items, with the classifiers that `evaluate` selected, if it was called."""

@@ -12,16 +12,9 @@ _MOST_COMBINATIONS = 64
 
 
 def pairs_of(x_groups: Names, z_groups: Names) -> Rows:
-    """Return which rows belong together, of shape (n_pairs, 2).
-
-    Where more than 64 pairs have one `pair_id`, each of its items is in some of them, and there are as many
-    as the modality with more items has: the number of all pairs is bounded by that of items.
-
-    Parameters
-    ----------
-    x_groups, z_groups : ndarray of str
-        `pair_id` of each row; empty where there is none.
-    """
+    """Return which rows belong together, (n_pairs, 2); a row without a `pair_id` has an empty one."""
+    # More than 64 pairs of one are thinned to as many as its larger side, each item in some: pairs are
+    # bounded by items.
     members = [_rows_by_group(groups) for groups in (x_groups, z_groups)]
     pairs = [np.empty((0, 2), np.intp)]
     for name in sorted(members[0].keys() & members[1].keys()):

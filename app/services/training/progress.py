@@ -8,22 +8,14 @@ from typing import Any
 
 Report = Callable[[Mapping[str, Any]], None]
 """Receives progress; raises to end the training."""
-_SHARE = "share"
-"""Of a stage, in the events of what works on it."""
+_SHARE = "share"  # of a stage, in the events of what works on it
 _LEAST_SHARE, _LEAST_SECONDS = 0.03, 5.0
 """Below either, the time left would be a guess from a start that is slower than the rest."""
 
 
 class StagedReport:
     """Passes progress on, with the share of the whole work that is done instead of that of a stage.
-
-    The share never falls: an event of a stage that knows none has that of the event before.
-
-    Parameters
-    ----------
-    report : callable
-        Receives progress, with a share from 0 to 1.
-    """
+    The share never falls: an event of a stage that knows none has that of the event before."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -41,28 +33,18 @@ class StagedReport:
         self._report({**progress, _SHARE: self._done})
 
 
-class TimedReport:
-    """Passes progress on, with percent done and seconds left instead of a share.
+def add_time_left(report: Report, now: Callable[[], float] = time.monotonic) -> Report:
+    """Return what passes progress on, with `percent` done and, once it is known, `seconds_left` in place of a
+    share."""
+    began = now()
 
-    Parameters
-    ----------
-    report : callable
-        Receives progress: `percent`, and `seconds_left` once there is an estimate.
-    now : callable
-        Returns seconds, of any origin.
-    """
-
-    def __init__(self, report: Report, now: Callable[[], float] = time.monotonic) -> None:
-        self._report = report
-        self._now = now
-        self._began = now()
-
-    def __call__(self, progress: Mapping[str, Any]) -> None:
-        """Pass an event on."""
+    def pass_on(progress: Mapping[str, Any]) -> None:
         share = float(progress[_SHARE])
         event = {name: value for name, value in progress.items() if name != _SHARE}
         event["percent"] = round(100.0 * share, 1)
-        seconds = self._now() - self._began
+        seconds = now() - began
         if share >= _LEAST_SHARE and seconds >= _LEAST_SECONDS:
             event["seconds_left"] = round(seconds * (1.0 / share - 1.0))
-        self._report(event)
+        report(event)
+
+    return pass_on

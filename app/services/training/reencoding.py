@@ -1,8 +1,6 @@
-"""Encoding the originals of a collection by the encoders that a training is to use.
-
-Features go beside those that serve, by the hash of the content: an attempt that dies leaves what it encoded
-to the next one, and a stale one writes nothing that could be wrong.
-"""
+"""Encoding the originals of a collection by the encoders that a training is to use."""
+# Features go beside those that serve, by the hash of the content: an attempt that dies leaves what it encoded
+# to the next one, and a stale one writes nothing that could be wrong.
 
 from __future__ import annotations
 
@@ -12,10 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Modality
-from app.domain.errors import TrainingDataError
+from app.domain.errors import ConflictError
 from app.domain.names import some_of
-from app.domain.ports import Database, EncodeBatches, Encoder, EncoderSource, UnitOfWork
+from app.domain.ports import EncodeBatches
+from app.encoders.base import BaseEncoder
+from app.encoders.registry import EncoderRegistry
 from app.services.models.originals import Originals, original_hash
 from app.services.training.progress import Report
 
@@ -33,15 +34,7 @@ def encoding_of(options: Mapping[str, Any]) -> str:
 
 
 def modalities_with(collection: Collection, encoders: Encoders) -> tuple[Modality, Modality]:
-    """Return the modalities of a collection with other encoders for some of them.
-
-    Parameters
-    ----------
-    collection : Collection
-        As it is.
-    encoders : mapping
-        Settled options by modality.
-    """
+    """Return the modalities of a collection with other encoders (settled options) for some of them."""
     first, second = (
         Modality(modality.name, encoders[modality.name], encoding_of(encoders[modality.name]))
         if modality.name in encoders and encoders[modality.name] != modality.encoder
@@ -52,25 +45,13 @@ def modalities_with(collection: Collection, encoders: Encoders) -> tuple[Modalit
 
 
 class Reencoder:
-    """Encodes what was stored with other encoders.
-
-    Parameters
-    ----------
-    database : Database
-        Originals are missing, and features stored in it.
-    originals : Originals
-        Encodes them.
-    encoders : EncoderSource
-        Makes encoders.
-    encode : callable, optional
-        Encodes batches, perhaps elsewhere; by the encoder made here by default.
-    """
+    """Encodes what was stored with other encoders; `encode` does it elsewhere."""
 
     def __init__(
         self,
         database: Database,
         originals: Originals,
-        encoders: EncoderSource,
+        encoders: EncoderRegistry,
         encode: EncodeBatches | None = None,
     ) -> None:
         self._database = database
@@ -79,24 +60,10 @@ class Reencoder:
         self._encode_batches = encode
 
     def encode_all(self, name: str, encoders: Encoders, report: Report) -> None:
-        """Store the features of all items that were not stored with these encoders.
-
-        Items that are written meanwhile are encoded in further passes.
-
-        Parameters
-        ----------
-        name : str
-            Collection.
-        encoders : mapping
-            As of `modalities_with`.
-        report : callable
-            Takes progress.
-
-        Raises
-        ------
-        TrainingDataError
-            If items have no original, or one that an encoder refuses; names them.
-        """
+        """Store the features of all items that were not stored with these encoders, in passes until none was
+        written meanwhile."""
+        # Raises ConflictError, which names items without an original, or with one that an encoder
+        # refuses.
         for _ in range(_MOST_PASSES):
             if not self._encode_missing(name, encoders, report):
                 return
@@ -124,7 +91,7 @@ class Reencoder:
         self,
         collection: Collection,
         modality: Modality,
-        encoder: Encoder,
+        encoder: BaseEncoder,
         missing: Mapping[str, Item],
         report: Report,
     ) -> None:
@@ -146,9 +113,10 @@ class Reencoder:
         for features, without in self._originals.iter_encoded(encoder, missing, encode):
             if without:
                 lost = some_of([missing[digest].id for digest in without])
-                raise TrainingDataError(
+                raise ConflictError(
+                    "training-data",
                     f"items of modality {modality.name!r} whose stored {encoder.content_form} is missing or "
-                    f"refused by the encoder: {lost}"
+                    f"refused by the encoder: {lost}",
                 )
             with self._database.write() as work:
                 work.encoded.put(work.collections.get(collection.name), modality, features)
@@ -163,9 +131,9 @@ class Reencoder:
 
 
 def _find_sources(
-    work: UnitOfWork, collection: Collection, modality: Modality, encoder: Encoder
+    work: UnitOfWork, collection: Collection, modality: Modality, encoder: BaseEncoder
 ) -> dict[str, Item]:
-    """Return an item of each original to encode, by its hash; raises TrainingDataError if items have none."""
+    """Return an item of each original to encode, by its hash; raises ConflictError if items have none."""
     sources: dict[str, Item] = {}
     without: list[str] = []
     if encoder.is_fitted_with_model:
@@ -177,24 +145,14 @@ def _find_sources(
         else:
             sources[digest] = item
     if without:
-        raise TrainingDataError(lacking_message(modality.name, len(without), encoder, without[0]))
+        raise ConflictError(
+            "training-data", lacking_message(modality.name, len(without), encoder, without[0])
+        )
     return sources
 
 
-def lacking_message(modality: str, count: int, encoder: Encoder, first: str | None) -> str:
-    """Return what to say of items that cannot be encoded again.
-
-    Parameters
-    ----------
-    modality : str
-        Of the items.
-    count : int
-        How many.
-    encoder : Encoder
-        The new one.
-    first : str or None
-        Id of the first of them.
-    """
+def lacking_message(modality: str, count: int, encoder: BaseEncoder, first: str | None) -> str:
+    """Return what to say of items that cannot be encoded again by a new encoder; `first` is the id of one."""
     return (
         f"items of modality {modality!r} without a stored {encoder.content_form}, which the new encoder "
         f"would encode: {count}, the first is {first!r}; add them again with their originals, or delete them"

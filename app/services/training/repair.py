@@ -5,14 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from app.domain.errors import (
-    CollectionNotFoundError,
-    DamagedBundleError,
-    ServiceError,
-    TrainingAlreadyRunningError,
-    TrainingDataError,
-)
-from app.domain.ports import Database
+from app.db.session import Database
+from app.domain.errors import CollectionNotFoundError, ConflictError, DamagedBundleError, ServiceError
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.rounds import Round
 from app.services.training.requests import TrainingService
@@ -21,22 +15,10 @@ _logger = logging.getLogger(__name__)
 
 
 class BundleRepair:
-    """Asks for a retrain where the active version's bundle cannot be trusted.
+    """Asks for a retrain where the active version's bundle is damaged, if its files are this database's."""
 
-    Processes that hold the version go on serving it; in others an earlier one stands in for it (see
-    `app.services.serving.fallback`). No other version is made the active one: that is for people to decide.
-
-    Parameters
-    ----------
-    database : Database
-        The truth.
-    bundles : ModelBundles
-        Model versions on disk.
-    training : TrainingService
-        Takes the requests.
-    owns_files : callable
-        Whether the files belong to this database: without that none of them says anything.
-    """
+    # Processes that hold the version go on serving it; in others an earlier one stands in for it (see
+    # `app.services.serving.fallback`). No other version is made the active one: that is for people to decide.
 
     def __init__(
         self,
@@ -52,21 +34,9 @@ class BundleRepair:
         self._names: list[str] = []
 
     def go_on(self, time_left: Round) -> bool:
-        """Ask for retrains with the parameters of the damaged versions, one collection after the other.
-
-        Later rounds go on with the next one. What keeps one from being looked at is logged, and that
-        one comes again in the next round.
-
-        Parameters
-        ----------
-        time_left : Round
-            Each step reads a bundle.
-
-        Returns
-        -------
-        bool
-            Whether all were looked at.
-        """
+        """Ask for retrains with the parameters of the damaged versions, one collection after the other;
+        return whether all were looked at."""
+        # Later rounds go on; what keeps one from being looked at is logged, and it comes again.
         if not self._owns_files():
             return True
         self._names = self._names or self._find_names()
@@ -106,5 +76,5 @@ class BundleRepair:
             _logger.error("%s, version %d: %s: training it again", collection.name, version.version, error)
         try:
             self._training.request(collection.name, version.report.parameters)
-        except (TrainingAlreadyRunningError, TrainingDataError) as error:
+        except ConflictError as error:
             _logger.error("%s: %s", collection.name, error)

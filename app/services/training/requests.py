@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator
+import logging
+from collections.abc import Callable, Generator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
-from app.domain.entities import Carried, Collection, Job, JobEvent, Supervision, TrainingParameters
+from app.db.session import Database, UnitOfWork
+from app.domain.entities import Collection, Job, JobEvent, TrainingParameters
 from app.domain.entities.training import ENCODERS
-from app.domain.errors import (
-    InvalidFieldError,
-    TrainingAlreadyRunningError,
-    TrainingDataError,
-    UnknownModalityError,
-)
+from app.domain.errors import ConflictError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
-from app.domain.ports import Database, EncoderSource, UnitOfWork
+from app.encoders.registry import EncoderRegistry
+from app.services.catalogue.material import describe_material
 from app.services.training.eligibility import (
     check_facets,
     check_labels,
@@ -28,66 +26,44 @@ from app.services.training.judgements import judgements_of, suffices
 from app.services.training.parameters import check_parameters, learns_from_labels_only
 from app.services.training.reencoding import Encoders, lacking_message
 
+_logger = logging.getLogger(__name__)
 __all__ = ["TrainingParameters", "TrainingService"]
 
-_Labels = Generator[tuple[str, ...], None, None]
-_AllTraits = Generator[Carried, None, None]
+_Row = TypeVar("_Row")
+_OfBoth = tuple[Generator[_Row, None, None], Generator[_Row, None, None]]
 
 
 class TrainingService:
-    """Queues trainings and reports their progress.
+    """Queues trainings and reports their progress."""
 
-    Parameters
-    ----------
-    database : Database
-        The truth.
-    encoders : EncoderSource
-        Checks encoders to change to.
-    """
-
-    def __init__(self, database: Database, encoders: EncoderSource) -> None:
+    def __init__(self, database: Database, encoders: EncoderRegistry) -> None:
         self._database = database
         self._encoders = encoders
 
     def request(self, name: str, parameters: TrainingParameters, encoders: Encoders | None = None) -> Job:
-        """Queue a retrain.
-
-        Parameters
-        ----------
-        name : str
-            Collection.
-        parameters : TrainingParameters
-            What to train.
-        encoders : mapping, optional
-            Options of encoders that replace those of the collection, by modality: all stored originals are
-            encoded again beside the features that serve, and the new version brings its encoders along.
-
-        Raises
-        ------
-        TrainingAlreadyRunningError
-            If one is queued or running.
-        TrainingDataError
-            If it is plain from what the items carry that it would fail, or not fit into memory.
-        InvalidFieldError
-            If a parameter is not as described, or items have no original for a new encoder.
-        """
+        """Queue a retrain; raises InvalidFieldError, and ConflictError if one is open or it
+        would plainly fail."""
+        # With options of other encoders all stored originals are encoded again beside the features that
+        # serve, and the new version brings its encoders along.
         check_parameters(parameters)
-        with self._database.read() as work, contextlib.ExitStack() as reading:
-            _Check(work, work.collections.get(name), reading).check(parameters)
+        with self._database.read() as work:
+            _check_items(work, work.collections.get(name), parameters)
         values = self._values(name, parameters, encoders)
         with self._database.write() as work:
-            return work.jobs.enqueue(work.collections.get(name), values)
+            job = work.jobs.enqueue(work.collections.get(name), values)
+        _logger.info("job %s: a retrain of %s was requested", job.id, name)
+        return job
 
     def request_or_join(
         self, name: str, parameters: TrainingParameters, encoders: Encoders | None = None
     ) -> Job:
         """Queue a retrain, or return the one that was requested in the same words and is not closed yet.
-
-        Parameters and errors are those of `request`; one with other parameters is in the way as there.
-        """
+        One with other parameters is in the way, as for `request`."""
         try:
             return self.request(name, parameters, encoders)
-        except TrainingAlreadyRunningError:
+        except ConflictError as error:
+            if error.code != "training-already-running":
+                raise
             values = json.loads(json.dumps(self._values(name, parameters, encoders)))
             last = self.jobs(name, 1)
             if not last or not last[0].state.is_open or last[0].parameters != values:
@@ -107,7 +83,7 @@ class TrainingService:
             with self._database.read() as work:
                 collection = work.collections.get(name)
             if modality not in collection.modality_names:
-                raise UnknownModalityError(place, modality, collection.modality_names)
+                raise unknown_modality(place, modality, collection.modality_names)
             try:
                 settled[modality] = self._encoders.settle(options)
             except InvalidFieldError as error:
@@ -125,7 +101,7 @@ class TrainingService:
         return settled
 
     def job(self, job_id: str) -> Job:
-        """Return a job; raises JobNotFoundError."""
+        """Return a job; raises NotFoundError."""
         with self._database.read() as work:
             return work.jobs.get(job_id)
 
@@ -135,66 +111,56 @@ class TrainingService:
             return work.jobs.recent(work.collections.get(name), limit)
 
     def cancel(self, job_id: str) -> Job:
-        """Ask a job to stop; raises JobNotFoundError."""
+        """Ask a job to stop; raises NotFoundError."""
         with self._database.write() as work:
-            return work.jobs.request_cancel(job_id)
+            job = work.jobs.request_cancel(job_id)
+        _logger.info("job %s: its end was requested", job_id)
+        return job
+
+    def held_by(self, worker: str) -> Job | None:
+        """Return the job that a worker runs, by the worker's name."""
+        with self._database.read() as work:
+            return work.jobs.held_by(worker)
 
     def events(self, job_id: str, after: int, limit: int) -> tuple[Job, list[JobEvent]]:
         """Return a job and what happened to it after the event of that number, oldest first.
-
-        Both are of one moment: of a closed job there are no later events than these and their followers.
-        """
+        Both are of one moment: of a closed job there are no later events than these and their followers."""
         with self._database.read() as work:
             return work.jobs.get(job_id), work.jobs.events(job_id, after, limit)
 
 
-class _Check:
-    """Checks that the items of a collection can be learned from.
+def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingParameters) -> None:
+    """Raise ConflictError or InvalidFieldError if the items of a collection cannot be learned from."""
+    names, supervision = collection.modality_names, parameters.supervision
+    # Reading ends where the items suffice: the cursors must not outlive the transaction.
+    with contextlib.ExitStack() as reading:
 
-    Reading ends where they suffice: the cursors must not outlive the transaction.
-    """
+        def read(columns: Callable[[Collection, str], Generator[_Row, None, None]]) -> _OfBoth[_Row]:
+            first, second = (
+                reading.enter_context(contextlib.closing(columns(collection, name))) for name in names
+            )
+            return first, second
 
-    def __init__(self, work: UnitOfWork, collection: Collection, reading: contextlib.ExitStack) -> None:
-        self._work, self._collection, self._reading = work, collection, reading
-
-    def check(self, parameters: TrainingParameters) -> None:
-        """Raise TrainingDataError or InvalidFieldError if they cannot."""
-        names, supervision = self._collection.modality_names, parameters.supervision
+        labels, traits = work.items.training_labels, work.items.training_traits
         if supervision.facets not in ("auto", ()):
-            check_facets(names, self._read_traits(), supervision)
+            check_facets(names, read(traits), supervision)
         try:
             if not supervision.labels:
-                raise TrainingDataError("labels are left out")
-            check_labels(names, self._read_labels(), parameters.alpha is None)
-        except TrainingDataError as error:
+                raise ConflictError("training-data", "labels are left out")
+            check_labels(names, read(labels), parameters.alpha is None)
+        except ConflictError as error:
             if learns_from_labels_only(parameters):
                 raise
             if not (
-                teaches_without_labels(self._read_traits(), supervision)
-                or self._feedback_suffices(supervision)
+                teaches_without_labels(read(traits), supervision)
+                or (
+                    supervision.feedback
+                    and suffices(judgements_of(collection, work.feedback.all(collection))[0])
+                )
             ):
-                raise TrainingDataError(f"{error}; nor do pairs, facets or feedback suffice") from error
+                material = describe_material(work, collection)
+                raise ConflictError(
+                    "training-data", f"{error}; nor does anything else suffice: {material}"
+                ) from error
         if parameters.method == "semantic":
-            check_posteriors(self._read_labels())
-
-    def _feedback_suffices(self, supervision: Supervision) -> bool:
-        feedback = self._work.feedback.all(self._collection) if supervision.feedback else ()
-        return suffices(judgements_of(self._collection, feedback)[0])
-
-    def _read_labels(self) -> tuple[_Labels, _Labels]:
-        first, second = (
-            self._reading.enter_context(
-                contextlib.closing(self._work.items.training_labels(self._collection, name))
-            )
-            for name in self._collection.modality_names
-        )
-        return first, second
-
-    def _read_traits(self) -> tuple[_AllTraits, _AllTraits]:
-        first, second = (
-            self._reading.enter_context(
-                contextlib.closing(self._work.items.training_traits(self._collection, name))
-            )
-            for name in self._collection.modality_names
-        )
-        return first, second
+            check_posteriors(read(labels))

@@ -11,19 +11,19 @@ import numpy as np
 from app.domain.entities import TrainingParameters
 from app.domain.entities.held_out_quality import HeldOutQuality, Objective, measure_of
 from app.domain.entities.training_report import Convergence, Fit, Selection
-from app.domain.errors import TrainingDataError
+from app.domain.errors import ConflictError
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.candidates import affordable_methods
 from app.services.training.evaluation import held_out_quality, measure
 from app.services.training.items import LabelledItems
 from app.services.training.methods import (
     FullFit,
-    HeldOutFit,
     TrainingMethod,
     evaluate_all,
     iteration_of,
 )
 from app.services.training.progress import Report, StagedReport
+from app.services.training.short_queries import with_names
 from solver import (
     InvalidInputError,
     IterationProgress,
@@ -35,53 +35,27 @@ from solver import (
 
 __all__ = ["SelectedModel", "Report", "select_and_fit"]
 
-_HELD_OUT_SHARE = 0.2
-"""Of the items of each modality: as in five-fold cross-validation."""
+_HELD_OUT_SHARE = 0.2  # of the items of each modality: as in five-fold cross-validation
 _MOST_SAMPLES = 3000
 """Items of a modality that methods are compared on: more hardly change which one is better."""
 _EVALUATION_SHARE = 0.65
 """Of the time of a training, as measured of "composite": choosing takes longer than the final fit."""
-_LONGEST_HISTORY = 1000
-"""Iterations in a report: more than a curve on a page can show."""
+_LONGEST_HISTORY = 1000  # iterations in a report: more than a curve on a page can show
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedModel:
-    """The result of `select_and_fit`.
+    """The result of `select_and_fit`."""
 
-    Parameters
-    ----------
-    projector : Projector
-        Fitted on all training items: the one that serves.
-    method : str
-        Name of the selected method.
-    items : mapping of str to int
-        Number of training items, by modality.
-    classes : tuple of str
-        Classes with items of both modalities.
-    unmatched_labels : mapping of str to tuple of str
-        Classes with items of one modality only.
-    selection : Selection
-        How method and parameters were selected.
-    fit : Fit
-        The fit on all training items.
-    held_out_quality : HeldOutQuality
-        Quality on the held-out items.
-    judged : HeldOutModel or None
-        The same method fitted without the held-out items; None if too few items could be held out.
-    held_out : LabelledItems or None
-        The held-out items.
-    """
-
-    projector: Projector
+    projector: Projector  # fitted on all training items: the one that serves
     method: str
-    items: Mapping[str, int]
-    classes: tuple[str, ...]
-    unmatched_labels: Mapping[str, tuple[str, ...]]
+    items: Mapping[str, int]  # number of training items, by modality
+    classes: tuple[str, ...]  # with items of both modalities
+    unmatched_labels: Mapping[str, tuple[str, ...]]  # classes with items of one modality only
     selection: Selection
     fit: Fit
     held_out_quality: HeldOutQuality
-    judged: HeldOutModel | None
+    judged: HeldOutModel | None  # fitted without the held-out items; None if too few could be held out
     held_out: LabelledItems | None
 
 
@@ -89,38 +63,21 @@ def select_and_fit(
     data: LabelledItems, parameters: TrainingParameters, names: tuple[str, str], report: Report
 ) -> SelectedModel:
     """Select method and parameters by the held-out value of the objective, then fit on all training items.
-
-    Parameters
-    ----------
-    data : LabelledItems
-        Training items.
-    parameters : TrainingParameters
-        Requested parameters.
-    names : tuple of str
-        Both modalities.
-    report : callable
-        Receives progress; raises to end the training.
-
-    Raises
-    ------
-    SolverError
-        If the items cannot be learned from.
-    """
+    Raises SolverError if these cannot be learned from; `report` raises to end the training."""
     objective = parameters.objective or data.default_objective
     staged = StagedReport(report)
-    methods, too_costly = affordable_methods(parameters, data, staged)
+    named = with_names(data)
+    methods, too_costly = affordable_methods(parameters, named, staged)
     evaluation = _evaluate(methods, data, parameters, objective, staged)
     held_out, best = evaluation.held_out, methods[0]
     judged, quality = None, HeldOutQuality()
     if held_out is not None:
         evaluated = [method for method in methods if method.name in evaluation.values]
         best = max(evaluated, key=lambda method: evaluation.values[method.name])
-        projector = evaluation.fits[best.name].projector
-        judged = HeldOutModel(projector, evaluation.fitting_ids)
-        projectors = {name: fit.projector for name, fit in evaluation.fits.items()}
-        quality = held_out_quality(projectors, best.name, held_out, names)
+        judged = HeldOutModel(evaluation.fits[best.name], evaluation.fitting_ids)
+        quality = held_out_quality(evaluation.fits, best.name, held_out, names)
     staged.enter(_EVALUATION_SHARE, 1.0)
-    full_fit = best.fit(data)
+    full_fit = best.fit(named)
     x_classes, z_classes = (
         {label for label in labels.tolist() if label} for labels in (data.x_labels, data.z_labels)
     )
@@ -149,28 +106,14 @@ def select_and_fit(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Evaluation:
-    """Methods fitted without the held-out items, and their values on these.
+    """Methods fitted without the held-out items, and their values on these, by method."""
 
-    Parameters
-    ----------
-    fits : mapping of str to HeldOutFit
-        By method.
-    values, held_out_map : mapping of str to float
-        Of the objective, and MAP by label, of each method that has them.
-    refused : mapping of str to str
-        Why others were not evaluated.
-    held_out : LabelledItems or None
-        The held-out items; None if methods could not be compared on any.
-    fitting_ids : frozenset of str
-        Items that the methods were fitted on.
-    """
-
-    fits: Mapping[str, HeldOutFit]
-    values: Mapping[str, float]
-    held_out_map: Mapping[str, float]
-    refused: dict[str, str]
-    held_out: LabelledItems | None
-    fitting_ids: frozenset[str]
+    fits: Mapping[str, Projector]
+    values: Mapping[str, float]  # of the objective
+    held_out_map: Mapping[str, float]  # MAP by label
+    refused: dict[str, str]  # why others were not evaluated
+    held_out: LabelledItems | None  # None if methods could not be compared on any
+    fitting_ids: frozenset[str]  # items that the methods were fitted on
 
 
 def _evaluate(
@@ -181,9 +124,7 @@ def _evaluate(
     staged: StagedReport,
 ) -> _Evaluation:
     """Fit each method without the held-out items, and measure it on them.
-
-    Where that is impossible, a method that needs no choice is trained without an evaluation.
-    """
+    Where that is impossible, a method that needs no choice is trained without an evaluation."""
     step = _EVALUATION_SHARE / len(methods)
 
     def begin(number: int) -> None:
@@ -193,8 +134,8 @@ def _evaluate(
     is_cheap = all(method.name == "squared" for method in methods)
     try:
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
-        fits, refused = evaluate_all(methods, fitting, held_out, begin)
-        qualities = {name: measure(fit.projector, held_out) for name, fit in fits.items()}
+        fits, refused = evaluate_all(methods, with_names(fitting), held_out, begin)
+        qualities = {name: measure(fit, held_out) for name, fit in fits.items()}
     except (SupervisionError, InvalidInputError) as error:
         if methods[0].must_choose:
             raise
@@ -204,7 +145,7 @@ def _evaluate(
     if not values:
         reason = f"its {measure_of(objective)} cannot be measured on the held-out items"
         if parameters.objective is not None or methods[0].must_choose:
-            raise TrainingDataError(f"objective {objective!r}: {reason}")
+            raise ConflictError("training-data", f"objective {objective!r}: {reason}")
         return _without_evaluation(methods[0].name, reason)
     maps = {name: quality.mean.map for name, quality in qualities.items() if held_out.main_label}
     return _Evaluation(
@@ -225,7 +166,17 @@ def _fit_report(full_fit: FullFit, tol: float) -> Fit:
     bilinear = full_fit.bilinear
     if bilinear is None:
         rank = full_fit.projector.rank
-        return Fit(None, full_fit.scaling, rank, (), None, (), full_fit.posteriors, full_fit.weights)
+        return Fit(
+            None,
+            full_fit.scaling,
+            rank,
+            (),
+            None,
+            (),
+            full_fit.posteriors,
+            full_fit.weights,
+            full_fit.dimensions,
+        )
     return Fit(
         bilinear.alpha_,
         full_fit.scaling,

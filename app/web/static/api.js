@@ -1,7 +1,22 @@
 // Calls to the service: all of them go through `call`, which throws a Problem unless they succeed.
 
-const KEY = "lrbs-key";
+/** Where the service stands, under whatever path a proxy has put it. */
+const SERVICE = new URL("..", import.meta.url);
+/** One origin may have several services, each with keys of its own. */
+const KEY = `lrbs-key${SERVICE.pathname.slice(0, -1)}`;
+const WORDS_OF_PROXY = {
+  413: "A proxy in front of the service takes no upload of this size.",
+  502: "A proxy in front of the service does not reach it.",
+  504: "A proxy in front of the service did not wait for its answer.",
+};
 
+/** As browsers have it over HTTP/1.1; over HTTP/2 they send all at once, more than the service lets wait. */
+const MOST_UNANSWERED = 6;
+const UNAVAILABLE = new Set([502, 503, 504]);
+const SEARCH = /\/search\/[^/]+$/;
+const waiting = [];
+
+let unanswered = 0;
 let previousKey = null;
 
 export const readKey = () => sessionStorage.getItem(KEY);
@@ -28,22 +43,45 @@ export class Problem extends Error {
   }
 }
 
+/** Return the address of something of the service, such as `v1/collections`. */
+export const urlOf = (path) => new URL(path, SERVICE);
+
 /** Send a request, with the key if there is one; throw a Problem unless it succeeds. */
 export async function call(path, options = {}) {
-  const url = new URL(path, location.href);
+  if (unanswered < MOST_UNANSWERED) unanswered += 1;
+  else await new Promise((resolve) => waiting.push(resolve));
+  try {
+    return await send(path, options);
+  } finally {
+    const next = waiting.shift();
+    if (next) next();
+    else unanswered -= 1;
+  }
+}
+
+async function send(path, options) {
+  const url = urlOf(path);
   const headers = new Headers(options.headers);
   const key = readKey();
-  if (key && url.origin === location.origin) headers.set("Authorization", `Bearer ${key}`);
+  if (key && url.href.startsWith(SERVICE.href)) headers.set("Authorization", `Bearer ${key}`);
+  const isLost = (options.method ?? "GET") === "GET" || SEARCH.test(path); // what may be sent again without harm
   let response;
   try {
     response = await fetch(url, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("The service does not answer", "Check that it is running, then try again.", 0);
+    const advice = isLost ? "This page goes on as soon as it does." : "Whether this was done is not known: look, then try again.";
+    throw Object.assign(new Problem("The service does not answer", advice, 0), { isLost });
   }
-  if (!response.ok) throw await readProblem(response);
+  if (!response.ok) {
+    throw Object.assign(await readProblem(response), { isLost: isLost && UNAVAILABLE.has(response.status) });
+  }
   return response;
 }
+
+/** Return whether the service answers at all; after a 503, whether it has its database and files again. */
+export const isReachable = ({ status }) =>
+  fetch(urlOf(status === 503 ? "readyz" : "healthz")).then((response) => response.status < 500, () => false);
 
 async function readProblem(response) {
   const fallback = `The service answered ${response.status}`;
@@ -52,6 +90,6 @@ async function readProblem(response) {
     const problem = new Problem(title || fallback, typeof detail === "string" ? detail : "", response.status);
     return Object.assign(problem, { line, retryAfter: Number(response.headers.get("Retry-After")) });
   } catch {
-    return new Problem(fallback, response.statusText, response.status);
+    return new Problem(fallback, WORDS_OF_PROXY[response.status] ?? response.statusText, response.status);
   }
 }

@@ -2,31 +2,24 @@
 // properties, never as markup.
 
 import { readCollection, readSearch, writeAddress } from "./address.js";
-import { Problem, call, forgetKey, readKey, storeKey } from "./api.js";
+import { Problem, call, forgetKey, readKey } from "./api.js";
 import { byId } from "./elements.js";
-import { attempt, clearError } from "./messages.js";
+import { announce, attempt, clearError, offerKey } from "./messages.js";
 import { showModel } from "./model.js";
 import { buildPanels } from "./panels.js";
+import { wait } from "./patience.js";
 import { search, showNoResults } from "./search.js";
 import { collectionPath, pictureUrlOf, state } from "./state.js";
 
+const SECONDS_BETWEEN_LOOKS = 5;
+
 let collections = [];
 
-byId("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  storeKey(byId("key").value.trim());
-  byId("key").value = "";
-  byId("key-form").hidden = true;
-  attempt(state.collection ? refreshAnd(state.retry) : loadCollections);
-});
-
-/** Rebuild the panels with the new key, then repeat the last action. */
-const refreshAnd = (action) => async () => {
+offerKey(() => {
+  if (!state.collection) return;
   showKey();
   buildPanels();
-  await action();
-  state.retry = action;
-};
+});
 
 byId("use-key").addEventListener("click", () => {
   byId("key-label").textContent = "Your key"; // which nothing asked for
@@ -56,7 +49,7 @@ document.addEventListener("paste", (event) => {
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
 
 async function loadCollections() {
-  ({ collections } = await (await call("/v1/collections")).json());
+  ({ collections } = await (await call("v1/collections")).json());
   const select = byId("collection");
   select.replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   select.disabled = collections.length === 0;
@@ -98,13 +91,28 @@ function openCollection(collection) {
   state.collection = collection;
   byId("collection").value = collection.name;
   const address = new URLSearchParams({ collection: collection.name });
-  byId("to-collection").href = `/collection?${address}`;
-  for (const id of ["to-models", "train"]) byId(id).href = `/models?${address}`;
+  byId("to-collection").href = `collection?${address}`;
+  for (const id of ["to-models", "train"]) byId(id).href = `models?${address}`;
   clearError();
   showKey();
   buildPanels();
   showModel();
   showNoResults();
+  watchTraining(collection);
+}
+
+/** Show the panels of a collection without a model as soon as somebody has trained one. */
+async function watchTraining(collection) {
+  while (state.collection === collection && collection.active_version === null) {
+    await wait(SECONDS_BETWEEN_LOOKS);
+    if (document.hidden || state.collection !== collection) continue;
+    const answer = await call(collectionPath(collection)).catch(() => null); // it is asked again
+    if (answer) Object.assign(collection, await answer.json());
+    if (state.collection !== collection || collection.active_version === null) continue;
+    buildPanels();
+    showModel();
+    announce(`Model ${collection.active_version} is live`);
+  }
 }
 
 attempt(loadCollections);

@@ -3,12 +3,12 @@
 
 import { offerAdding, showAdding } from "./adding.js";
 import { readFilter, writeFilter } from "./address.js";
-import { Problem, call, storeKey } from "./api.js";
+import { Problem, call } from "./api.js";
 import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
 import { showFilters } from "./filters.js";
 import { offerMap, showMap } from "./map.js";
-import { announce, attempt, clearError, showError } from "./messages.js";
+import { announce, attempt, clearError, offerKey, showError } from "./messages.js";
 import { release } from "./pictures.js";
 import { factsOf, pictureOf, playersOf } from "./results.js";
 import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
@@ -18,13 +18,7 @@ const GONE = 404;
 
 let collections = [];
 
-byId("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  storeKey(byId("key").value.trim());
-  byId("key").value = "";
-  byId("key-form").hidden = true;
-  attempt(state.retry);
-});
+offerKey();
 
 byId("collection").addEventListener("change", () => {
   history.pushState(null, "", `?${new URLSearchParams({ collection: byId("collection").value })}`);
@@ -45,7 +39,7 @@ function open({ target, filter }) {
 }
 
 async function loadCollections() {
-  ({ collections } = await (await call("/v1/collections")).json());
+  ({ collections } = await (await call("v1/collections")).json());
   byId("collection").replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   byId("collection").disabled = collections.length === 0;
   byId("adding").hidden = collections.length === 0;
@@ -61,8 +55,8 @@ async function showAddress() {
   if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
   state.collection = collection;
   byId("collection").value = name;
-  byId("to-search").href = `/?${new URLSearchParams({ collection: name })}`;
-  byId("to-models").href = `/models?${new URLSearchParams({ collection: name })}`;
+  byId("to-search").href = `./?${new URLSearchParams({ collection: name })}`;
+  byId("to-models").href = `models?${new URLSearchParams({ collection: name })}`;
   const names = Object.keys(collection.modalities);
   const modality = names.includes(parameters.get("modality")) ? parameters.get("modality") : names[0];
   showAdding();
@@ -111,13 +105,15 @@ async function showPage() {
     if (state.shown !== shown || shown.cursor !== cursor) return;
     shown.cursor = page.next_cursor;
     missing -= page.items.length;
+    if (cursor === null) shown.notices = page.notices.map(({ message }) => message);
     if (cursor === null) byId("hits").classList.toggle("is-texts", !page.items.some((item) => pictureUrlOf(item, shown.target)));
     byId("hits").append(...page.items.map(cardOf));
   } while (missing > 0 && shown.cursor !== null);
   byId("more").hidden = shown.cursor === null;
   const count = byId("hits").childElementCount;
   byId("nothing").hidden = count > 0 || shown.filter.labels.length + shown.filter.metadata.size === 0;
-  announce(`${count} ${plural(shown.target)} are shown`);
+  byId("nothing").textContent = shown.notices.join(". ") || "No item passes these filters.";
+  announce(byId("nothing").hidden ? `${count} ${plural(shown.target)} are shown` : byId("nothing").textContent);
 }
 
 function queryOf({ target, filter }) {
@@ -172,7 +168,7 @@ function connect(card, button, form, open, submit) {
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    attempt(() => submit(close));
+    attempt(() => submit(close), form);
   });
 }
 
@@ -212,8 +208,8 @@ function addDeletion(card, item) {
 
 offerCreation(async ({ name }) => {
   history.pushState(null, "", `?${new URLSearchParams({ collection: name })}`);
-  await loadCollections();
   byId("creating").open = false;
+  await loadCollections();
   byId("adding").open = true;
   byId("adding").querySelector("summary").focus();
 });

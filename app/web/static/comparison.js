@@ -55,12 +55,12 @@ function showQueryFields() {
 byId("comparison-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = byId("query-text").value.trim();
-  if (text) attempt(() => compare([{ text }]));
+  if (text) attempt(() => compare([{ text }]), compare);
 });
 byId("query-picture").addEventListener("change", () => {
   const [picture] = byId("query-picture").files;
   byId("query-picture").value = "";
-  if (picture) attempt(() => compare([{ picture }]));
+  if (picture) attempt(() => compare([{ picture }]), compare);
 });
 byId("sample-query").addEventListener("click", () => attempt(async () => {
   const items = await listItems(direction().source);

@@ -27,6 +27,6 @@ export function confirmBy(button, form, submit) {
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    attempt(() => submit(new FormData(form)));
+    attempt(() => submit(new FormData(form)), form);
   });
 }

@@ -27,8 +27,8 @@ export function offerCreation(onCreated) {
       const collection = await create();
       byId("new-name").value = "";
       announce(`The collection ${collection.name} was made`);
-      await onCreated(collection);
-    });
+      attempt(() => onCreated(collection)); // what fails now is not the making, which is not to be repeated
+    }, byId("create-form"));
   });
 }
 
@@ -37,7 +37,7 @@ async function create() {
     side.querySelector("input").value.trim(),
     { encoder: encoderOf(side) },
   ]));
-  const response = await call("/v1/collections", {
+  const response = await call("v1/collections", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ name: byId("new-name").value.trim(), modalities }),
@@ -48,6 +48,7 @@ async function create() {
 async function showEncoders() {
   encoders = await loadEncoders();
   byId("new-modalities").replaceChildren(...SIDES.map(sideOf));
+  byId("create").hidden = false;
 }
 
 function sideOf({ title, name, encoder }, number) {

@@ -1,7 +1,7 @@
 // The API reference: Swagger UI for this service's own OpenAPI document; no other host is contacted.
 
 SwaggerUIBundle({
-  url: "/openapi.json",
+  url: new URL("../openapi.json", document.currentScript.src).href,
   dom_id: "#reference",
   deepLinking: true,
   defaultModelsExpandDepth: 0,

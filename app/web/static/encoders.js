@@ -8,7 +8,7 @@ const SET_BY_SERVER = /sha256$/;
 const NONE = { description: "", options: {}, required: [] };
 
 /** Return the types of encoders that the service has. */
-export const loadEncoders = async () => (await (await call("/v1/encoders")).json()).encoders;
+export const loadEncoders = async () => (await (await call("v1/encoders")).json()).encoders;
 
 /** Return the encoder that is chosen, as the API takes it. */
 export const encoderOf = (side) => ({ type: side.querySelector("select").value, ...readOptions(side) });

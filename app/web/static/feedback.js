@@ -64,7 +64,7 @@ function thumbs(about, hit) {
         isPending = false;
         show();
       }
-    }));
+    }, group));
   });
   show();
   return group;

@@ -2,7 +2,10 @@
 
 import { membersOf } from "./archives.js";
 
-const HIDDEN = /(^|\/)(\.|__MACOSX\/)/;
+const HIDDEN = /(^|\/)(\.|(__macosx|@eadir|\$recycle\.bin)\/|(eh)?thumbs\.db$|desktop\.ini$)/i;
+
+/** Return whether a file is hidden, or one that operating systems put beside those of people. */
+export const isHidden = ({ name }) => HIDDEN.test(name);
 
 /** List what a file input holds; the name of a chosen folder is no part of the names. */
 export function filesOfInput(input) {
@@ -42,12 +45,11 @@ async function unpackAll(chosen) {
     if (/\.zip$/i.test(name)) found.push(...unwrap(await membersOf(file)));
     else found.push({ name, open: async () => file });
   }
-  return found.filter(({ name }) => !HIDDEN.test(name)).sort((left, right) => (left.name < right.name ? -1 : 1));
+  return found.map(({ name, open }) => ({ name: name.normalize("NFC"), open })).sort((left, right) => (left.name < right.name ? -1 : 1));
 }
 
 /** Leave out the folder in which everything lies: programs that make ZIP files put one around what they pack. */
 function unwrap(members) {
-  const visible = members.filter(({ name }) => !HIDDEN.test(name));
-  const roots = new Set(visible.map(({ name }) => (name.includes("/") ? name.slice(0, name.indexOf("/")) : "")));
-  return roots.size === 1 && !roots.has("") ? visible.map((each) => ({ ...each, name: withoutRoot(each.name) })) : visible;
+  const roots = new Set(members.filter((member) => !isHidden(member)).map(({ name }) => (name.includes("/") ? name.slice(0, name.indexOf("/")) : "")));
+  return roots.size === 1 && !roots.has("") ? members.map((each) => ({ ...each, name: withoutRoot(each.name) })) : members;
 }

@@ -61,7 +61,7 @@ function mostFrequent(points) {
 /** Return the address of a search by an item, for the other modality. */
 function searchBy({ id, modality }) {
   const to = Object.keys(state.collection.modalities).find((name) => name !== modality);
-  return `/?${new URLSearchParams({ collection: state.collection.name, from: modality, to, item: id })}`;
+  return `./?${new URLSearchParams({ collection: state.collection.name, from: modality, to, item: id })}`;
 }
 
 function svg(name, attributes) {

@@ -1,23 +1,17 @@
 // The page of a collection's models. All of it but the choice of a collection needs a key of scope admin, so
 // that nothing else is shown without one. Values from the service are written with textContent.
 
-import { Problem, call, forgetKey, readKey, storeKey } from "./api.js";
+import { Problem, call, forgetKey, readKey } from "./api.js";
 import { resetComparison, showComparison } from "./comparison.js";
 import { byId } from "./elements.js";
-import { attempt, clearError } from "./messages.js";
+import { attempt, clearError, offerKey } from "./messages.js";
 import { state } from "./state.js";
 import { showTraining } from "./training.js";
 import { showVersions } from "./versions.js";
 
 let collections = [];
 
-byId("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  storeKey(byId("key").value.trim());
-  byId("key").value = "";
-  byId("key-form").hidden = true;
-  attempt(state.retry);
-});
+offerKey();
 
 byId("forget-key").addEventListener("click", () => {
   forgetKey();
@@ -31,7 +25,7 @@ byId("collection").addEventListener("change", () => {
 window.addEventListener("popstate", () => attempt(showAddress));
 
 async function loadCollections() {
-  ({ collections } = await (await call("/v1/collections")).json());
+  ({ collections } = await (await call("v1/collections")).json());
   byId("collection").replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   byId("collection").disabled = collections.length === 0;
   if (collections.length === 0) {
@@ -48,8 +42,8 @@ async function showAddress() {
   state.collection = collection;
   byId("collection").value = name;
   const query = new URLSearchParams({ collection: name });
-  byId("to-search").href = `/?${query}`;
-  byId("to-collection").href = `/collection?${query}`;
+  byId("to-search").href = `./?${query}`;
+  byId("to-collection").href = `collection?${query}`;
   clearError();
   await showCollection();
 }

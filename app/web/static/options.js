@@ -127,7 +127,7 @@ function clearKeys() {
 /** Offer the metadata keys of the first items, the most frequent first. */
 async function showKeys() {
   const collection = state.collection;
-  const sides = await Promise.all(Object.keys(collection.modalities).map(listItems));
+  const sides = await Promise.all(Object.keys(collection.modalities).map((modality) => listItems(modality)));
   if (state.collection !== collection) return;
   const counts = new Map();
   for (const item of sides.flat()) {

@@ -1,15 +1,16 @@
 // The query panels: one for each modality of the collection.
 
 import { Problem } from "./api.js";
-import { byId, element, shorten, spreadOut } from "./elements.js";
+import { byId, element, shorten } from "./elements.js";
 import { attempt, showError } from "./messages.js";
 import { release, showFile } from "./pictures.js";
 import { search } from "./search.js";
-import { collectionPath, kindOf, listItems, plural, state } from "./state.js";
+import { collectionPath, kindOf, listExamples, listLabels, plural, state } from "./state.js";
 
 const TEXT_EXAMPLES = 4;
 const PICTURE_EXAMPLES = 6;
 const STORED_EXAMPLES = 6;
+const KINDS_SHOWN = 12;
 const LONGEST_QUERY = 160;
 const TYPING_PAUSE_MS = 250; // about what lies between two letters of a slow writer
 
@@ -49,7 +50,7 @@ function fromTemplate(id, heading, source, targets, show = () => {}) {
   let own = null;
   panel.run = (query, options) => {
     const target = targets[inputs.findIndex((input) => input.checked)];
-    attempt(() => search({ source, target, query }, options));
+    attempt(() => search({ source, target, query }, options), search);
   };
   panel.querySelector(".targets").addEventListener("change", () => {
     if (own) panel.run(own);
@@ -94,16 +95,19 @@ function textPanel(source, targets) {
     clearTimeout(timer);
     if (!event.isComposing) timer = setTimeout(() => run({ isTyped: true }), TYPING_PAUSE_MS);
   });
-  addExamples(panel, source, (item) => {
-    if (!item.text) return null;
-    const text = shorten(item.text, LONGEST_QUERY);
+  const queryButton = (text) => {
     const button = element("button", "", shorten(text, 70));
     button.addEventListener("click", () => {
       input.value = text;
       run();
     });
     return button;
+  };
+  addExamples(panel, source, (item) => {
+    if (!item.text) return null;
+    return queryButton(shorten(item.text, LONGEST_QUERY));
   }, TEXT_EXAMPLES);
+  fill(panel, ".kinds", async () => (await listLabels(targets[0])).slice(0, KINDS_SHOWN).map(queryButton));
   return panel;
 }
 
@@ -151,7 +155,7 @@ function picturePanel(source, targets) {
   });
 
   addExamples(panel, source, (item) => {
-    const url = item.content_url ?? `${collectionPath()}/items/${encodeURIComponent(item.id)}/content`;
+    const url = `${collectionPath()}/items/${encodeURIComponent(item.id)}/content`;
     const button = element("button");
     const image = element("img");
     image.alt = item.labels?.length ? `Picture: ${item.labels.join(", ")}` : `Picture ${item.id}`;
@@ -181,19 +185,21 @@ function storedPanel(source, targets) {
   return panel;
 }
 
-/** Fill a panel's examples from the collection; having none is not an error. */
-async function addExamples(panel, modality, makeButton, count) {
+const addExamples = (panel, modality, makeButton, count) =>
+  fill(panel, ".examples", async () => (await listExamples(modality, count)).map(makeButton).filter(Boolean));
+
+/** Fill a part of a panel with buttons that are made from the collection; having none is not an error. */
+async function fill(panel, part, makeButtons) {
   try {
-    const items = await listItems(modality);
-    const buttons = spreadOut(items, count).map(makeButton).filter(Boolean);
-    const list = panel.querySelector(".examples ul");
+    const buttons = await makeButtons();
+    const list = panel.querySelector(`${part} ul`);
     for (const button of buttons) {
       button.type = "button";
       const entry = element("li");
       entry.append(button);
       list.append(entry);
     }
-    panel.querySelector(".examples").hidden = buttons.length === 0;
+    panel.querySelector(part).hidden = buttons.length === 0;
   } catch (error) {
     if (error.status === 401) showError(error);
   }

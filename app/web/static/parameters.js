@@ -10,7 +10,7 @@ let schema = null; // of the body of a retrain
 /** Fill a container with a field for each plain option of a retrain; those in `others` have fields of their own. */
 export async function buildParameters(container, others) {
   if (schema === null) {
-    const description = await (await call("/openapi.json")).json();
+    const description = await (await call("openapi.json")).json();
     schema = description.components.schemas.RetrainIn;
   }
   const names = Object.keys(schema.properties).filter((name) => !others.includes(name));

@@ -10,6 +10,8 @@ const LONGEST_SECONDS = 60; // the service says more where it cannot before some
 export const isBusy = (error) =>
   error instanceof Problem && BUSY.has(error.status) && !(error.retryAfter > LONGEST_SECONDS);
 
+export const wait = (seconds) => new Promise((resolve) => { setTimeout(resolve, 1000 * seconds); });
+
 /** Wait as long as a refusal asks for; throw as soon as a signal is aborted. */
 export function waitAfter(error, signal) {
   signal?.throwIfAborted();

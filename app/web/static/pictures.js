@@ -1,16 +1,19 @@
 // Pictures and sounds from the service, which may need a key.
 
-import { call, readKey } from "./api.js";
+import { call, readKey, urlOf } from "./api.js";
 
-/** Show a file in an <img> or <audio>; with a key it is fetched, since these cannot send a header. */
+// A browser's own <img> names types like these, and gets a JPEG of a picture that browsers do not show.
+const ACCEPTED = { IMG: "image/webp,image/png,image/*" };
+
+/** Show a file in an <img> or <audio>; it is fetched, with the key if there is one, unless a sound can come bit by bit. */
 export async function showFile(place, url, urls) {
   place.dataset.url = url;
-  if (!readKey()) {
-    place.src = url;
+  if (!readKey() && place.tagName !== "IMG") {
+    place.src = urlOf(url);
     return;
   }
   try {
-    const blob = await (await call(url)).blob();
+    const blob = await (await call(url, { headers: { Accept: ACCEPTED[place.tagName] ?? "*/*" } })).blob();
     if (place.dataset.url !== url) return;
     place.src = URL.createObjectURL(blob);
     urls.push(place.src);

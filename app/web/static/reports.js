@@ -60,17 +60,20 @@ export function remarksOn(report) {
   return [...(caution ? [`${caution}.`] : []), ...gateOf(report.gate), ...convergenceOf(report.fit), ...indexesOf(report.index)];
 }
 
-function gateOf({ compared_with: other, skipped, items, objective, new_value: own, active_value: theirs }) {
+function gateOf({ compared_with: other, skipped, items, objective, new_value: own, active_value: theirs, interval }) {
   if (other === null) return [];
   if (skipped !== null) return [`Not compared with version ${other}: ${skipped}.`];
   const numbers = Object.entries(items).map(([name, number]) => `${number} ${plural(name)}`).join(" and ");
-  return [`${nameOf(objective)} ${share(own)} against ${share(theirs)} of version ${other}, on ${numbers} new to both.`];
+  const sure = interval ? `: different by ${signed(interval[0])} to ${signed(interval[1])} with 95 % confidence` : "";
+  return [`${nameOf(objective)} ${share(own)} against ${share(theirs)} of version ${other}, on ${numbers} new to both${sure}.`];
 }
 
 function nameOf(objective) {
   if (typeof objective === "string") return MEASURES[objective] ?? objective;
   return `Mean of ${Object.entries(objective).map(([name, weight]) => `${weight} × ${MEASURES[name] ?? name}`).join(" and ")}:`;
 }
+
+const signed = (difference) => `${difference < 0 ? "−" : "+"}${Math.abs(difference).toFixed(3)}`;
 
 const convergenceOf = ({ convergence }) =>
   (convergence !== null && !convergence.converged ? ["The fit ended before it met its tolerance."] : []);

@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { element } from "./elements.js";
 import { showFile } from "./pictures.js";
-import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
+import { collectionPath, contentUrlOf, pictureUrlOf, plural, state } from "./state.js";
 
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
@@ -58,7 +58,7 @@ export function pictureOf(hit) {
   const image = element("img");
   image.alt = hit.labels?.length ? `Picture: ${hit.labels.join(", ")}` : `Picture ${hit.id}`;
   image.decoding = "async";
-  showFile(image, hit.content_url, state.pictures);
+  showFile(image, contentUrlOf(hit), state.pictures);
   frame.append(image);
   return frame;
 }
@@ -70,7 +70,7 @@ export function playersOf(hit, modality) {
   player.controls = true;
   player.preload = "none";
   player.setAttribute("aria-label", `Sound ${hit.id}`);
-  showFile(player, hit.content_url, state.pictures);
+  showFile(player, contentUrlOf(hit), state.pictures);
   return [player];
 }
 

@@ -4,30 +4,105 @@
 import { encode } from "./base64.js";
 import { readText } from "./tables.js";
 
-const ENDINGS = { picture: /\.(jpe?g|png|webp|gif|bmp)$/i, sound: /\.(wav|flac)$/i, text: /\.txt$/i };
+const ENDINGS = { picture: /\.(apng|avif|bmp|gif|heic|heif|hif|j2[ck]|jfif|jp2|jp[cefgx]|jpeg|mpo|p[bgnp]m|pcx|pfm|png|psd|sgi|tga|tiff?|webp)$/i, sound: /\.(wav|flac)$/i, text: /\.txt$/i };
 const FIELDS = { picture: "image_base64", sound: "sound_base64" };
-const SPLITS = new Map([["train", true], ["training", true], ["test", false], ["val", false], ["validation", false]]);
+const MORE = "(?:(?:dat(?:a|en)|set|split|image|img|picture|photo|file|sample|item|dir|folder|v|full|mini|small)s?)*";
+const TRAINING = splitNamed("train(?:ing|val)?|trn|learn(?:ing)?");
+const HELD_OUT = splitNamed("test(?:ing)?|tst|eval(?:uation)?|h[eo]ldout|val(?:id(?:ation|ate)?)?|dev(?:el(?:opment)?)?");
 const LONGEST_NAME = 46; // of a name in an id, as of `lrbs ingest`: the longest modality and a digest fit beside it
+const LONGEST_ID = 63; // the longest modality fits beside it
 const NAME = /^[A-Za-z0-9_.:@+-]+$/;
 
 export const isTable = ({ name }) => /\.(csv|tsv)$/i.test(name);
+export const isWorkbook = ({ name }) => /\.(xls[xmb]?|ods|numbers)$/i.test(name);
+export const isTar = ({ name }) => /\.(tar(\.[a-z0-9]+)?|t[bgx]z2?)$/i.test(name);
 export const KINDS = Object.keys(ENDINGS);
 
 /** Return "picture", "sound" or "text" by the ending of a file; undefined for others. */
 export const kindOfFile = ({ name }) => KINDS.find((kind) => ENDINGS[kind].test(name));
 
+function splitNamed(names) {
+  return new RegExp(`^${MORE}(?:(?:${names})s?${MORE})+$`);
+}
+
+/** Return whether the name of a split says that it is learned from, as of `lrbs ingest`; null if it is no such name. */
+export function isTrainingSplit(name) {
+  const letters = name.normalize("NFKC").toLowerCase().replace(/[^\p{L}]/gu, "");
+  if (TRAINING.test(letters)) return true;
+  return HELD_OUT.test(letters) ? false : null;
+}
+
+/**
+ * Return what the folders around files mean, as `lrbs ingest folder` takes them: {splits: Map of folders to whether they
+ * are learned from, labelLevel}. Where some are named as splits, all beside them are or both kinds are there.
+ *
+ * areSplits: whether all folders are splits that are named as such, or none is; undefined: as described
+ */
+export function layoutOf(names, areSplits) {
+  const siblings = new Map();
+  for (const folder of new Set(names.flatMap(foldersOf))) {
+    const parent = folder.slice(0, Math.max(folder.lastIndexOf("/"), 0));
+    if (!siblings.has(parent)) siblings.set(parent, []);
+    siblings.get(parent).push([folder, isTrainingSplit(lastStepOf(folder))]);
+  }
+  const splits = new Map();
+  for (const named of siblings.values()) {
+    const answers = new Set(named.map(([, isTraining]) => isTraining));
+    const isLevel = !answers.has(null) || (answers.has(true) && answers.has(false));
+    if (!(areSplits ?? isLevel)) continue;
+    for (const [folder, isTraining] of named) if (isTraining !== null) splits.set(folder, isTraining);
+  }
+  return { splits, labelLevel: splits.size > 0 ? labelLevelOf(names, splits) : 0 };
+}
+
+export const lastStepOf = (name) => name.slice(name.lastIndexOf("/") + 1);
+
+/** Return the folders around a file, the outermost first. */
+function foldersOf(name) {
+  const steps = name.split("/").slice(0, -1);
+  return steps.map((_, number) => steps.slice(0, number + 1).join("/"));
+}
+
+const wayTo = (name, splits) => foldersOf(name).filter((folder) => !splits.has(folder)).map(lastStepOf);
+
+function labelLevelOf(names, splits) {
+  const ways = names.map((name) => wayTo(name, splits));
+  const depth = Math.min(...new Set(ways.map((way) => way.length)));
+  for (let level = 0; level < depth; level += 1) if (new Set(ways.map((way) => way[level])).size > 1) return level;
+  return 0;
+}
+
 /**
  * Make a row of each picture, sound and .txt file: those of one name are partners, and the outermost folder is a label.
  *
- * modalities: {picture, sound, text}, names of the collection's modalities that take them, where it has such
+ * modalities: {picture, sound, text}, names of the collection's modalities that take them, where it has such;
+ * layout: as `layoutOf` returned it
  */
-export function rowsOfFiles(files, modalities, hasClassFolders) {
+export function rowsOfFiles(files, modalities, layout, hasClassFolders) {
+  const pairs = pairsOf(files.filter(kindOfFile));
   return files.filter(kindOfFile).map((file) => ({
     place: file.name,
     read: async () => {
       const kind = kindOfFile(file);
-      return { ...await contentOf(file, kind), ...factsOf(file.name, modalityFor(kind, modalities), hasClassFolders) };
+      const facts = factsOf(file.name, modalityFor(kind, modalities), layout, hasClassFolders);
+      return { ...await contentOf(file, kind), ...facts, pair_id: identifierOf(pairs.get(stemOf(file))) };
     },
+  }));
+}
+
+const stemOf = ({ name }) => name.replace(/\.[^./]+$/, "");
+
+/** Return the name of the pair of each name without ending: the same where these differ in case alone, of files of different kinds. */
+function pairsOf(files) {
+  const groups = new Map();
+  for (const file of files) {
+    const folded = stemOf(file).toLowerCase().trim();
+    if (!groups.has(folded)) groups.set(folded, []);
+    groups.get(folded).push(file);
+  }
+  return new Map([...groups.values()].flatMap((group) => {
+    const areSame = new Set(group.map(kindOfFile)).size === group.length;
+    return group.map((file) => [stemOf(file), stemOf(areSame ? group[0] : file)]);
   }));
 }
 
@@ -41,16 +116,13 @@ function modalityFor(kind, modalities) {
   return modalities[kind];
 }
 
-function factsOf(name, modality, hasClassFolders) {
-  const folders = name.split("/").slice(0, -1);
-  const train = SPLITS.get(folders[0]?.toLowerCase()) ?? true;
-  if (SPLITS.has(folders[0]?.toLowerCase())) folders.shift();
+function factsOf(name, modality, { splits, labelLevel }, hasClassFolders) {
+  const train = foldersOf(name).every((folder) => splits.get(folder) ?? true);
   return {
     id: `${modality}-${identifierOf(name)}`,
     modality,
-    labels: hasClassFolders ? folders.slice(0, 1) : [],
-    pair_id: identifierOf(name.replace(/\.[^./]+$/, "")),
-    metadata: { file: name, split: train ? "train" : "test" },
+    labels: hasClassFolders ? wayTo(name, splits).slice(labelLevel, labelLevel + 1) : [],
+    metadata: { source: name, split: train ? "train" : "test" },
     train,
   };
 }
@@ -70,38 +142,49 @@ function digestOf(text) {
 }
 
 /**
- * Make a row of each picture or sound and each text of a table.
+ * Make a row of each picture or sound and each text of a table; one without either changes what is stored of its id.
  *
- * columns: {id, file, text, label, split}, names of columns or ""; separator: between labels of a cell, or "";
- * files: among which its pictures and sounds are
+ * columns: {id, file, text, label, split}, names of columns or ""; types: what the others are, as of `typesOf`; separator:
+ * between labels of a cell, or ""; files: among which its pictures and sounds are; findStored: returns the ids of the items
+ * that a row's id has
  */
-export function rowsOfTable(table, { header, rows }, columns, separator, files, modalities) {
-  const folder = table.name.slice(0, table.name.lastIndexOf("/") + 1);
-  const byName = new Map(files.map((file) => [file.name, file]));
-  const used = new Set(Object.values(columns));
-  const isTrain = (row) => !columns.split || row[columns.split].trim().toLowerCase() === "train";
-  const factsOfRow = (row) => Object.fromEntries(Object.entries(row).filter(([column]) => !used.has(column)));
-  return rows.flatMap(({ line, cells }) => {
+export function rowsOfTable(table, { header, rows }, { columns, types, separator, files, modalities, findStored }) {
+  const find = finderOf(files, table.name.slice(0, table.name.lastIndexOf("/") + 1));
+  const isIndex = (column) => column === "Unnamed: 0" && rows.every(({ cells }) => /^\d*$/.test(cells?.[header.indexOf(column)] ?? "")); // of pandas
+  const used = new Set([...Object.values(columns), ...header.filter(isIndex)]);
+  const isTrain = (row) => !columns.split || isTrainingSplit(row[columns.split]) === true;
+  const factsOfRow = (row) => Object.fromEntries(header.filter((column) => !used.has(column) && row[column].trim())
+    .map((column) => [column, types.get(column).value(row[column])]).filter(([, value]) => value !== null));
+  return rows.flatMap(({ line, cells, fault }) => {
     const place = `${table.name}, line ${line}`;
-    if (cells.length !== header.length) return [refusal(place, `has ${cells.length} cells, the header ${header.length}`)];
+    if (fault) return [refusal(place, fault)];
     const row = Object.fromEntries(header.map((column, number) => [column, cells[number]]));
-    const id = columns.id ? row[columns.id] : `line-${line}`;
-    const facts = (modality) => ({
+    const written = columns.id ? row[columns.id].trim() : `line-${line}`;
+    if (!written) return [refusal(place, `column “${columns.id}” is empty`)];
+    const id = NAME.test(written) && written.length <= LONGEST_ID ? written : identifierOf(written);
+    const labels = columns.label ? labelsOf(row[columns.label], separator) : [];
+    const facts = (modality, source) => ({
       id: `${modality}-${id}`,
       modality,
-      labels: columns.label ? labelsOf(row[columns.label], separator) : [],
+      labels,
       pair_id: id,
-      metadata: { ...factsOfRow(row), ...(columns.split && { split: isTrain(row) ? "train" : "test" }) },
+      metadata: { split: isTrain(row) ? "train" : "test", source, ...(id !== written && columns.id && { [columns.id]: written }), ...factsOfRow(row) },
       train: isTrain(row),
     });
     const name = columns.file ? row[columns.file].trim() : "";
     const text = columns.text ? row[columns.text].trim() : "";
-    if (!name && !text) return [refusal(place, "has neither a file nor a text")];
+    if (!name && !text) return [{ place, read: () => changesOf(id, labels, factsOfRow(row), findStored) }];
     const made = [];
-    if (name) made.push({ place: `${place}, ${name}`, read: () => readFile(byName.get(folder + name), facts, modalities) });
-    if (text) made.push({ place, read: async () => ({ text, ...facts(modalityFor("text", modalities)) }) });
+    if (name) made.push({ place: `${place}, ${name}`, read: async () => readFile(find(name), (modality) => facts(modality, name), modalities) });
+    if (text) made.push({ place, read: async () => ({ text, ...facts(modalityFor("text", modalities), table.name) }) });
     return made;
   });
+}
+
+async function changesOf(id, labels, metadata, findStored) {
+  const stored = await findStored(id);
+  if (stored.length === 0) throw new Error("has neither a file nor a text, and there is no item of its id to change");
+  return stored.map((item) => ({ id: item, ...(labels.length > 0 && { labels }), metadata }));
 }
 
 function labelsOf(cell, separator) {
@@ -109,8 +192,42 @@ function labelsOf(cell, separator) {
   return [...new Set(labels.filter(Boolean))];
 }
 
+const UNSEEN = /[\u200b-\u200f\u202a-\u202e\u2060\ufeff]/g; // what is copied with a name, as from Windows
+const ADDRESS = /^([a-z][a-z0-9+.-]+:\/\/|data:|www\.)/i;
+const stepsOf = (name) => name.split(/[/\\]/).map((step) => step.normalize("NFC").trim().toLowerCase()).filter((step) => step !== "" && step !== ".");
+
+/** Return what finds the file that a table means by a name: backslashes, capitals and folders that are not here make no difference. */
+function finderOf(files, folder) {
+  const byName = new Map(files.map((file) => [file.name, file]));
+  const byLastStep = new Map();
+  for (const file of files) {
+    const steps = stepsOf(file.name);
+    if (!byLastStep.has(steps.at(-1))) byLastStep.set(steps.at(-1), []);
+    byLastStep.get(steps.at(-1)).push({ file, steps });
+  }
+  return (written) => {
+    const name = written.replace(UNSEEN, "");
+    if (ADDRESS.test(name)) throw new Error("is an address, and nothing is fetched: download the files, and choose them with the table");
+    const exact = byName.get(folder + name.normalize("NFC"));
+    if (exact) return exact;
+    const steps = stepsOf(name);
+    const nCommon = (each) => {
+      const count = Math.min(each.length, steps.length);
+      return each.slice(-count).join("/") === steps.slice(-count).join("/") ? count : 0;
+    };
+    const candidates = (byLastStep.get(steps.at(-1)) ?? []).map((each) => ({ ...each, count: nCommon(each.steps) }));
+    const fitting = candidates.filter(({ count }) => count > 0 || /^([a-z]:|[/\\])/i.test(name));
+    const most = Math.max(0, ...fitting.map(({ count }) => count));
+    const nearest = fitting.filter(({ count }) => count === most);
+    const whole = nearest.filter((each) => each.steps.length === steps.length);
+    const [first, ...others] = whole.length > 0 ? whole : nearest;
+    if (!first) throw new Error("is not among the chosen files");
+    if (others.length > 0) throw new Error("may be one of several of the chosen files: name its folder, too");
+    return first.file;
+  };
+}
+
 async function readFile(file, facts, modalities) {
-  if (!file) throw new Error("is not among the chosen files");
   const kind = kindOfFile(file);
   if (!kind || kind === "text") throw new Error("is neither a picture nor a sound");
   return { ...await contentOf(file, kind), ...facts(modalityFor(kind, modalities)) };

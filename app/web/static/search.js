@@ -33,7 +33,7 @@ export async function search(sought, { isTyped = false, isInAddress = false } = 
   if (!isInAddress) writeAddress(state.collection, shown, isTyped);
   state.shown = shown;
   showResults(shown, result, isTyped);
-  const run = (changed) => attempt(() => search(changed));
+  const run = (changed) => attempt(() => search(changed), search);
   showFilters(shown, result.index_revision, run).catch(showError);
 }
 
@@ -102,6 +102,8 @@ function showResults(shown, result, isTyped) {
   const notices = result.notices.map((notice) => notice.message);
   if (result.hits.length === 0 && notices.length === 0) notices.push(`No ${plural(target)} were found.`);
   byId("notices").replaceChildren(...notices.map((message) => element("li", "", message)));
+  const offers = result.notices.flatMap((notice) => notice.did_you_mean);
+  if (offers.length > 0) byId("notices").append(offerQueries(shown, offers));
   byId("notices").hidden = notices.length === 0;
   byId("hits").classList.toggle("is-texts", !result.hits.some((hit) => pictureUrlOf(hit, target)));
   byId("hits").replaceChildren();
@@ -111,12 +113,24 @@ function showResults(shown, result, isTyped) {
   if (!isTyped) bringIntoView(section, query.itemId !== undefined);
 }
 
+/** Return "did you mean" with queries to click. */
+function offerQueries(shown, texts) {
+  const entry = element("li", "", "did you mean ");
+  for (const text of texts) {
+    const button = element("button", "link", text);
+    button.type = "button";
+    button.addEventListener("click", () => attempt(() => search({ ...shown, query: { text } }), search));
+    entry.append(button, " ");
+  }
+  return entry;
+}
+
 const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Append results that are not on the page yet: items may be written between two of its requests. */
 function append(shown, result) {
   const hits = result.hits.filter((hit) => !shown.ids.has(hit.id));
-  const cards = hits.map((hit) => resultCard(hit, shown, (sought) => attempt(() => search(sought))));
+  const cards = hits.map((hit) => resultCard(hit, shown, (sought) => attempt(() => search(sought), search)));
   hits.forEach((hit) => shown.ids.add(hit.id));
   byId("hits").append(...cards);
   shown.offset += result.hits.length;
@@ -144,6 +158,8 @@ function watchEnd() {
   endOfResults.disconnect();
   if (!byId("more").hidden) endOfResults.observe(byId("more"));
 }
+
+byId("query-picture").addEventListener("error", (event) => { event.target.hidden = true; }); // of a format that this browser does not show
 
 byId("more").addEventListener("click", () => attempt(showMore));
 

@@ -1,8 +1,10 @@
 // The open collection and what the page shows of it.
 
 import { call } from "./api.js";
+import { spreadOut } from "./elements.js";
 
 const EXAMPLES_SCANNED = 200;
+const LABELS_COUNTED = 50;
 
 export const state = {
   collection: null,
@@ -15,24 +17,42 @@ export const state = {
 };
 
 export const collectionPath = (collection = state.collection) =>
-  `/v1/collections/${encodeURIComponent(collection.name)}`;
+  `v1/collections/${encodeURIComponent(collection.name)}`;
 
 export const adminPath = (collection = state.collection) =>
-  `/v1/admin/collections/${encodeURIComponent(collection.name)}`;
+  `v1/admin/collections/${encodeURIComponent(collection.name)}`;
 
-/** List the first items of a modality, to take examples from. */
-export async function listItems(modality) {
-  const query = new URLSearchParams({ modality, limit: String(EXAMPLES_SCANNED) });
-  const response = await call(`${collectionPath()}/items?${query}`);
+/** List the first items of a modality that meet some conditions, to take examples from. */
+export async function listItems(modality, conditions = { limit: String(EXAMPLES_SCANNED) }) {
+  const response = await call(`${collectionPath()}/items?${new URLSearchParams({ modality, ...conditions })}`);
   return (await response.json()).items;
+}
+
+/** Return some items of a modality to search by: one of each of some labels, else some of the first ones. */
+export async function listExamples(modality, count) {
+  const labels = spreadOut(await listLabels(modality), count);
+  if (labels.length < 2) return spreadOut(await listItems(modality), count);
+  const ofLabels = await Promise.all(labels.map((label) => listItems(modality, { label, limit: "1" })));
+  return ofLabels.flat();
+}
+
+/** Return the most frequent labels of a modality. */
+export async function listLabels(modality) {
+  const query = new URLSearchParams({ modality, limit: String(LABELS_COUNTED) });
+  const { labels } = await (await call(`${collectionPath()}/values?${query}`)).json();
+  return labels.map(({ value }) => value);
 }
 
 /** Return what a modality takes: "picture", "sound", "text" or "vector". */
 export const kindOf = (modality) => modality?.content;
 
+/** Return the address of an item's picture or sound; undefined where it has none. */
+export const contentUrlOf = (item) =>
+  item.content_url ? `${collectionPath()}/items/${encodeURIComponent(item.id)}/content` : undefined;
+
 /** Return the address of an item's picture; undefined where it has none. */
 export const pictureUrlOf = (item, modality) =>
-  kindOf(state.collection.modalities[modality]) === "sound" ? undefined : (item.content_url ?? undefined);
+  kindOf(state.collection.modalities[modality]) === "sound" ? undefined : contentUrlOf(item);
 
 /** Return "pictures" for the modality image and "texts" for text; any other keeps its own name. */
 export function plural(name) {

@@ -68,7 +68,7 @@ byId("retrain").addEventListener("click", () => attempt(async () => {
   if (state.collection !== collection) return;
   showForm("options");
   byId("options-title").focus();
-}));
+}, byId("options")));
 
 byId("options").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -124,7 +124,7 @@ async function followToEnd(collection, job) {
   showState("Waiting for a worker");
   byId("cancel").onclick = () => attempt(async () => {
     byId("cancel").disabled = true;
-    await call(`/v1/admin/jobs/${job.id}/cancel`, { method: "POST" });
+    await call(`v1/admin/jobs/${job.id}/cancel`, { method: "POST" });
   });
   const hadFocus = () => document.activeElement === byId("cancel") || document.activeElement === document.body;
   try {
@@ -153,7 +153,7 @@ async function follow(jobId, signal) {
   for (;;) {
     const headers = { "Last-Event-ID": String(lastEventId) };
     try {
-      const response = await call(`/v1/admin/jobs/${jobId}/events`, { headers, signal });
+      const response = await call(`v1/admin/jobs/${jobId}/events`, { headers, signal });
       for await (const event of readEvents(response)) {
         lastEventId = event.id;
         if (event.name === "progress") showProgress(event.data);
@@ -182,7 +182,7 @@ const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Say the estimate in steps so coarse that it does not rise and fall from one event to the next. */
 function timeLeft(seconds) {
-  if (seconds < 60) return "less than a minute left";
+  if (seconds < 60) return ""; // a step that takes longer than the others would make it wrong
   const minutes = Math.ceil(seconds / 60);
   return `about ${minutes <= 10 ? minutes : 5 * Math.ceil(minutes / 5)} min left`;
 }

@@ -13,34 +13,55 @@ const MOST_TRIES = 8;
  * Store rows in a collection; what is stored already, the same, is left as it is.
  *
  * signal: of an AbortController; report: called with {done, place} as rows are done with; refuse: called with the
- * place and the reason of each that is not stored. Returns the numbers of items {created, updated, unchanged}.
+ * place and the reason of each that is not stored, and with the reason without what only this row has where that differs. Returns the numbers of items {created, updated, unchanged, copies}.
  */
 export async function upload(path, rows, { signal, report, refuse }) {
-  const counts = { created: 0, updated: 0, unchanged: 0 };
-  let [batch, size, done] = [[], 0, 0];
+  const counts = { created: 0, updated: 0, unchanged: 0, copies: 0 };
+  let [batch, size, nRows, done] = [[], 0, 0, 0];
   const send = async () => {
     await store(path, batch, { signal, refuse, counts });
-    done += batch.length;
+    done += nRows;
     report({ done, place: batch.at(-1)?.place ?? "" });
-    [batch, size] = [[], 0];
+    [batch, size, nRows] = [[], 0, 0];
   };
-  const seen = new Set();
+  const seen = new Map();
   for (const { place, read } of rows) {
     signal.throwIfAborted();
     try {
-      const item = await read();
-      if (seen.has(item.id)) throw new Error(`has the id ${item.id} of a row before it`);
-      seen.add(item.id);
-      batch.push({ place, line: JSON.stringify(item) });
-      size += batch.at(-1).line.length;
+      const items = [await read()].flat(); // a change may be one of several items
+      const lines = items.map((item) => JSON.stringify(item));
+      for (const [number, { id }] of items.entries()) {
+        const [digest, earlier] = [digestOf(lines[number]), seen.get(id)];
+        const how = earlier?.digest === digest ? "is the same" : "differs";
+        if (earlier) throw new Repetition(`has the id ${id} of ${earlier.place}, which ${how}`, `repeats the id of a row before, which ${how}`);
+        seen.set(id, { place, digest });
+      }
+      batch.push(...lines.map((line) => ({ place, line })));
+      size += lines.reduce((sum, line) => sum + line.length, 0);
+      nRows += 1;
     } catch (error) {
-      refuse(place, error.message);
+      refuse(place, error.message, error.kind);
       done += 1;
     }
     if (batch.length >= ROWS_PER_BATCH || size >= CHARACTERS_PER_BATCH) await send();
   }
   await send();
   return counts;
+}
+
+/** A row whose id another has; `kind` is the reason without what only this row has. */
+class Repetition extends Error {
+  constructor(message, kind) {
+    super(message);
+    this.kind = kind;
+  }
+}
+
+/** Return a number that differs where texts do, but for one in a thousand million. */
+function digestOf(text) {
+  let digest = text.length;
+  for (let place = 0; place < text.length; place += 1) digest = Math.imul(digest ^ text.charCodeAt(place), 0x01000193);
+  return digest;
 }
 
 /** Store a batch; without the line that is refused, where one is named, and else in halves. */

@@ -1,8 +1,8 @@
 // The page of one model version: its quality, plots of it with tables of the same numbers, its worst and best queries.
 
-import { Problem, call, storeKey } from "./api.js";
+import { Problem, call } from "./api.js";
 import { byId, element } from "./elements.js";
-import { announce, attempt, clearError } from "./messages.js";
+import { announce, attempt, clearError, offerKey } from "./messages.js";
 import { isBusy, waitAfter } from "./patience.js";
 import { release } from "./pictures.js";
 import { WHEN, describeTraining, qualityOf, remarksOn } from "./reports.js";
@@ -20,13 +20,7 @@ let reading = null; // ends what is read for the address before
 let drawing = null; // ends the fetching of plots
 const drawings = []; // addresses of plots, to be released
 
-byId("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  storeKey(byId("key").value.trim());
-  byId("key").value = "";
-  byId("key-form").hidden = true;
-  attempt(state.retry);
-});
+offerKey();
 byId("collection").addEventListener("change", ({ target }) => open({ collection: target.value }));
 byId("version").addEventListener("change", ({ target }) =>
   open({ collection: state.collection.name, version: target.value }));
@@ -41,7 +35,7 @@ function open(parameters) {
 }
 
 async function loadCollections() {
-  ({ collections } = await (await call("/v1/collections")).json());
+  ({ collections } = await (await call("v1/collections")).json());
   byId("collection").replaceChildren(...collections.map(({ name }) => new Option(name, name)));
   byId("collection").disabled = collections.length === 0;
   if (collections.length === 0) {
@@ -60,9 +54,9 @@ async function showAddress() {
   if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
   state.collection = collection;
   byId("collection").value = name;
-  byId("to-search").href = `/?${new URLSearchParams({ collection: name })}`;
-  byId("to-models").href = `/models?${new URLSearchParams({ collection: name })}`;
-  byId("to-collection").href = `/collection?${new URLSearchParams({ collection: name })}`;
+  byId("to-search").href = `./?${new URLSearchParams({ collection: name })}`;
+  byId("to-models").href = `models?${new URLSearchParams({ collection: name })}`;
+  byId("to-collection").href = `collection?${new URLSearchParams({ collection: name })}`;
   clearError();
   byId("report").hidden = true;
   shown = null;
@@ -86,7 +80,7 @@ async function showVersion(model) {
   shown = model;
   byId("title").textContent = `Version ${model.version}${model.is_active ? ", live" : ""}`;
   byId("facts").textContent =
-    `${describeTraining(report)} · rank ${report.fit.rank} · trained ${WHEN.format(new Date(model.created_at))}`;
+    `${describeTraining(report)} · rank ${report.fit.rank}${dimensionsOf(report.fit)} · trained ${WHEN.format(new Date(model.created_at))}`;
   const refusal = report.not_activated ? [`Not activated after its training: ${report.not_activated}`] : [];
   const remarks = [...refusal, ...remarksOn(report)];
   byId("remarks").replaceChildren(...remarks.map((remark) => element("li", "", remark)));
@@ -99,6 +93,11 @@ async function showVersion(model) {
   showPlots(report);
   await drawPlots();
 }
+
+const dimensionsOf = ({ dimensions }) => {
+  const parts = Object.entries(dimensions).map(([term, width]) => `${term} ${width}`);
+  return parts.length ? ` (${parts.join(", ")})` : "";
+};
 
 const titleOf = (direction) => direction.replaceAll("-to-", " to ");
 

@@ -44,13 +44,13 @@ function cardOf(model, active) {
   card.querySelector(".badge").hidden = !model.is_active;
   card.querySelector(".facts").textContent = `${WHEN.format(new Date(model.created_at))} · ${describeTraining(report)}`;
   if (report.not_activated) {
-    card.querySelector(".refusal").textContent = `Not activated after its training: ${report.not_activated}`;
+    card.querySelector(".refusal").textContent = `Not activated after its training: ${report.not_activated}. Activate it all the same if you know better.`;
     card.querySelector(".refusal").hidden = false;
   }
   showQuality(card.querySelector(".quality"), model);
   card.querySelector(".remarks").replaceChildren(...remarksOn(report).map((text) => element("li", "", text)));
   const details = card.querySelector(".details");
-  details.href = `/model?${new URLSearchParams({ collection: state.collection.name, version })}`;
+  details.href = `model?${new URLSearchParams({ collection: state.collection.name, version })}`;
   details.setAttribute("aria-label", `Plots and queries of version ${version}`);
   offerActivation(card, model, active);
   return card;

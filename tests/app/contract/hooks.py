@@ -88,15 +88,21 @@ def _steer(case: schemathesis.Case) -> None:
     if any("%" in str(value) for value in case.path_parameters.values()):
         return  # quoted already, and taken for invalid once any of them is edited
     body = dict(case.body)
-    is_vector = body.get("vector") is not None
-    is_picture = "picture" in body or body.get("image_base64") is not None
-    own, other = ("image", "text") if is_picture else ("text", "image")
-    if is_vector or is_picture or body.get("text") is not None:
-        case.path_parameters["collection"] = VECTORS if is_vector else PRODUCTS
-        if {case.path_parameters.get(name) for name in ("source", "target")} <= {"image", "text"}:
-            case.path_parameters |= {"source": own, "target": other}
-        if body.get("modality") in ("image", "text"):
-            body["modality"] = own
+    items = body.get("items")
+    if isinstance(items, list) and items and all(isinstance(item, dict) for item in items):
+        body["items"] = items = [dict(item) for item in items]
+    else:
+        items = [body]
+    for item in reversed(items):  # the first of several decides on the gallery
+        is_vector = item.get("vector") is not None
+        is_picture = "picture" in item or item.get("image_base64") is not None
+        own, other = ("image", "text") if is_picture else ("text", "image")
+        if is_vector or is_picture or item.get("text") is not None:
+            case.path_parameters["collection"] = VECTORS if is_vector else PRODUCTS
+            if {case.path_parameters.get(name) for name in ("source", "target")} <= {"image", "text"}:
+                case.path_parameters |= {"source": own, "target": other}
+            if item.get("modality") in ("image", "text"):
+                item["modality"] = own
     if case.method == "PUT" and body.get("id") is not None:
         body["id"] = case.path_parameters["item_id"]
     if not body.keys() & {"picture", "sound"}:

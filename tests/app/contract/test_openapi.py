@@ -9,13 +9,15 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
 
 from app.api.schemas.encoders import EncoderIn
 from app.bootstrap import Services, build
 from app.domain.entities import Scope
 from app.encoders.registry import TYPES
 from app.main import create_app
-from app.settings import Settings
+from app.settings import OWN_PATHS, Settings
 from app.worker.assembly import make_worker
 from tests.app.contract.material import picture
 
@@ -31,9 +33,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 
 @pytest.fixture(scope="module")
-def client(services: Services) -> Iterator[httpx.Client]:
-    from fastapi.testclient import TestClient
-
+def client(services: Services) -> Iterator[TestClient]:
     _, secret = services.access.create(Scope.ADMIN)
     headers = {"Authorization": f"Bearer {secret}"}
     with TestClient(create_app(services), headers=headers, raise_server_exceptions=False) as client:
@@ -160,14 +160,74 @@ def test_what_comes_with_a_refusal_is_told(document: dict[str, Any], client: htt
 
 def test_a_method_that_is_not_there_is_answered_with_those_that_are(client: httpx.Client) -> None:
     for method, path, allowed in (
-        ("PATCH", "/v1/collections/a/items/b", "DELETE, GET, PUT"),
-        ("OPTIONS", "/v1/collections", "GET, POST"),
-        ("POST", "/healthz", "GET"),
+        ("PATCH", "/v1/collections/a/items/b", "DELETE, GET, HEAD, PUT"),
+        ("OPTIONS", "/v1/collections", "GET, HEAD, POST"),
+        ("POST", "/healthz", "GET, HEAD"),
         ("DELETE", "/static/page.js", "GET, HEAD"),
     ):
         answer = client.request(method, path)
         assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
         assert answer.headers["Content-Type"] == PROBLEM
+
+
+def test_no_route_takes_a_parameter_that_it_does_not_have(
+    document: dict[str, Any], client: httpx.Client
+) -> None:
+    for name, (method, path, entry) in operations(document).items():
+        values = (
+            {one["name"]: one.get("example") for one in entry["parameters"] if one["in"] == "path"}
+            if "parameters" in entry
+            else {}
+        )
+        address = path.format(**values)
+        for body in bodies_of(entry, document):
+            answer = client.request(method, address, params={"nothing_like_it": "secret"}, **body)
+            assert (answer.status_code, answer.json()["field"]) == (422, "nothing_like_it"), name
+            assert "secret" not in answer.text
+        unsigned = client.request(method, f"{address}?nothing_like_it", headers={"Authorization": ""})
+        assert unsigned.status_code == 422 if path in ("/healthz", "/readyz", "/metrics") else 401, name
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "told"),
+    [
+        ("lable=Bags", "lable", "is no parameter of this address: do you mean label?"),
+        ("Label=Bags", "Label", "do you mean label?"),
+        ("limit=1&limit=2", "limit", "stands 2 times in the address, expected once"),
+        ("=x", "query", "which has cursor, item_id, label, limit, modality, pair_id, where"),
+        ("limit=0&wher=a", "wher", "do you mean where?"),
+    ],
+)
+def test_a_parameter_that_is_misspelt_is_named_with_the_nearest_one(
+    client: httpx.Client, query: str, field: str, told: str
+) -> None:
+    answer = client.get(f"/v1/collections/none/items?{query}")
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert told in answer.json()["detail"]
+    lists = client.get("/v1/collections/none/items?label=a&label=b&where=a%3D1&where=b%3D2")
+    assert lists.json()["type"] == "/problems/collection-not-found"
+
+
+def test_the_service_cannot_be_put_under_a_path_of_its_own(
+    document: dict[str, Any], client: TestClient
+) -> None:
+    paths = {*document["paths"], *(getattr(route, "path", "/") for route in client.app.routes)}
+    assert {path.split("/")[1] for path in paths} - {""} == set(OWN_PATHS)
+    for wrong in (
+        "/v1",
+        "/docs/lrbs",
+        "lrbs",
+        "//evil",
+        "/a//b",
+        "/a/..",
+        "/a b",
+        "https://evil",
+        "/a?b",
+        "/\n",
+    ):
+        with pytest.raises(ValidationError, match="root_path"):
+            Settings(root_path=wrong)
+    assert [Settings(root_path=path).root_path for path in ("/", "/a/", "/a/b.c")] == ["", "/a", "/a/b.c"]
 
 
 def test_a_path_with_a_slash_too_many_is_not_found(client: httpx.Client) -> None:
@@ -249,6 +309,11 @@ def test_every_example_of_a_request_gets_the_answer_that_is_declared(
             }
             answer = client.request(method, path.format(**parameters), params=query, **body)
             assert answer.status_code == declared, (name, body, answer.text)
+            if method == "GET":
+                head = client.head(path.format(**parameters), params=query)
+                assert (head.status_code, head.content) == (declared, b""), name
+                assert head.headers["Content-Type"] == answer.headers["Content-Type"], name
+                assert ("Content-Length" in head.headers) == ("Content-Length" in answer.headers), name
             content = entry["responses"][str(declared)].get("content", {}).get("application/json")
             if content is not None:
                 assert not is_valid(document, content["schema"], answer.json()), name

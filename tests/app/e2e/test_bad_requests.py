@@ -1,20 +1,15 @@
+import ast
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.api.problems import PROBLEMS
-from app.domain.errors import (
-    AccessDeniedError,
-    ConflictError,
-    InvalidRequestError,
-    LineError,
-    NotFoundError,
-    ServiceError,
-    UnavailableError,
-)
+import app
+from app.domain import errors
+from app.domain.errors import PROBLEMS, ServiceError
 from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, vector_item
 
 
@@ -146,14 +141,30 @@ def test_bad_encoder_options_are_refused(api: Api, encoder: dict[str, Any]) -> N
     assert api.client.get("/v1/collections").json() == before
 
 
-def kinds_of(error: type[ServiceError]) -> Iterator[type[ServiceError]]:
-    for kind in error.__subclasses__():
-        yield kind
-        yield from kinds_of(kind)
+def calls_in(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield what is called in the modules of a folder, with the texts among what it is called with."""
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                texts = [part.value for part in node.args if isinstance(part, ast.Constant)]
+                yield node.func.id, [text for text in texts if isinstance(text, str)]
 
 
 def test_every_refusal_has_its_problem() -> None:
-    families = {AccessDeniedError, ConflictError, InvalidRequestError, NotFoundError, UnavailableError}
-    assert set(kinds_of(ServiceError)) == set(PROBLEMS) | families | {LineError}
-    assert all(re.fullmatch(r"[a-z-]+", code) and title for _, code, title in PROBLEMS.values())
-    assert all(400 <= status < 600 for status, _, _ in PROBLEMS.values())
+    families = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+    made = set()
+    for name, texts in calls_in(Path(app.__file__).parent):
+        kind = families.get(name)
+        if kind is None or not issubclass(kind, ServiceError):
+            continue
+        codes = [text for text in texts if text in PROBLEMS]
+        assert codes or kind.__init__ is not ServiceError.__init__ or not texts, (name, texts)
+        assert all(PROBLEMS[code].family is kind for code in codes), (name, codes)
+        made |= set(codes)
+    of_one_kind = {
+        code for code, problem in PROBLEMS.items() if problem.family.__init__ is not ServiceError.__init__
+    }
+    by_the_system = {"storage-full", "storage-read-only", "database-unavailable", "database-unopened"}
+    assert set(PROBLEMS) == made | of_one_kind | by_the_system
+    assert all(re.fullmatch(r"[a-z-]+", problem.type or code) for code, problem in PROBLEMS.items())
+    assert all(problem.title and 400 <= problem.status < 600 for problem in PROBLEMS.values())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ from alembic.migration import MigrationContext
 from PIL import Image
 from typer.testing import CliRunner
 
-from app.api.schemas.searches import HitOut
+from app.answers import Hit
 from app.bootstrap import build
 from app.cli.main import cli, main
 from app.cli.serve import serve
-from app.db.schema import SqlSchema
-from app.domain.errors import SchemaOutdatedError
+from app.db.schema import DatabaseSchema
+from app.domain.errors import ServiceError
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.waiting import wait_for
@@ -142,6 +143,39 @@ def test_a_backup_of_what_is_not_there_is_refused_and_leaves_nothing(lrbs: Lrbs,
     assert not copy.exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search", "c", "--text", "a"),
+        ("models", "c"),
+        ("keys", "list"),
+        ("collections", "list"),
+        ("items", "list", "c"),
+        ("feedback", "list", "c"),
+        ("train", "c"),
+        ("compare", "--collection", "c"),
+        ("ingest", "collection", "c", "-c", "d"),
+        ("worker",),
+        ("db", "sweep"),
+    ],
+)
+def test_a_mistyped_folder_is_told_and_not_made(command: tuple[str, ...], lrbs: Lrbs, tmp_path: Path) -> None:
+    folder = tmp_path / "dtaa"
+    done = lrbs(*command, LRBS_DATA_DIR=str(folder))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert all(words in last for words in (str(folder), "there is no database", "LRBS_DATA_DIR")), done.stderr
+    assert not folder.exists()
+
+
+def test_a_mistyped_setting_is_named_with_the_nearest_one(lrbs: Lrbs) -> None:
+    done = lrbs("collections", "create", "c", LRBS_PROCESES="3")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: LRBS_PROCESES is not a setting")
+    assert "do you mean LRBS_PROCESSES?" in done.stderr
+    assert "c " in said(lrbs("collections", "list"))
+
+
 def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) -> None:
     table = str(make_table(tmp_path))
     encoders = ("--image-encoder", "hog-color+hog-color", "--text-encoder", "tfidf:ngrams=1")
@@ -159,7 +193,7 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     hits = [json.loads(line) for line in lines]
     assert [hit["rank"] for hit in hits] == [1, 2, 3, 4, 5]
     assert [hit["labels"] for hit in hits] == [["grass"]] * 5
-    assert hits[0].keys() == HitOut.model_fields.keys()
+    assert hits[0].keys() == {field.name for field in fields(Hit)}
     addresses = [f"/v1/collections/things/items/{hit['id']}/content" for hit in hits]
     assert [hit["content_url"] for hit in hits] == addresses
     assert all(isinstance(hit["metadata"], dict) and 0 < hit["probability"] < 1 for hit in hits)
@@ -247,6 +281,7 @@ def test_keys_are_made_listed_and_revoked(lrbs: Lrbs) -> None:
 def test_the_schema_is_upgraded_once_and_a_worker_asks_for_it(
     lrbs: Lrbs, lrbs_process: Lrbs, tmp_path: Path
 ) -> None:
+    (tmp_path / "data").mkdir()
     fails(lrbs_process("worker"), 1, "lrbs db upgrade")
     for _ in range(2):
         assert said(lrbs("db", "upgrade")) == "the schema is current\n"
@@ -276,12 +311,13 @@ def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_p
         downgrade(config, "0005")
     environment = {"LRBS_DATA_DIR": str(tmp_path), "LRBS_PORT": "0"}
     refused = CliRunner().invoke(cli, command, env=environment)
-    assert isinstance(refused.exception, SchemaOutdatedError)
+    assert isinstance(refused.exception, ServiceError)
+    assert refused.exception.code == "schema-outdated"
     assert "lrbs db upgrade" in str(refused.exception)
     with services.database.engine.connect() as connection:
         assert MigrationContext.configure(connection).get_current_revision() == "0005"
     assert CliRunner().invoke(cli, ["db", "upgrade"], env=environment).exit_code == 0
-    assert SqlSchema(services.database.engine).is_current()
+    assert DatabaseSchema(services.database.engine).is_current()
     services.database.engine.dispose()
 
 
@@ -291,13 +327,15 @@ def test_only_an_upgrade_changes_an_older_schema(command: tuple[str, ...], tmp_p
         (("serve",), {"LRBS_PORT": "many"}, 2, ["LRBS_PORT", "integer"]),
         (("serve",), {"LRBS_PORT": "70000"}, 2, ["LRBS_PORT", "65535"]),
         (("serve",), {"LRBS_HOST": "203.0.113.7"}, 1, ["cannot listen", "203.0.113.7"]),
-        (("keys", "list"), {"LRBS_DATABASE_URL": "nonsense"}, 1, ["URL"]),
+        (("keys", "list"), {"LRBS_DATABASE_URL": "nonsense"}, 2, ["LRBS_DATABASE_URL", "is not a URL"]),
         (("keys", "list"), {"LRBS_DATABASE_URL": "sqlite:////nowhere/at/all.db"}, 1, ["database"]),
+        (
+            ("keys", "list"),
+            {"LRBS_DATABASE_URL": "mysql://a:secret@b/c"},
+            2,
+            ["LRBS_DATABASE_URL", "names mysql"],
+        ),
         (("keys", "list"), {"LRBS_DATA_DIR": "/dev/null/data"}, 1, ["/dev/null/data"]),
-        (("train", "nothing"), {}, 1, ["no collection 'nothing'"]),
-        (("search", "nothing", "--text", "a"), {}, 1, ["no collection 'nothing'"]),
-        (("models", "nothing"), {}, 1, ["no collection 'nothing' in the data folder", "LRBS_DATA_DIR"]),
-        (("keys", "revoke", "nothing"), {}, 1, ["no key 'nothing'"]),
         (("ingest", "npz", "/nowhere.npz", "-c", "a"), {}, 1, ["/nowhere.npz"]),
         (("ingest", "wikipedia", "/nowhere"), {}, 1, ["nowhere"]),
         (("ingest", "table", "/nowhere.csv", "-c", "a"), {}, 1, ["/nowhere.csv"]),
@@ -307,6 +345,17 @@ def test_what_goes_wrong_is_one_line(
     arguments: tuple[str, ...], settings: dict[str, str], status: int, words: list[str], lrbs: Lrbs
 ) -> None:
     fails(lrbs(*arguments, **settings), status, *words)
+
+
+def test_what_is_not_in_the_database_is_one_line(lrbs: Lrbs) -> None:
+    said(lrbs("db", "upgrade"))
+    fails(lrbs("train", "nothing"), 1, "no collection 'nothing'", "; there is none")
+    said(lrbs("collections", "create", "boots"))
+    fails(lrbs("train", "bots"), 1, "no collection 'bots'", "; did you mean 'boots'?")
+    assert lrbs("train", "boots").stderr.startswith("Training on 'boots', which has no items: ")
+    fails(lrbs("search", "nothing", "--text", "a"), 1, "no collection 'nothing'")
+    fails(lrbs("models", "nothing"), 1, "no collection 'nothing' in the data folder", "LRBS_DATA_DIR")
+    fails(lrbs("keys", "revoke", "nothing"), 1, "no key 'nothing'")
 
 
 def test_a_taken_port_is_said_before_anything_is_drawn(lrbs_process: Lrbs, tmp_path: Path) -> None:

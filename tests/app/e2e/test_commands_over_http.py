@@ -81,8 +81,11 @@ def test_what_is_read_over_http_is_what_is_read_from_the_database(
         assert (afar.returncode, afar.stdout) == (at_home.returncode, "") == (status, ""), command
         # Of a field of the request it also says the name.
         assert at_home.stderr.removeprefix("error: ") in afar.stderr, command
-    missing = there("items", "list", "nothing")
-    assert (missing.returncode, missing.stderr) == (1, "error: there is no collection 'nothing'\n")
+    for name, words in (("nothing", "; there are: "), ("sampel", "; did you mean 'sample'?\n")):
+        for missing in (there("items", "list", name), here("items", "list", name)):
+            assert missing.returncode == 1
+            assert missing.stderr.startswith(f"error: there is no collection '{name}'")
+            assert words in missing.stderr
     assert not (tmp_path / "data").exists()
 
 
@@ -204,4 +207,5 @@ def test_a_service_that_cannot_be_called_is_one_sentence(
         status, message = refusal(*command, LRBS_URL=demo_server)
         assert status == 2
         assert "LRBS_URL: this command works on the database here, never over HTTP" in message
-    assert said(lrbs_inside("collections", "list", "--url", "", LRBS_URL=demo_server)) == ""
+    status, message = refusal("collections", "list", "--url", "", LRBS_URL=demo_server)
+    assert (status, "there is no database" in message) == (1, True)

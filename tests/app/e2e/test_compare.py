@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import scipy.io
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
@@ -140,6 +141,32 @@ def test_trec_files_score_as_the_table_does(report: tuple[Path, Any]) -> None:
             assert found[ir_measures.AP] == pytest.approx(row[key], abs=1e-6)
 
 
+def test_the_report_has_its_tables_and_curves_as_data(report: tuple[Path, Any]) -> None:
+    folder, done = report[0] / "report", json.loads(report[1].stdout)
+    with (folder / "results.csv").open(newline="", encoding="utf-8") as stream:
+        results = list(csv.DictReader(stream))
+    assert [(line["method"], bool(int(line["pca"]))) for line in results] == [
+        (row["method"], row["pca"]) for row in done
+    ]
+    for line, row in zip(results, done, strict=True):
+        assert float(line["average"]) == pytest.approx(row["average"], abs=1e-6)
+        assert (line["n_seeds"], line["average_sd"]) == ("1", "")
+    latex = (folder / "results.tex").read_text(encoding="utf-8")
+    best = max(row["average"] for row in done)
+    assert f"\\boldmath${100 * best:.2f}$ \\\\" in latex.split("\\midrule\n")[1].split("\n")[0]
+    with (folder / "curves.csv").open(newline="", encoding="utf-8") as stream:
+        points = list(csv.DictReader(stream))
+    assert {(point["query"], point["curve"]) for point in points} == {
+        (side, curve) for side in ("image", "text") for curve in ("recall", "scope")
+    }
+    assert len({(point["method"], point["pca"]) for point in points}) == len(done)
+    first = [point for point in points if (point["curve"], point["at"]) == ("scope", "1")]
+    of_row = next(
+        point for point in first if (point["method"], point["pca"], point["query"]) == ("CCA", "0", "text")
+    )
+    assert 0 <= float(of_row["precision"]) <= 1
+
+
 def test_the_plots_are_written_as_svg_and_png(report: tuple[Path, Any]) -> None:
     folder = report[0] / "plots"
     kinds = ("intervals", "precision-recall", "precision-scope", "singular-values")
@@ -231,16 +258,44 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     assert header.split() == ["method", "PCA", "nDCG@10", "R@1", "R@10", "rank", *columns.split()[-3:]]
 
 
+def test_several_seeds_give_means_and_deviations(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    x, z = (np.eye(3)[labels] + rng.standard_normal((60, 3)) for _ in range(2))
+    scipy.io.savemat(tmp_path / "own_set.mat", {"X": x, "Z": z, "Y": labels})
+    given = ("--features", "own_set.mat", "--methods", "CCA", "--seeds", "0,3", "--report", "report")
+    done = lrbs(*given, folder=tmp_path, data=None)
+    assert done.returncode == 0, done.stderr
+    assert "own_set: test MAP in %, mean ± standard deviation over the seeds 0, 3" in done.stdout
+    rows = json.loads(lrbs(*given, "--json", folder=tmp_path, data=None).stdout)
+    assert [(row["seed"], row["pca"]) for row in rows] == [(0, False), (0, True), (3, False), (3, True)]
+    plain = [100 * row["average"] for row in rows if not row["pca"]]
+    assert plain[0] != plain[1]  # another split
+    shown = f"{np.mean(plain):.2f} ± {np.std(plain, ddof=1):.2f}"
+    assert shown in done.stdout
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / "report" / name).read_text(encoding="utf-8")
+        assert shown in text
+        assert "Over the seeds" in text
+    latex = (tmp_path / "report" / "results.tex").read_text(encoding="utf-8")
+    assert f"${shown.replace('±', chr(92) + 'pm')}$" in latex
+    curves = (tmp_path / "report" / "curves.csv").read_text(encoding="utf-8")
+    assert "\nown_set,3,CCA,1,z,scope,1," in curves
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["wikipedia", "--seeds", "0,x"], "--seeds"),
+        (["wikipedia", "--seeds", "1,1"], "--seeds"),
+        (["wikipedia", "--seeds", "0"], "--seeds"),
         (["flickr"], "sets"),
         (["wikipedia", "--methods", "CCA,Nearest"], "--methods"),
         (["--protocol", "voc2007"], "--data"),
         ([], "sets"),
         (["wikipedia", "--protocol", "voc2007", "--data", "."], "sets"),
         (["--npz", "missing.npz"], "missing.npz"),
-        (["--collection", "shop"], "shop"),
+        (["--collection", "shop"], "LRBS_DATA_DIR"),
     ],
 )
 def test_mistakes_end_with_a_line_that_names_the_field(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.answers import Hit
 from app.client import Client
-from app.client.answers import Hit
 from tests.app.e2e.conftest import Server
 from tests.app.e2e.test_crash_during_retrain import (
     COLOURS,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.answers import Job
 from app.bootstrap import Services, build
 from app.client import Client
-from app.client.answers import Job
 from app.domain.entities import Scope
 from app.settings import Settings
 from tests.app.e2e.conftest import Server

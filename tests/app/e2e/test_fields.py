@@ -1,8 +1,10 @@
 """Problems name fields as the client wrote them, and the OpenAPI document tells of all of it."""
 
+import base64
 import io
 import json
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import httpx
@@ -10,12 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.api.problems import PROBLEMS
 from app.bootstrap import build
 from app.domain.entities import Scope
+from app.domain.errors import PROBLEMS
 from app.main import create_app
 from app.settings import Settings
 from tests.app.integration.in_process import run_here
+from tests.app.phone_pictures import picture_of
+from tests.fuzz.images import PICTURE_FORMS, damaged_picture
 
 VECTORS, MIXED = "/v1/collections/vectors", "/v1/collections/mixed"
 KINDS = {"sea": (20, 60, 200), "wood": (20, 160, 40)}
@@ -143,14 +147,74 @@ def test_a_picture_that_is_none_is_told_in_prose(client: httpx.Client) -> None:
     for path in (f"{MIXED}/items", f"{MIXED}/search/image-to-text"):
         answer = client.post(path, files=files)
         assert field_of(answer) == "picture"
-        assert "JPEG, PNG, WEBP, GIF or BMP" in answer.json()["detail"]
+        assert "expected a file in JPEG, PNG, WEBP, GIF, BMP, TIFF, AVIF, " in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("form", "media_type", "is_shown"),
+    [
+        ("MPO", "image/jpeg", True),
+        ("AVIF", "image/avif", True),
+        ("TIFF", "image/tiff", False),
+        ("HEIF", "image/heic", False),
+        ("JPEG2000", "image/jp2", False),
+    ],
+)
+def test_pictures_of_phones_cameras_and_scanners_are_taken_found_and_shown(
+    client: httpx.Client, form: str, media_type: str, is_shown: bool
+) -> None:
+    content = picture_of(form, KINDS["wood"], 9)
+    encoded = base64.b64encode(content).decode()
+    facts = {"id": form, "modality": "image", "image_base64": encoded}
+    file = {"picture": ("phone.jpg", content, "image/jpeg")}
+    ways = [
+        client.post(f"{MIXED}/items", json={"items": [facts]}),
+        client.put(f"{MIXED}/items/{form}", json=facts),
+        client.post(f"{MIXED}/items:import", content=json.dumps({**facts, "id": f"{form}-2"})),
+        client.post(
+            f"{MIXED}/items", files=file, data={"item": json.dumps({"id": f"{form}-3", "modality": "image"})}
+        ),
+        client.post(f"{MIXED}/search/image-to-text", json={"image_base64": encoded}),
+        client.post(f"{MIXED}/search/image-to-text", files=file),
+        client.post(f"{MIXED}/search/text-to-image", json={"text": "wood", "k": 7}),
+    ]
+    assert [answer.status_code for answer in ways] == [201, 200, 201, 201, 200, 200, 200], [
+        answer.text for answer in ways
+    ]
+    for answer in ways[4:6]:
+        assert [hit["labels"] for hit in answer.json()["hits"][:4]] == [["wood"]] * 4
+    assert {form, f"{form}-2", f"{form}-3"} <= {hit["id"] for hit in ways[6].json()["hits"]}
+    path = f"{MIXED}/items/{form}/content"
+    for accepted in ("*/*", "image/*", f"image/webp, {media_type};q=0.8, image/*"):
+        original = client.get(path, headers={"Accept": accepted})
+        assert (original.content, original.headers["Content-Type"]) == (content, media_type)
+    seen = client.get(path, headers={"Accept": "image/avif,image/webp,image/apng,image/*,*/*;q=0.8"})
+    assert seen.headers["Vary"] == "Accept"
+    assert seen.headers["X-Content-Type-Options"] == "nosniff"
+    assert seen.headers["Content-Type"] == (media_type if is_shown else "image/jpeg")
+    assert (seen.content == content) == is_shown
+    assert is_shown or Image.open(io.BytesIO(seen.content)).size in ((24, 32), (32, 24))
+    for item_id in (form, f"{form}-2", f"{form}-3"):
+        client.delete(f"{MIXED}/items/{item_id}").raise_for_status()
+
+
+def test_no_damage_of_any_picture_is_more_than_a_refusal(client: httpx.Client) -> None:
+    random = Random(5)
+    for content in (damaged_picture(random, form) for form in PICTURE_FORMS for _ in range(3)):
+        answer = client.post(f"{MIXED}/search/image-to-text", files={"picture": ("a", content)})
+        assert answer.status_code in (200, 413, 422), answer.text
 
 
 def test_a_picture_as_the_body_is_told_where_it_belongs(client: httpx.Client) -> None:
     for path in (f"{MIXED}/items", f"{MIXED}/search/image-to-text"):
-        answer = client.post(path, content=png(KINDS["sea"], 9))
-        assert field_of(answer) == "body"
-        assert "a multipart form with the file as its part 'picture'" in answer.json()["detail"]
+        for content in (
+            png(KINDS["sea"], 9),
+            picture_of("TIFF", KINDS["sea"], 9),
+            picture_of("HEIF", KINDS["sea"], 9),
+        ):
+            answer = client.post(path, content=content)
+            assert field_of(answer) == "body"
+            assert "a multipart form with the file as its part 'picture'" in answer.json()["detail"]
 
 
 def test_an_empty_text_is_refused_as_such(client: httpx.Client) -> None:
@@ -228,6 +292,9 @@ def test_an_unknown_label_is_refused_in_a_filter_and_taken_in_a_write(client: ht
     assert field_of(answer) == "filter.labels.1"
     assert answer.json()["type"] == "/problems/unknown-label"
     assert "'new'" in answer.json()["detail"]
+    body_in_capitals = {"text": "sea", "filter": {"labels": ["SEA"]}}
+    answer = client.post(f"{MIXED}/search/text-to-image", json=body_in_capitals)
+    assert "the label 'SEA' (did you mean 'sea'?); labels are 'sea'" in answer.json()["detail"]
     text = {"modality": "text", "text": "sea", "labels": ["new"]}
     assert client.put(f"{MIXED}/items/extra", json=text).status_code == 200
     assert client.post(f"{MIXED}/search/text-to-image", json=body).status_code == 200
@@ -311,7 +378,7 @@ def test_the_openapi_document_tells_of_every_problem(client: httpx.Client) -> No
         if "requestBody" in operation:
             assert {400, 408, 413, 422} <= problems, name
     told = {int(status) for _, found in operations(document) for status in found["responses"]}
-    assert {status for status, _, _ in PROBLEMS.values()} <= told
+    assert {problem.status for problem in PROBLEMS.values()} <= told
 
 
 def test_every_request_body_has_an_example_that_its_schema_allows(client: httpx.Client) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 
 from app.client import Client
 from tests.app.e2e.browsing import Watch, drop
+from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
 
@@ -79,7 +80,9 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
 
     expect(page.get_by_text("Add items", exact=True)).to_be_focused()
     drop(page, "#drop", folder)
-    expect(page.locator("#found")).to_have_text("13 pictures · 13 texts · 1 other file, left out")
+    expect(page.locator("#found")).to_have_text(
+        "13 pictures · 13 texts · 1 other file (.odt), left out · 1 hidden file, left out"
+    )
     expect(page.get_by_role("button", name="Add them")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#add-state")).to_have_text("25 new items, 0 changed, 0 unchanged; 1 refused")
@@ -153,7 +156,9 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     first = f'a;a.png;"ein; ""Grün"" {MARKUP}";x| y,z |x;1;Test'
     table = f"id;image;text;label;size;split\r\n{first}\r\nb;gone.png;blau;;2;train \r\nc;a.png\r\n"
     use_files(page, table_csv=table.encode("cp1252"), a_png=png("green"))
-    expect(page.locator("#found")).to_have_text("1 picture · table.csv with 3 rows")
+    expect(page.locator("#found")).to_have_text(
+        "1 picture · table.csv with 3 rows · not in UTF-8: read as Windows-1252"
+    )
     expect(page.get_by_label("Pictures or sounds")).to_have_value("image")
     page.get_by_label("Labels", exact=True).select_option("label")
     page.get_by_label("Several labels in a cell").select_option("|")
@@ -165,9 +170,16 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     item = client.get_item(NAME, "text-a")
     assert item.text == f'ein; "Grün" {MARKUP}'
     assert (item.labels, item.pair_id) == (["x", "y,z"], "a")
-    assert (item.metadata, item.train) == ({"size": "1", "split": "test"}, False)
+    assert (item.metadata, item.train) == (
+        {"size": 1, "split": "test", "source": "table.csv"},
+        False,
+    )
     item = client.get_item(NAME, "text-b")
-    assert (item.labels, item.metadata, item.train) == ([], {"size": "2", "split": "train"}, True)
+    assert (item.labels, item.metadata, item.train) == (
+        [],
+        {"size": 2, "split": "train", "source": "table.csv"},
+        True,
+    )
     page.get_by_role("radio", name="texts").check()
     expect(page.locator("#hits")).to_contain_text(f'ein; "Grün" {MARKUP}')
 
@@ -194,8 +206,132 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     expect(state).to_have_text("1 new item, 0 changed, 0 unchanged; 1 refused")
     expect(refused).to_have_text("a.txt: is damaged")
 
+    splits = {"train/Red.png": png("red"), "train/red.txt": b"a red", "valid/blue.txt": b"a blue", "._x": b""}
+    use_files(page, splits_zip=zipped({f"mine/{name}": content for name, content in splits.items()}))
+    expect(page.locator("#found")).to_have_text("1 picture · 2 texts · 1 hidden file, left out")
+    expect(page.get_by_label("folders are splits (train: learned from; valid: held out)")).to_be_checked()
+    page.get_by_role("button", name="Add them").click()
+    expect(state).to_have_text("3 new items, 0 changed, 0 unchanged")
+    red, blue = (client.get_item(NAME, f"text-{name}.txt") for name in ("train:red", "valid:blue"))
+    assert (red.labels, red.train, red.pair_id) == (
+        [],
+        True,
+        client.get_item(NAME, "image-train:Red.png").pair_id,
+    )
+    assert (blue.labels, blue.train, blue.metadata) == (
+        [],
+        False,
+        {"source": "valid/blue.txt", "split": "test"},
+    )
+
     use_files(page, shop_zip=small[:200])
     expect(page.get_by_role("alert")).to_contain_text("shop.zip is no ZIP file, or damaged")
+    assert watch.complaints == []
+
+
+def test_tables_as_people_write_them_and_a_price_list_are_added(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
+) -> None:
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
+    page.goto(f"{demo_server}/collection?collection={NAME}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    page.get_by_text("Add items", exact=True).click()
+    state, refused, found = (page.locator(name) for name in ("#add-state", "#refused-list li", "#found"))
+
+    use_files(page, items_xlsx=b"PK")
+    expect(page.get_by_role("alert")).to_contain_text("items.xlsx is a workbook")
+    expect(page.get_by_role("alert")).to_contain_text("Save it as CSV")
+    use_files(page, items_tar=b"tar")
+    expect(page.get_by_role("alert")).to_contain_text("items.tar is a tar file")
+    expect(page.get_by_role("alert")).to_contain_text("lrbs ingest tar")
+
+    lines = [
+        "sep=;",
+        "SKU;Foto;Beschreibung, kurz;Preis;seit;code;",
+        'A 1;bilder\\1.PNG;"27 inch;9,50 €;1.2.2024;007;',
+        ";;;;;;",
+        'A 2;\u202aC:\\fotos\\2.png;"two',
+        'lines";1.200,00 €;31.12.2024;008;',
+        *(f"B{number};none{number}.png;;1,00 €;1.1.2024;009;" for number in range(4)),
+        "A 1;1.png;again;1,00 €;1.1.2024;009;",
+    ]
+    pictures = {"bilder/1.png": png("red"), "bilder/2.png": png("blue")}
+    table = "\r\n".join(lines).encode("utf-16")
+    use_files(
+        page, shop_zip=zipped({"shop/items.csv": table, **{f"shop/{n}": c for n, c in pictures.items()}})
+    )
+    expect(found).to_have_text(
+        "2 pictures · items.csv with 7 rows · 1 empty rows, left out · "
+        "quotes that do not pair, taken as signs of the text: line 3"
+    )
+    for label, value in (("Ids", "SKU"), ("Pictures or sounds", "Foto"), ("Texts", "Beschreibung, kurz")):
+        expect(page.get_by_label(label, exact=True)).to_have_value(value)
+    expect(page.get_by_label("numbers: Preis (€); dates: seit")).to_be_checked()
+    page.get_by_role("button", name="Add them").click()
+    expect(state).to_have_text("4 new items, 0 changed, 0 unchanged; 6 refused")
+    expect(refused).to_have_count(3)
+    expect(refused.first).to_contain_text(
+        "4 rows: is not among the chosen files: items.csv, line 7, none0.png;"
+    )
+    expect(refused.nth(1)).to_contain_text("of items.csv, line 3, bilder\\1.PNG, which differs")
+    stored = client.list_items(NAME, modality="text").items
+    facts = {"split": "train", "source": "items.csv"}
+    assert [(item.text, item.metadata) for item in stored] == [
+        ('"27 inch', {**facts, "SKU": "A 1", "Preis": 9.5, "seit": "2024-02-01", "code": "007"}),
+        ("two\r\nlines", {**facts, "SKU": "A 2", "Preis": 1200, "seit": "2024-12-31", "code": "008"}),
+    ]
+
+    # Found by its id, whatever its pair.
+    client.create_items(NAME, [{"id": "text-other", "modality": "text", "text": "a", "pair_id": "p"}])
+    use_files(page, prices_csv=b"sku,Preis,label\nA 1,$8,sale\nA 2,$1,\nA 3,$2,\nother,$3,\n")
+    expect(page.get_by_label("Pictures or sounds")).to_have_value("")
+    page.get_by_role("button", name="Add them").click()
+    expect(state).to_have_text("0 new items, 5 changed, 0 unchanged; 1 refused")
+    expect(refused).to_have_text(
+        "prices.csv, line 4: has neither a file nor a text, and there is no item of its id to change"
+    )
+    changed = client.list_items(NAME, modality="text").items
+    assert [(item.labels, item.metadata) for item in changed] == [
+        (["sale"], {**stored[0].metadata, "Preis": 8}),
+        ([], {**stored[1].metadata, "Preis": 1}),
+        ([], {"Preis": 3}),
+    ]
+    found_by_id = client.list_items(NAME, item_id=["text-other", "none"], modality="text").items
+    assert [item.id for item in found_by_id] == ["text-other"]
+    assert client.list_items(NAME, item_id=["text-other"], label=["sale"]).items == []
+    assert watch.complaints == []
+
+
+def test_pictures_of_phones_cameras_and_scanners_are_added_and_shown(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, tmp_path: Path
+) -> None:
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
+    page.goto(f"{demo_server}/collection?collection={NAME}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    page.get_by_text("Add items", exact=True).click()
+    forms = {
+        "phone_jpg": "MPO",
+        "apple_HEIC": "HEIF",
+        "scan_tif": "TIFF",
+        "new_avif": "AVIF",
+        "old_jp2": "JPEG2000",
+    }
+    use_files(page, **{name: picture_of(form, (20, 160, 40)) for name, form in forms.items()})
+    expect(page.locator("#found")).to_have_text("5 pictures")
+    page.get_by_role("button", name="Add them").click()
+    expect(page.locator("#add-state")).to_have_text("5 new items, 0 changed, 0 unchanged")
+    shown = page.locator("#hits img")
+    expect(shown).to_have_count(5)
+    for with_key in (True, False):
+        if not with_key:  # the <img> itself asks
+            page.evaluate("sessionStorage.clear()")
+            page.reload()
+            expect(shown).to_have_count(5)
+        expect(page.locator("#hits img:not([src])")).to_have_count(0)
+        sizes = shown.evaluate_all(
+            "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
+        )
+        assert set(sizes) <= {24, 32}
     assert watch.complaints == []
 
 

@@ -5,11 +5,13 @@ A small file system is mounted where that is allowed; elsewhere a limit on the s
 
 import errno
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,12 @@ def filled(folder: Path, database_url: str = "") -> str:
     return secret
 
 
+def filled_elsewhere(folder: Path) -> str:
+    """Do it in a process that ends: a disk becomes read-only only when no deleted file of it is open."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(filled, folder).result()
+
+
 def fill_up(disk: Path) -> Path:
     ballast = disk / "ballast"
     with ballast.open("wb") as stream:
@@ -138,7 +146,7 @@ def test_a_full_disk_is_told_while_searches_go_on(disk: Path, serve: Callable[..
 
 def test_a_read_only_disk_serves_searches(disk: Path, serve: Callable[..., Server]) -> None:
     data = disk / "data"
-    secret = filled(data)
+    secret = filled_elsewhere(data)
     serve(data).end()  # as a machine that crashed, and whose disk is mounted to look at it
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with client_of(serve(data), secret) as client:
@@ -148,7 +156,7 @@ def test_a_read_only_disk_serves_searches(disk: Path, serve: Callable[..., Serve
 def test_a_database_that_sqlite_cannot_open_on_a_read_only_disk_is_not_called_busy(
     disk: Path, tmp_path: Path
 ) -> None:
-    filled(disk / "data")
+    filled_elsewhere(disk / "data")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     server = Server(tmp_path / "logs", ("serve",), LRBS_DATA_DIR=str(disk / "data"))
     assert server.process.wait(60.0) == 1

@@ -68,6 +68,42 @@ def test_an_import_repeated_changes_nothing(api: Api) -> None:
     assert stored(api) == before
 
 
+@pytest.mark.parametrize("count", [3, 1200])
+def test_lines_without_content_change_labels_and_metadata_of_what_is_stored(api: Api, count: int) -> None:
+    """In one transaction, and in parts."""
+    imported(api, lines_of(*vectors(count, f"c{count}-", metadata={"size": 1, "colour": "red"})))
+    before = stored(api)[f"c{count}-0"]
+    ids = [f"c{count}-{n}" for n in range(count)]
+    changes = [{"id": item_id, "metadata": {"price": 9.5, "colour": None}} for item_id in ids]
+    changes[1] |= {"labels": ["b"]}
+    new = vector_item(id=f"new{count}", vector=[1, 2])
+    assert counts(imported(api, lines_of(*changes, new))) == (1, count, 0)
+    assert counts(imported(api, lines_of(*changes, new))) == (0, 0, count + 1)
+    first, second = (api.client.get(f"{VECTORS}/items/{item_id}").json() for item_id in ids[:2])
+    assert first == {**before, "metadata": {"size": 1, "price": 9.5}, "revision": first["revision"]}
+    assert (first["labels"], second["labels"]) == (["a"], ["b"])
+    for line, message in (
+        ({"id": "nowhere", "metadata": {"price": 1}}, "there is no item 'nowhere' to change"),
+        ({"id": ids[0], "metadata": {"x": "y" * 21_000}}, "at most 20000 characters"),
+        ({"id": ids[0], "train": False}, "only labels and metadata are changed"),
+        ({"id": ids[0], "vector": [1, 2]}, "modality"),
+        ({"metadata": {"price": 1}}, "modality"),
+    ):
+        answer = run_import(api, lines_of(changes[1], line))
+        assert (answer.status_code, answer.json()["line"]) == (422, 2), answer.text
+        assert message in answer.json()["detail"]
+    answer = run_import(api, lines_of(changes[0], changes[0]))
+    assert "stands on line 1 already" in answer.json()["detail"]
+
+
+def test_pictures_that_another_item_has_already_are_counted(api: Api) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8), "teal").save(content, "PNG")
+    picture = {"modality": "image", "image_base64": base64.b64encode(content.getvalue()).decode()}
+    first, second = (lines_of({**picture, "id": f"teal-{name}"}) for name in "ab")
+    assert [imported(api, lines, MIXED)["copies"] for lines in (first, second, second)] == [0, 1, 0]
+
+
 def test_an_import_goes_on_where_another_left_off(api: Api) -> None:
     items = vectors(30)
     first = imported(api, lines_of(*items[:12]))

@@ -107,7 +107,7 @@ def test_a_fault_at_the_beginning_is_told_to_who_sends_all_the_rest(
             connection.request("POST", IMPORT, body, headers, encode_chunked=not isinstance(body, bytes))
             answer = connection.getresponse()
             told = json.loads(answer.read())
-        assert (answer.status, told["line"], told["field"]) == (422, 2, "modality")
+        assert (answer.status, told["line"], told["field"]) == (422, 2, "id")
     assert facts(server, headers) == (0, 0)
 
 

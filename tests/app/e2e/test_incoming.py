@@ -12,11 +12,14 @@ import httpx
 import pytest
 from fastapi import Request
 
-from app.api.middleware.request_body_limits import RequestBodyLimitMiddleware, body_of
+from app.api.middleware.admission import ConcurrencyLimits
+from app.api.middleware.gate import Gate
+from app.api.middleware.request_body_limits import body_of
 from app.api.middleware.workload import Workloads
 from app.api.routes import ROUTERS
-from app.domain.errors import BodyTimeoutError, ContentTooLargeError, OverloadedError
+from app.domain.errors import ContentTooLargeError
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
+from tests.app.refused import refused
 from tests.app.waiting import wait_for
 
 JSON = {"Content-Type": "application/json"}
@@ -44,18 +47,26 @@ def test_a_chunked_body_is_taken_up_to_the_limit(api: Api) -> None:
 
 
 class Asked:
-    """One request to `RequestBodyLimitMiddleware` whose messages are given by hand."""
+    """One request to `Gate` whose messages are given by hand."""
 
     def __init__(self, limits: dict[str, Any], restrict_to: int | None = None, path: str = "/") -> None:
         self.read = bytearray()
         self.sent: list[Any] = []
         self._restrict_to = restrict_to
-        self._middleware = RequestBodyLimitMiddleware(
-            self._application,
-            workloads=Workloads(ROUTERS),
-            **{"max_bytes": 100, "max_bytes_at_once": 50_000, "pause_seconds": 5.0, **limits},
+        self._error: Exception | None = None
+        self._gate = Gate(
+            self._fail_openly,
+            ConcurrencyLimits(9, 9, 1),
+            Workloads(ROUTERS),
+            **{"max_body_bytes": 100, "body_bytes_at_once": 50_000, "pause_seconds": 5.0, **limits},
         )
         self._path = path
+
+    async def _fail_openly(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self._application(scope, receive, send)
+        except Exception as error:
+            self._error = error
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:
         body_of(Request(scope)).caller = scope["caller"]
@@ -85,7 +96,10 @@ class Asked:
 
         listed = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": "http", "method": "POST", "path": self._path, "headers": listed, "caller": caller}
-        await self._middleware(scope, receive, send)
+        await self._gate(scope, receive, send)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def run(self, messages: list[tuple[float, bytes]], **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -115,7 +129,7 @@ def test_a_route_may_take_more_than_the_service() -> None:
 
 
 def test_an_import_is_counted_by_its_route() -> None:
-    asked = Asked({"max_bytes_at_once": 10}, path="/v1/collections/a/items:import")
+    asked = Asked({"body_bytes_at_once": 10}, path="/v1/collections/a/items:import")
     asked.run([(0, b"x" * 90)] * 5, transfer_encoding="chunked")
     assert len(asked.read) == 450
 
@@ -127,21 +141,21 @@ def test_a_path_that_only_ends_like_an_import_is_counted(path: str) -> None:
     asked = Asked({}, path=path)
     with pytest.raises(ContentTooLargeError, match="at most 100"):
         asked.run([(0, b"x" * 90)] * 5, transfer_encoding="chunked")
-    asked = Asked({"pause_seconds": 0.3, "max_bytes": 10_000}, path=path)
-    with pytest.raises(BodyTimeoutError):
+    asked = Asked({"pause_seconds": 0.3, "max_body_bytes": 10_000}, path=path)
+    with refused("body-timeout"):
         asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
 
 
 def test_a_body_that_stops_is_given_up() -> None:
     for path in ("/", "/v1/collections/a/items:import"):
         asked = Asked({"pause_seconds": 0.1}, path=path)
-        with pytest.raises(BodyTimeoutError):
+        with refused("body-timeout"):
             asked.run([(0, b"x"), (10, b"x")], transfer_encoding="chunked")
 
 
 def test_a_trickle_is_given_up() -> None:
-    asked = Asked({"pause_seconds": 0.3, "max_bytes": 10_000})
-    with pytest.raises(BodyTimeoutError):
+    asked = Asked({"pause_seconds": 0.3, "max_body_bytes": 10_000})
+    with refused("body-timeout"):
         asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
     assert len(asked.read) <= 6
 
@@ -149,13 +163,13 @@ def test_a_trickle_is_given_up() -> None:
 def test_an_import_that_only_trickles_is_given_up() -> None:
     path = "/v1/collections/a/items:import"
     asked = Asked({"pause_seconds": 0.2}, path=path)
-    with pytest.raises(BodyTimeoutError):
+    with refused("body-timeout"):
         asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
     # Three times the longest pause, all in all; one byte earns a thousandth of a second.
     assert len(asked.read) <= 13
     # What arrived at once long ago is no excuse for a trickle.
     asked = Asked({"pause_seconds": 0.2}, path=path)
-    with pytest.raises(BodyTimeoutError):
+    with refused("body-timeout"):
         asked.run([(0, b"x" * 1_000_000), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
     assert len(asked.read) <= 1_000_013
 
@@ -167,7 +181,7 @@ def test_an_import_may_be_made_while_it_is_sent() -> None:
 
 
 def test_all_bodies_together_are_bounded_and_those_of_one_caller() -> None:
-    asked = Asked({"max_bytes_at_once": 250})
+    asked = Asked({"body_bytes_at_once": 250})
     slowly = [(0.0, b"x" * 90), (0.3, b"x")]
     chunked, whole = {"transfer-encoding": "chunked"}, {"content-length": "90"}
 
@@ -175,11 +189,11 @@ def test_all_bodies_together_are_bounded_and_those_of_one_caller() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(asked.ask, slowly, chunked, "one")
             await anyio.sleep(0.05)
-            with pytest.raises(OverloadedError, match="of this caller"):
+            with refused("overloaded", match="of this caller"):
                 await asked.ask([(0, b"x" * 90)], whole, "one")
             tasks.start_soon(asked.ask, slowly, chunked, "other")
             await anyio.sleep(0.05)
-            with pytest.raises(OverloadedError, match="too many requests"):
+            with refused("overloaded", match="too many requests"):
                 await asked.ask([(0, b"x" * 90)], whole, "third")
         await asked.ask([(0, b"x" * 90)], whole, "one")
 
@@ -187,8 +201,8 @@ def test_all_bodies_together_are_bounded_and_those_of_one_caller() -> None:
 
 
 def test_what_arrived_at_once_is_no_excuse_for_a_trickle() -> None:
-    asked = Asked({"pause_seconds": 0.2, "max_bytes": 10_000_000, "max_bytes_at_once": 40_000_000})
-    with pytest.raises(BodyTimeoutError):
+    asked = Asked({"pause_seconds": 0.2, "max_body_bytes": 10_000_000, "body_bytes_at_once": 40_000_000})
+    with refused("body-timeout"):
         asked.run([(0, b"x" * 1_000_000), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
     assert len(asked.read) <= 1_000_013
 

@@ -95,7 +95,7 @@ def test_embeddings_are_brought_in_with_their_partners(lrbs_inside: LrbsInside, 
     np.save(tmp_path / "text_emb" / "text_emb_1.npy", np.ones((4, 3)))
     assert "text_emb_1.npy: has 4 rows, the pictures have 5" in lrbs_inside(*ingest).stderr
     (tmp_path / "text_emb" / "text_emb_1.npy").write_bytes(b"none")
-    assert "text_emb_1.npy: is no readable .npy array" in lrbs_inside(*ingest).stderr
+    assert "text_emb_1.npy is not a readable .npy array" in lrbs_inside(*ingest).stderr
 
 
 def test_a_collection_is_encoded_anew_from_its_originals(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
@@ -175,7 +175,11 @@ def test_parquet_tables_and_pairs_of_arrays_are_brought_in(lrbs_inside: LrbsInsi
         assert done.stdout == f"5 items stored in 'shop': {expected} unchanged; 1 refused\n", done.stderr
         assert "refused: items.parquet, row 2: is not a picture" in done.stderr
     shown = json.loads(lrbs_inside("items", "show", "shop", "words-b", "--json").stdout)
-    assert (shown["labels"], shown["train"], shown["metadata"]) == (["blue"], False, {"split": "test"})
+    assert (shown["labels"], shown["train"], shown["metadata"]) == (
+        ["blue"],
+        False,
+        {"source": "items.parquet", "split": "test"},
+    )
     assert "has no column 'caption'" in lrbs_inside(*ingest, "--text-column", "caption").stderr
 
     for name in ("x", "z"):

@@ -11,8 +11,8 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
+from app.answers import Job
 from app.client import Client
-from app.client.answers import Job
 from tests.app.e2e.browsing import Watch
 
 pytestmark = pytest.mark.browser

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from app.client import Client
 from tests.app.e2e.browsing import Watch, drop
+from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
 
@@ -92,6 +93,11 @@ def test_a_chosen_picture_finds_texts_and_is_shown(opened: Page, watch: Watch, p
     found = scores(opened)
     assert found == sorted(found, reverse=True)
     assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    choose_picture(opened, picture_of("TIFF", (20, 60, 200)))  # which browsers do not show
+    for place in (".preview", "#query-picture"):
+        expect(opened.locator(place)).to_be_hidden()
+    expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
+    expect(opened.get_by_role("alert")).to_be_hidden()
     assert watch.complaints == []
 
 
@@ -435,7 +441,10 @@ def test_words_that_the_model_does_not_know_are_named(opened: Page, watch: Watch
     search_text(opened, "xyzzy")
     expect(notices).to_contain_text(["the model knows no word of the query"])
     expect(opened.locator("#hits li")).to_have_count(0)
-    search_text(opened, "boats")
+    search_text(opened, "two baots")
+    expect(notices.last).to_contain_text("did you mean two boats")
+    notices.get_by_role("button", name="two boats").click()
+    expect(text_box(opened)).to_have_value("two boats")
     expect(notices).to_have_count(0)
     assert watch.complaints == []
 

@@ -275,6 +275,7 @@ def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]
 
 _WITHOUT_DESCRIPTORS = """
 import io, pathlib, resource, sys, time
+from app.bootstrap import build
 from app.cli.serve import worker_beside
 from app.settings import Settings
 
@@ -284,11 +285,11 @@ def wait_for(condition):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
-settings, told = Settings(), io.StringIO()
+services, told = build(Settings()), io.StringIO()
 usual = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
 sys.stderr, errors = told, sys.stderr
-with worker_beside(settings):
+with worker_beside(services):
     wait_for(told.getvalue)
     resource.setrlimit(resource.RLIMIT_NOFILE, usual)
     sys.stderr = errors

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.answers import Hit, Item
 from app.client import Client
-from app.client.answers import Hit, Item
 from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
 from solver.artifacts import load_projector
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia

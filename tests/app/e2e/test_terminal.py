@@ -133,11 +133,11 @@ def test_a_picture_that_is_none_is_named_with_its_row(lrbs_inside: Lrbs, tmp_pat
     done = lrbs_inside("ingest", "table", str(table), "-c", "a")
     assert done.returncode == 3
     assert done.stderr.count("refused: ") == 1
-    assert "refused: row 'p110'.picture 110.png: is not a picture" in done.stderr
+    assert "refused: table.csv, line 112.picture 110.png: is not a picture" in done.stderr
     assert done.stdout == "239 items stored in 'a': 239 new, 0 changed, 0 unchanged; 1 refused\n"
     again = lrbs_inside("ingest", "table", str(table), "-c", "a", "--strict")
     assert again.returncode == 1
-    assert "error: row 'p110'.picture 110.png: is not a picture" in again.stderr
+    assert "error: table.csv, line 112.picture 110.png: is not a picture" in again.stderr
     assert "200 items were stored in 'a' before this" in again.stderr
 
 
@@ -160,8 +160,11 @@ def test_a_failed_job_is_a_line_of_the_servers_log(tmp_path: Path, start_server:
     services.schema.upgrade()
     modalities = [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     services.catalogue.create("shop", modalities)
-    for number, label in enumerate("aabb"):
-        vector, text = Content(vector=[float(number)]), Content(text="?")  # no word to learn from
+    for number, label in enumerate("??!!"):
+        vector, text = (
+            Content(vector=[float(number)]),
+            Content(text="?"),
+        )  # neither texts nor labels have a word
         items = [NewItem(side, one, labels=(label,)) for side, one in (("image", vector), ("text", text))]
         services.catalogue.add_items("shop", items)
     job = services.training.request("shop", TrainingParameters())

@@ -68,7 +68,10 @@ def test_a_shop_owner_gets_from_a_folder_to_search(photos: Path) -> None:
 def test_a_researcher_gets_from_arrays_to_figures(desk: Path) -> None:
     said = run(desk, program("researcher"), OPENBLAS_NUM_THREADS="1").splitlines()
     assert re.fullmatch(r"rank \d+, relative duality gap \d\.\de-\d\d, converged", said[0])
+    assert re.fullmatch(r"MAP 0\.9\d*", said[1])
     assert "mine-precision-recall.svg" in said
+    assert "x: test MAP in %, mean ± standard deviation over the seeds 0, 1" in "\n".join(said)
+    assert re.fullmatch(r"x,CCA,0,2,0\.9\d+,.*", said[-1])
     rows = [line for line in said if re.fullmatch(r"\w+ 0\.9\d* p [01]\.\d\d against \w+", line)]
     assert [row.split()[0] for row in rows] == ["LowRankBilinear", "CCA"] * 2
 

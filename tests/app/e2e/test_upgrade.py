@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from app.db.schema import SqlSchema
+from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
 from tests.app.e2e.conftest import LRBS, ROOT, environment_of
 
@@ -39,7 +39,7 @@ def test_upgrades_at_the_same_time_all_succeed(url: str, tmp_path: Path) -> None
     assert [process.returncode for process in running] == [0] * PROCESSES, told
     assert told == ["the schema is current\n"] * PROCESSES
     engine = make_engine(url)
-    assert SqlSchema(engine).is_current()
+    assert DatabaseSchema(engine).is_current()
     engine.dispose()
 
 
@@ -68,5 +68,5 @@ def test_an_upgrade_waits_longer_for_another_than_a_write_does(url: str, tmp_pat
             process.communicate(timeout=12)
     told = process.communicate(timeout=60)[0]
     assert (process.returncode, told) == (0, "the schema is current\n")
-    assert SqlSchema(holder).is_current()
+    assert DatabaseSchema(holder).is_current()
     holder.dispose()

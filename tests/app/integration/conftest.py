@@ -11,7 +11,7 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.migrate import upgrade
-from app.db.session import SqlDatabase, make_engine
+from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
 from app.services.catalogue.service import NewItem
@@ -22,7 +22,7 @@ from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.integration.in_process import run_here
-from tests.app.integration.searching import fill, train
+from tests.app.integration.searching import fill, find, train
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 
@@ -33,6 +33,8 @@ class Pairs:
 
     services: Services
     data: SyntheticPairs
+    readers: frozenset[str] | None = None
+    """Keys that search here, whose writes are waited for; None: every write is."""
 
     def make(self, name: str, z_name: str = "z") -> None:
         modalities = [Modality("x", {"type": "vector"}), Modality(z_name, {"type": "vector"})]
@@ -68,7 +70,7 @@ class Pairs:
         """Search x with a vector of z."""
         vector = np.asarray(self.data.Z[0] if row is None else row).tolist()
         query = [Query(Content(vector=vector))]
-        (result,) = self.services.search.search(name, "z", "x", query, k, 0, ItemFilter())
+        (result,) = find(self.services, name, "z", "x", query, k, 0, ItemFilter(), readers=self.readers)
         return result
 
     def ids(self, name: str) -> list[str]:
@@ -158,12 +160,12 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchem
 
 
 @pytest.fixture
-def database(engine: sqlalchemy.Engine) -> SqlDatabase:
+def database(engine: sqlalchemy.Engine) -> Database:
     upgrade(engine)
-    return SqlDatabase(engine)
+    return Database(engine)
 
 
 @pytest.fixture
-def collection(database: SqlDatabase) -> Collection:
+def collection(database: Database) -> Collection:
     with database.write() as work:
         return work.collections.add("pairs", MODALITIES)

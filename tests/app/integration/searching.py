@@ -1,5 +1,6 @@
 """A collection of two vector modalities that is filled, trained and searched."""
 
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 from app.bootstrap import Services
 from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
 from app.services.catalogue.service import NewItem
-from app.services.serving.search import Query
+from app.services.serving.search import Query, Search, results_of
+from app.services.serving.waiting_room import ReleaseSlot
 from app.services.training.requests import TrainingParameters
 from solver.datasets import SyntheticPairs
 from tests.app.integration.in_process import run_here
@@ -45,8 +47,26 @@ def search(
 ) -> SearchResult:
     """Search x with a vector of z."""
     queries = [Query(Content(vector=np.asarray(row).tolist()))]
-    (result,) = services.search.search(NAME, "z", "x", queries, k, offset, item_filter or ItemFilter())
+    (result,) = find(services, NAME, "z", "x", queries, k, offset, item_filter)
     return result
+
+
+def find(
+    services: Services,
+    name: str,
+    source: str,
+    target: str,
+    queries: Sequence[Query],
+    k: int = 10,
+    offset: int = 0,
+    item_filter: ItemFilter | None = None,
+    release_slot: ReleaseSlot | None = None,
+    readers: Set[str] | None = None,
+) -> list[SearchResult]:
+    """Return the results of each query of one search."""
+    asked = Search(queries, k, offset, item_filter or ItemFilter(), readers=readers)
+    (outcome,) = services.search.search(name, source, target, [asked], release_slot)
+    return results_of(outcome)
 
 
 def ids(result: SearchResult) -> list[str]:

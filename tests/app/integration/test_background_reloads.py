@@ -16,7 +16,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from app.bootstrap import build
 from app.domain.entities import Content, ItemFilter, Modality, Scope
-from app.domain.errors import ContentTooLargeError, OverloadedError, ServiceError
+from app.domain.errors import ContentTooLargeError, ServiceError, UnavailableError
 from app.main import create_app
 from app.services.catalogue.service import NewItem
 from app.services.serving import gallery_merger, merge_policy, replay, snapshot_reader, snapshot_updater
@@ -26,9 +26,11 @@ from app.services.storage import pacing
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
 SECONDS = 60.0
+STRANGER = frozenset({"a key that writes nothing"})
 
 
 class Gate:
@@ -66,7 +68,7 @@ def two(either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
         items = [either.item(side, f"{side}{n}", rows[n], f"class {labels[n]}") for n in range(30)]
         either.services.catalogue.add_items("b", items)
     either.train("b")
-    other = Pairs(build(either.services.settings), either.data)
+    other = Pairs(build(either.services.settings), either.data, STRANGER)
     for pairs in (either, other):
         for name in ("a", "b"):
             pairs.search(name)
@@ -135,7 +137,7 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
 
     def texts(of: Pairs) -> dict[str, str | None]:
         query = [Query(Content(vector=writer.data.X[0].tolist()))]
-        (result,) = of.services.search.search("a", "x", "t", query, 100, 0, ItemFilter())
+        (result,) = find(of.services, "a", "x", "t", query, 100, 0, ItemFilter(), readers=STRANGER)
         return {hit.id: hit.item.text for hit in result.hits}
 
     before = texts(other)
@@ -169,11 +171,11 @@ def test_a_writer_of_much_waits_for_its_replay_and_few_requests_do(
     def search() -> None:
         query = [Query(Content(vector=writer.data.Z[0].tolist()))]
         try:
-            (result,) = writer.services.search.search(
-                "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
+            (result,) = find(
+                writer.services, "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
             )
             outcomes.append(result.index_revision)
-        except OverloadedError as error:
+        except UnavailableError as error:
             outcomes.append(str(error))
 
     threads = [threading.Thread(target=search) for _ in range(MAX_WAITING_PER_COLLECTION + 3)]
@@ -186,9 +188,7 @@ def test_a_writer_of_much_waits_for_its_replay_and_few_requests_do(
         "rejected immediately"
     )
     query = [Query(Content(vector=writer.data.Z[0].tolist()))]
-    (small,) = writer.services.search.search(
-        "b", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot
-    )
+    (small,) = find(writer.services, "b", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot)
     assert small.hits
     assert writer.services.readiness.check().is_ready
     gate.is_open.set()
@@ -313,9 +313,7 @@ def test_an_import_pauses_while_searches_are_answered(either: Any, monkeypatch: 
 
 def search_as_request(pairs: Pairs) -> None:
     query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
-    pairs.services.search.search(
-        "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=contextlib.nullcontext
-    )
+    find(pairs.services, "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=contextlib.nullcontext)
 
 
 def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(either: Any, gate: Gate) -> None:
@@ -327,7 +325,9 @@ def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(either: 
     either.train("a")
     either.services.catalogue.add_items("a", large, replace=True)
     other = Pairs(
-        build(either.services.settings.model_copy(update={"max_answer_bytes": 1 << 20})), either.data
+        build(either.services.settings.model_copy(update={"max_answer_bytes": 1 << 20})),
+        either.data,
+        STRANGER,
     )
     with pytest.raises(ContentTooLargeError):
         other.search("a", k=60)

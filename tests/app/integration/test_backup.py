@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.db.schema import SqlSchema
+from app.db.schema import DatabaseSchema
 from app.domain.entities import Content, ItemFilter, Modality, Scope
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.feedback import NewFeedback
@@ -25,6 +25,7 @@ from app.storage.copies import FolderPlace
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.searching import find
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def served(pairs: Any) -> Any:
 
 
 def answers(services: Services, rows: Any) -> list[Any]:
-    found = services.search.search(
-        "a", "z", "x", [Query(Content(vector=row.tolist())) for row in rows], 100, 0, ItemFilter()
+    found = find(
+        services, "a", "z", "x", [Query(Content(vector=row.tolist())) for row in rows], 100, 0, ItemFilter()
     )
     return [(one.model_version, [(hit.id, hit.score, hit.item.labels) for hit in one.hits]) for one in found]
 
@@ -52,7 +53,7 @@ def test_a_restored_copy_gives_the_same_answers(
     assert served.services.backup.make(folder) > 0
     served.services.catalogue.delete_item("a", "late")
     restored = build(Settings(data_dir=folder, database_url=""))
-    assert SqlSchema(restored.database.engine).is_current()
+    assert DatabaseSchema(restored.database.engine).is_current()
     assert answers(restored, served.data.Z[:5]) == expected
     assert answers(served.services, served.data.Z[:5]) != expected
     restored.catalogue.add_items("a", [served.item("x", "later", served.data.X[1], "class 0")])
@@ -146,15 +147,15 @@ def test_the_drill_of_a_restore(
     url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
     second = build(Settings(data_dir=machine, database_url=url.render_as_string(hide_password=False)))
     with pytest.raises(InvalidFieldError, match="holds no copy"):
-        second.restore.run(machine)
+        second.backup.restore(machine)
     names = {path.name for path in (backups / "monday").iterdir()}
-    assert second.restore.run(backups / "monday") > 0
+    assert second.backup.restore(backups / "monday") > 0
     assert {path.name for path in (backups / "monday").iterdir()} == names
     assert state(second, rows) == expected
     assert second.access.require(secret, Scope.SEARCH)
     assert second.readiness.check().reason is None
     with pytest.raises(InvalidFieldError, match="holds rows"):
-        second.restore.run(backups / "monday")
+        second.backup.restore(backups / "monday")
     Pairs(second, served.data).make("new")
     assert ids(second)["new"] == last_id + 1, "no id is used twice"
 
@@ -166,7 +167,7 @@ def test_the_drill_of_a_restore(
     visited = build(Settings(data_dir=backups / "tuesday", database_url=""))
     assert state(visited, rows) == expected
     third = build(Settings(data_dir=machine, database_url=f"sqlite:///{machine / 'third.sqlite3'}"))
-    assert third.restore.run(backups / "tuesday") == 0, "all its files are there"
+    assert third.backup.restore(backups / "tuesday") == 0, "all its files are there"
     close(visited)
     assert state(third, rows) == expected
     assert "older than the files" in str(third.readiness.check().reason)
@@ -202,7 +203,7 @@ def test_a_restore_touches_no_folder_of_another_database(
     other.readiness.check()
     elsewhere = build(Settings(data_dir=folder, database_url=f"sqlite:///{folder / 'empty.sqlite3'}"))
     with pytest.raises(InvalidFieldError, match="belongs to another database"):
-        elsewhere.restore.run(backup)
+        elsewhere.backup.restore(backup)
     assert not (folder / "models").exists()
     assert other.readiness.check().reason is None
     close(elsewhere)
@@ -238,6 +239,6 @@ def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
     subprocess.run(restore, check=True)
 
     restored = build(Settings(data_dir=tmp_path / "copy", database_url=services.settings.database_url))
-    assert SqlSchema(restored.database.engine).is_current()
+    assert DatabaseSchema(restored.database.engine).is_current()
     assert answers(restored, vectors.Z[:5]) == expected
     close(restored)

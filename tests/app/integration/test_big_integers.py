@@ -8,7 +8,7 @@ import sqlalchemy
 from alembic import command
 from alembic.config import Config
 
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Item, ModelVersion, TrainingReport
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +57,7 @@ def test_an_older_database_keeps_its_rows_and_goes_on_beyond_31_bits(engine: sql
         )
     upgraded(engine, "head")
     go_beyond_31_bits(engine)
-    database = SqlDatabase(engine)
+    database = Database(engine)
     with database.write() as work:
         old = work.collections.get("old")
         assert work.items.get(old, "a").revision == 3
@@ -103,7 +103,7 @@ def test_no_number_is_too_large_to_be_answered(either: Any, number: int) -> None
     with either.client() as client:
         page = client.get(f"/v1/collections/pairs/items?cursor={number}")
         if number < 10**18:
-            assert (page.status_code, page.json()) == (200, {"items": [], "next_cursor": None})
+            assert (page.status_code, page.json()) == (200, {"items": [], "next_cursor": None, "notices": []})
         else:
             assert (page.status_code, page.json()["field"]) == (422, "cursor")
         admin = "/v1/admin/collections/pairs"

@@ -1,6 +1,12 @@
 """The mark of what is committed: searches and key checks read the database only after a commit."""
 
+import contextlib
+import shutil
+import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +15,14 @@ import sqlalchemy
 from sqlalchemy import event
 
 from app.bootstrap import Services, build
-from app.db.session import SqlDatabase, make_engine
+from app.db import sqlite_file
+from app.db.session import Database, make_engine
 from app.domain.entities import Content, ItemFilter, Scope
-from app.domain.errors import UnauthenticatedError
+from app.services.catalogue.preparation import NewItem
 from app.services.serving.search import Query
 from tests.app.closing import close
+from tests.app.integration.searching import find
+from tests.app.refused import refused
 
 
 @pytest.fixture
@@ -34,7 +43,7 @@ def checked_out(pairs: Any) -> list[str]:
 
 def search(services: Services, vector: Any) -> list[str]:
     query = Query(Content(vector=vector.tolist()))
-    (result,) = services.search.search("a", "z", "x", [query], 5, 0, ItemFilter())
+    (result,) = find(services, "a", "z", "x", [query], 5, 0, ItemFilter())
     return [hit.id for hit in result.hits]
 
 
@@ -56,22 +65,77 @@ def test_a_mark_changes_with_every_commit_and_with_nothing_else(pairs: Any, othe
 def test_a_database_that_was_moved_or_is_in_memory_has_no_mark(tmp_path: Path) -> None:
     file = tmp_path / "data.sqlite3"
     file.touch()
-    database = SqlDatabase(make_engine(f"sqlite:///{file}"))
+    database = Database(make_engine(f"sqlite:///{file}"))
     assert database.change_mark() is not None
     before = database.change_mark()
     file.rename(tmp_path / "moved.sqlite3")
     assert database.change_mark() is None
     (tmp_path / "moved.sqlite3").rename(file)
-    assert database.change_mark() not in (None, before)
+    assert database.change_mark() == before
+    assert database.incarnation() == 0
     database.engine.dispose()
-    assert SqlDatabase(make_engine("sqlite://")).change_mark() is None
+    assert Database(make_engine("sqlite://")).change_mark() is None
+
+
+def test_a_mark_waits_for_no_copy_of_a_file_that_was_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, copying, copied = tmp_path / "data.sqlite3", threading.Event(), threading.Event()
+    file.touch()
+    database = Database(make_engine(f"sqlite:///{file}"))
+    for name in ("one", "two"):
+        with contextlib.closing(sqlite3.connect(file)) as own, sqlite3.connect(tmp_path / "copy") as copy:
+            own.backup(copy)
+        copy.close()
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql(f"CREATE TABLE {name} (id int)")
+        assert database.change_mark() is not None
+    usual = sqlite_file._copy_to_place
+
+    def copy_later(path: Path) -> None:
+        copying.set()
+        assert copied.wait(30.0)
+        usual(path)
+
+    monkeypatch.setattr(sqlite_file, "_copy_to_place", copy_later)
+    monkeypatch.setattr(sqlite_file, "_SETTLED_SECONDS", 0.0)
+    shutil.copyfile(tmp_path / "copy", file)
+    assert database.change_mark() is None, "it leaves that to a transaction"
+    assert not copying.is_set()
+    with ThreadPoolExecutor(1) as threads:
+        incarnation = threads.submit(database.incarnation)
+        assert copying.wait(30.0)
+        assert database.change_mark() is None
+        copied.set()
+        assert incarnation.result() == 1
+    assert database.change_mark() is not None
+    database.engine.dispose()
 
 
 @pytest.mark.postgres
 def test_postgresql_has_no_mark(postgres_url: str) -> None:
     url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    database = SqlDatabase(make_engine(url.render_as_string(hide_password=False)))
+    database = Database(make_engine(url.render_as_string(hide_password=False)))
     assert database.change_mark() is None
+    database.engine.dispose()
+
+
+@pytest.mark.postgres
+def test_a_postgresql_database_that_is_made_again_is_another_incarnation(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.db.session._INCARNATION_SECONDS", 0.0)
+    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    database = Database(make_engine(url.render_as_string(hide_password=False)))
+    incarnations = [database.incarnation()]
+    for statement in ("CREATE TABLE collections (id int)", "DROP TABLE collections") * 2:
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+        incarnations += [database.incarnation(), database.incarnation()]
+    first, again = incarnations[1], incarnations[5]
+    assert incarnations == [None, first, first, None, None, again, again, None, None]
+    assert None not in (first, again)
+    assert first != again
     database.engine.dispose()
 
 
@@ -100,7 +164,7 @@ def test_labels_and_metadata_of_hits_are_those_of_the_database(pairs: Any, other
         item = pairs.item("x", "x00", pairs.data.X[0], f"class {number}", metadata={"number": number})
         other.catalogue.add_items("a", [item], replace=True)
         for _ in range(3):
-            (result,) = pairs.services.search.search("a", "z", "x", [query], 100, 0, ItemFilter())
+            (result,) = find(pairs.services, "a", "z", "x", [query], 100, 0, ItemFilter())
             (hit,) = (hit for hit in result.hits if hit.id == "x00")
             assert (hit.item.labels, hit.item.metadata) == ((f"class {number}",), {"number": number})
 
@@ -117,6 +181,25 @@ def test_a_key_is_recalled_until_something_is_committed(
     assert checked_out == []
     other.access.revoke(key.id)
     assert access.recall(secret, Scope.SEARCH) is None
-    with pytest.raises(UnauthenticatedError):
+    with refused("unauthenticated"):
         access.require(secret, Scope.SEARCH)
     assert access.recall(secret, Scope.SEARCH) is None
+
+
+def test_a_database_that_goes_back_in_time_is_served_as_it_is(either: Any) -> None:
+    either.fill("a")
+    either.train("a")
+    services, vector = either.services, either.data.Z[0]
+    expected = search(services, vector)
+    before = services.catalogue.collection("a")[0].revision
+    best = NewItem("x", Content(vector=either.data.X[int(expected[0].removeprefix("x"))].tolist()), "late")
+    for number in range(3):
+        services.catalogue.add_items("a", [replace(best, id=f"late{number}")])
+    assert any(found.startswith("late") for found in search(services, vector))
+    with services.database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM items WHERE item_id IN ('late0', 'late1', 'late2')")
+        connection.exec_driver_sql(f"UPDATE collections SET revision = {before}")
+    assert search(services, vector) == expected
+    services.readiness.check()
+    services.catalogue.delete_item("a", expected[0])
+    assert search(services, vector) == [*expected[1:], *search(services, vector)[4:]]

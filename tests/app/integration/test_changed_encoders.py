@@ -6,7 +6,7 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import Job, JobState
-from app.domain.errors import InvalidFieldError, UnknownModalityError
+from app.domain.errors import InvalidFieldError
 from app.services.training.requests import TrainingParameters
 from app.worker.lease import Lease
 from app.worker.outcome import Outcome
@@ -15,6 +15,7 @@ from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here, run_with, train_here
 from tests.app.integration.loading import load
 from tests.app.integration.test_encoders_in_service import QUERIES, hits, picture, shop
+from tests.app.refused import refused
 
 PARAMETERS = TrainingParameters(method="lrbs", alpha=1e-3, max_iter=20)
 PLAIN = {"type": "hog-color"}
@@ -149,6 +150,29 @@ def test_a_later_attempt_goes_on_where_an_earlier_one_died(
     right(client)
 
 
+def test_items_that_go_while_others_encoders_are_tried_are_not_compared(pairs: Pairs) -> None:
+    client = shop(pairs, {"type": "tfidf"}, PLAIN)
+    items: list[dict[str, Any]] = []
+    for number in range(100, 156):
+        colour = ("red", "blue")[number % 2]
+        content = picture(colour, number)
+        shared = {"labels": [colour]}
+        items.append({"id": f"i{number}", "modality": "image", "image_base64": content, **shared})
+        items.append({"id": f"t{number}", "modality": "text", "text": f"a {colour} bag", **shared})
+    client.post("/v1/collections/shop/items", json={"items": items}).raise_for_status()
+    change(pairs, {})
+    gone = [f"i{number}" for number in range(100, 130)]
+
+    def report(event: Any) -> None:
+        while event["phase"] == "judging" and gone:
+            client.delete(f"/v1/collections/shop/items/{gone.pop()}").raise_for_status()
+
+    built = pairs.services.builder.build("shop", PARAMETERS, report, {"text": CHANGED["text"]})
+    assert gone == []
+    compared = built.report.gate.items
+    assert compared["image"] < compared["text"]
+
+
 def test_what_cannot_be_encoded_anew_is_named(pairs: Pairs) -> None:
     pairs.fill("a")
     request = pairs.services.training.request
@@ -157,10 +181,10 @@ def test_what_cannot_be_encoded_anew_is_named(pairs: Pairs) -> None:
         ({"z": {"type": "vector"}}, "encoders.z", "without a stored vector"),
         ({"z": {"type": "word-frequency", "max_words": 0}}, "encoders.z.encoder.max_words", "integer"),
     ):
-        with pytest.raises(InvalidFieldError, match=message) as refused:
+        with pytest.raises(InvalidFieldError, match=message) as caught:
             request("a", PARAMETERS, encoders)
-        assert refused.value.field == place
-    with pytest.raises(UnknownModalityError):
+        assert caught.value.field == place
+    with refused("unknown-modality"):
         request("a", PARAMETERS, {"sound": {"type": "mfcc"}})
     client = shop(pairs, {"type": "tfidf"}, PLAIN)
     with pytest.raises(InvalidFieldError, match=r"without a stored text.*: 24, the first is 'i0'"):

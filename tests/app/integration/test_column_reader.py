@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.answers import ValueCount
 from app.domain.entities import Content, ItemFilter, SearchResult
-from app.domain.errors import OverloadedError
+from app.domain.errors import UnavailableError
 from app.services.serving import column_reader, segments
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.search import Query
 from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
 SECONDS = 60.0
@@ -37,9 +39,7 @@ class Slots:
 
 def search(pairs: Pairs, name: str, item_filter: ItemFilter, slots: Slots) -> SearchResult:
     query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
-    (result,) = pairs.services.search.search(
-        name, "z", "x", query, 100, 0, item_filter, release_slot=slots.release
-    )
+    (result,) = find(pairs.services, name, "z", "x", query, 100, 0, item_filter, release_slot=slots.release)
     return result
 
 
@@ -81,7 +81,7 @@ def test_what_waits_for_a_column_holds_up_nothing_else(
     def run() -> None:
         try:
             outcomes.append(search(shelved, "a", EVEN, slots))
-        except OverloadedError as error:
+        except UnavailableError as error:
             outcomes.append(error)
 
     n_refused = 3
@@ -129,7 +129,7 @@ def test_columns_outlive_writes_merges_and_other_versions(
     shelved.services.versions.activate("a", version, "test")
     assert search(shelved, "a", EVEN, Slots()).model_version == version
     assert shelved.services.values.count("a", "x", 10, again.release).metadata == {
-        "parity": ((0, 45), (1, 45))
+        "parity": [ValueCount(0, 45), ValueCount(1, 45)]
     }
     assert again.n_released == 0
     (gallery,) = (

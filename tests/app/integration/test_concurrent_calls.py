@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 
 from app.domain.entities import Scope
+from app.domain.errors import ServiceError
 from app.services.training.requests import TrainingParameters
 from tests.app.integration.conftest import PARAMETERS
 
@@ -22,8 +23,8 @@ def outcomes(pairs: Any, call: Callable[[], object]) -> Counter[str]:
     def outcome() -> str:
         try:
             call()
-        except Exception as error:
-            return type(error).__name__
+        except ServiceError as error:
+            return error.code
         return "done"
 
     engine: sqlalchemy.Engine = pairs.services.database.engine
@@ -40,33 +41,33 @@ def outcomes(pairs: Any, call: Callable[[], object]) -> Counter[str]:
 def test_one_caller_deletes_a_collection(either: Any) -> None:
     either.fill("a")
     found = outcomes(either, lambda: either.services.catalogue.delete_collection("a"))
-    assert found == {"done": 1, "CollectionNotFoundError": CALLERS - 1}
+    assert found == {"done": 1, "collection-not-found": CALLERS - 1}
 
 
 def test_one_caller_deletes_an_item(either: Any) -> None:
     either.fill("a")
     found = outcomes(either, lambda: either.services.catalogue.delete_item("a", "x00"))
-    assert found == {"done": 1, "ItemNotFoundError": CALLERS - 1}
+    assert found == {"done": 1, "item-not-found": CALLERS - 1}
 
 
 def test_one_caller_creates_an_item(either: Any) -> None:
     either.fill("a")
     new = either.item("x", "new", either.data.X[0])
     found = outcomes(either, lambda: either.services.catalogue.add_items("a", [new]))
-    assert found == {"done": 1, "ItemExistsError": CALLERS - 1}
+    assert found == {"done": 1, "item-exists": CALLERS - 1}
 
 
 @pytest.mark.filterwarnings("ignore:DELETE statement on table:sqlalchemy.exc.SAWarning")  # as in production
 def test_one_caller_revokes_a_key(either: Any) -> None:
     key, _ = either.services.access.create(Scope.SEARCH)
     found = outcomes(either, lambda: either.services.access.revoke(key.id))
-    assert found == {"done": 1, "KeyNotFoundError": CALLERS - 1}
+    assert found == {"done": 1, "key-not-found": CALLERS - 1}
 
 
 def test_one_caller_asks_for_a_retrain_and_all_may_cancel_it(either: Any) -> None:
     either.fill("a")
     found = outcomes(either, lambda: either.services.training.request("a", PARAMETERS))
-    assert found == {"done": 1, "TrainingAlreadyRunningError": CALLERS - 1}
+    assert found == {"done": 1, "training-already-running": CALLERS - 1}
     (job,) = either.services.training.jobs("a", 10)
     assert outcomes(either, lambda: either.services.training.cancel(job.id)) == {"done": CALLERS}
     _, events = either.services.training.events(job.id, 0, 100)
@@ -79,7 +80,7 @@ def test_one_caller_rolls_back_and_a_version_is_activated_once(either: Any) -> N
         either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20, seed=seed))
     versions = either.services.versions
     found = outcomes(either, lambda: versions.roll_back("a", "test"))
-    assert found == {"done": 1, "ActiveVersionConflictError": CALLERS - 1}
+    assert found == {"done": 1, "active-version-conflict": CALLERS - 1}
     assert outcomes(either, lambda: versions.activate("a", 2, "test")) == {"done": CALLERS}
     assert [entry.version for entry in versions.history("a", 10)] == [2, 1, 2, 1]
 

@@ -67,11 +67,11 @@ def test_those_who_watch_do_not_wait_for_a_database_that_hangs(postgres_url: str
 def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
     import socket
 
-    from app.db.session import SqlDatabase, make_engine
+    from app.db.session import Database, make_engine
 
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
-        database = SqlDatabase(make_engine(f"postgresql+psycopg://nobody@127.0.0.1:{port}/x", 0.1))
+        database = Database(make_engine(f"postgresql+psycopg://nobody@127.0.0.1:{port}/x", 0.1))
         began = time.monotonic()
         with pytest.raises(DatabaseUnavailableError), database.read() as work:
             work.collections.list()

@@ -10,16 +10,12 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.db.session import SqlDatabase, make_engine
+from app.db.session import Database, make_engine
 from app.domain.entities import Modality
-from app.domain.errors import (
-    CollectionExistsError,
-    CollectionNotFoundError,
-    DatabaseUnavailableError,
-    TrainingAlreadyRunningError,
-)
+from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ServiceError
 from app.settings import Settings
 from tests.app.closing import close
+from tests.app.refused import refused
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
@@ -45,8 +41,8 @@ def test_of_creators_at_the_same_time_one_succeeds(services: Services) -> None:
         try:
             services.catalogue.create(name, MODALITIES)
             outcomes["created"] += 1
-        except (CollectionExistsError, DatabaseUnavailableError) as error:
-            outcomes[type(error).__name__] += 1
+        except ServiceError as error:
+            outcomes[error.code] += 1
 
     for number in range(10):
         barrier = threading.Barrier(3)
@@ -54,7 +50,7 @@ def test_of_creators_at_the_same_time_one_succeeds(services: Services) -> None:
             calls = [pool.submit(create, f"c{number}", barrier) for _ in range(3)]
         for call in calls:
             call.result()
-    assert outcomes == {"created": 10, "CollectionExistsError": 20}
+    assert outcomes == {"created": 10, "collection-exists": 20}
 
 
 def test_a_job_for_a_collection_that_is_gone_says_so(services: Services) -> None:
@@ -68,7 +64,7 @@ def test_an_open_job_is_recognised_by_its_constraint(services: Services) -> None
     made = services.catalogue.create("a", MODALITIES)
     with services.database.write() as work:
         work.jobs.enqueue(made, {})
-    with pytest.raises(TrainingAlreadyRunningError), services.database.write() as work:
+    with refused("training-already-running"), services.database.write() as work:
         work.jobs.enqueue(made, {})
 
 
@@ -83,7 +79,7 @@ def test_another_broken_constraint_is_no_retrain(services: Services, monkeypatch
 
 def test_a_write_that_gets_no_lock_is_refused_soon(services: Services) -> None:
     made = services.catalogue.create("a", MODALITIES)
-    other = SqlDatabase(make_engine(services.settings.resolved_database_url))
+    other = Database(make_engine(services.settings.resolved_database_url))
     with other.write() as holder:
         holder.collections.next_revision(made)
         with pytest.raises(DatabaseUnavailableError), services.database.write() as work:
@@ -115,7 +111,7 @@ def test_a_full_pool_is_a_problem_too(tmp_path: Path) -> None:
     (tmp_path / "lrbs.sqlite3").touch()
     url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
     engine = make_engine(url, 0.1)
-    database = SqlDatabase(engine)
+    database = Database(engine)
     assert isinstance(engine.pool, sqlalchemy.QueuePool)
     assert engine.pool.timeout() == 0.1
     held = [engine.connect() for _ in range(15)]

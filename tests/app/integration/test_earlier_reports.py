@@ -12,11 +12,11 @@ from sqlalchemy import update
 from app.bootstrap import build
 from app.db.models import ModelRow
 from app.domain.entities import JobState, Supervision, TrainingReport
-from app.domain.errors import UnknownReportFormatError
 from tests.app.closing import close
 from tests.app.earlier_reports import FACTS
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
+from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 
 STORED = {1: "squared", 2: "semantic"}
@@ -118,7 +118,7 @@ def test_a_report_of_a_newer_release_is_refused_by_name(earlier: Any) -> None:
     pairs, _ = earlier
     newer = {**pairs.services.versions.model("a", 2).report.to_json(), "format": 5, "surprise": {}}
     rewrite(pairs, 2, newer)
-    with pytest.raises(UnknownReportFormatError, match="format 5"):
+    with refused("newer-report", match="format 5"):
         pairs.services.versions.models("a")
     with pairs.client() as client:
         answer = client.get("/v1/admin/collections/a/models")

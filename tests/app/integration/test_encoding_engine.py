@@ -4,6 +4,7 @@ import io
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from app.domain.entities import Content
 from app.domain.errors import EncoderUnavailableError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.types.hog_color import HogColorEncoder
-from app.engines.dask_encoding import DaskEncoding
+from app.engines.dask_encoding import encode_on_workers
 from solver import DaskEngine
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
@@ -80,7 +81,7 @@ def test_workers_that_are_killed_or_lack_a_file_lose_nothing(cluster: Cluster, t
         opened.append(DaskEngine(cluster.address))
         return opened[-1]
 
-    encode = DaskEncoding(open_engine, LIMITS)
+    encode = partial(encode_on_workers, open_engine, LIMITS)
     batches = [[Content(picture=photograph(number)) for number in range(4)] for _ in range(60)]
     encoded = encode(PLAIN, batches)
     first = next(encoded)

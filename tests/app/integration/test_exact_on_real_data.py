@@ -9,12 +9,13 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import Content, ItemFilter, SearchResult
-from app.services.serving.search import Query, SingleSearch
+from app.services.serving.search import Query, Search, results_of
 from app.services.serving.snapshot import Snapshot
 from app.settings import Settings
 from solver.datasets import PairedFeatures, SyntheticPairs, load_npz
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.searching import find
 
 pytestmark = [
     pytest.mark.data,
@@ -78,7 +79,7 @@ def gallery_of(snapshot: Snapshot) -> tuple[list[str], Vectors]:
 def test_exact_galleries_answer_as_double_precision_does(served: tuple[Pairs, PairedFeatures]) -> None:
     pairs, data = served
     queries = [Query(Content(vector=row.tolist())) for row in data.Z[~data.is_train][:200]]
-    results = pairs.services.search.search("a", "z", "x", queries, K, 0, ItemFilter())
+    results = find(pairs.services, "a", "z", "x", queries, K, 0, ItemFilter())
     (snapshot,) = pairs.services.snapshots.peek_all().values()
     ids, rows = gallery_of(snapshot)
     projected = [snapshot.model.project("z", row[None]) for row in data.Z[~data.is_train][:200]]
@@ -88,8 +89,8 @@ def test_exact_galleries_answer_as_double_precision_does(served: tuple[Pairs, Pa
     ]
     assert np.mean(is_clear) > 0.5, "the order itself is compared, too"
     for start in range(0, len(queries), _TOGETHER):
-        searches = [SingleSearch(query, K, 0, frozenset(), None) for query in queries[start:][:_TOGETHER]]
-        together = pairs.services.search.search_together("a", "z", "x", searches)
-        for alone, answer in zip(results[start:], together, strict=False):
-            assert isinstance(answer, SearchResult)
+        searches = [Search([query], K) for query in queries[start:][:_TOGETHER]]
+        together = pairs.services.search.search("a", "z", "x", searches)
+        for alone, outcome in zip(results[start:], together, strict=False):
+            (answer,) = results_of(outcome)
             assert [(hit.id, hit.score) for hit in answer.hits] == [(hit.id, hit.score) for hit in alone.hits]

@@ -12,7 +12,6 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
 from app.domain.entities import Content, JobState
-from app.domain.errors import StorageFullError, StorageReadOnlyError
 from app.services.catalogue.preparation import NewItem
 from app.services.health.readiness import Readiness
 from app.settings import Settings
@@ -21,6 +20,7 @@ from tests.app.e2e.refusals import check_problem
 from tests.app.integration.conftest import MODALITIES
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
+from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 
 
@@ -88,7 +88,7 @@ def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
     close(on_postgres)
     # Before anybody has tried to write.
     assert on_postgres.readiness.check() == Readiness(True, "the database is read-only")
-    with pytest.raises(StorageReadOnlyError):
+    with refused("storage-read-only"):
         on_postgres.catalogue.create("b", MODALITIES)
     run_by_hand(
         on_postgres,
@@ -121,7 +121,7 @@ def test_a_postgres_without_room_is_not_called_busy(
         $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""",
         f"CREATE TRIGGER full_disk BEFORE INSERT ON {table} EXECUTE FUNCTION fail()",
     )
-    with pytest.raises(StorageFullError) as raised:
+    with refused("storage-full") as raised:
         write(on_postgres)
     assert isinstance(raised.value.__cause__, sqlalchemy.exc.DBAPIError)
     assert type(raised.value.__cause__.orig).__qualname__ == "DiskFull", "psycopg's own class"

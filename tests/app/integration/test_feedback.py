@@ -10,12 +10,13 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Feedback, Modality
-from app.domain.errors import CollectionNotFoundError, InvalidFieldError, ItemNotFoundError
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError, NotFoundError
 from app.services.catalogue.feedback import FeedbackService, NewFeedback
 from app.services.catalogue.service import NewItem
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
+from tests.app.refused import refused
 
 RED, GREEN = png(20, 20), png(21, 21)
 
@@ -123,17 +124,17 @@ def test_a_collection_keeps_the_newest(album: Services) -> None:
 
 def test_what_is_refused_leaves_nothing(album: Services) -> None:
     before = pictures(album)
-    for bad, kind, place in (
-        (about("nothing"), ItemNotFoundError, r"feedback\.1\.item_id"),
-        (about("text"), InvalidFieldError, r"feedback\.1\.item_id: item 'text' is of modality 'text'"),
-        (about(content=Content(vector=[1.0])), InvalidFieldError, r"feedback\.1\.query\.vector"),
-        (about(content=None, query_item_id="picture"), InvalidFieldError, r"feedback\.1\.query\.item_id"),
-        (about("a\x00"), InvalidFieldError, r"feedback\.1\.item_id"),
+    for bad, code, place in (
+        (about("nothing"), "item-not-found", r"feedback\.1\.item_id"),
+        (about("text"), "invalid-field", r"feedback\.1\.item_id: item 'text' is of modality 'text'"),
+        (about(content=Content(vector=[1.0])), "invalid-field", r"feedback\.1\.query\.vector"),
+        (about(content=None, query_item_id="picture"), "invalid-field", r"feedback\.1\.query\.item_id"),
+        (about("a\x00"), "invalid-field", r"feedback\.1\.item_id"),
     ):
         with_place = NewFeedback(
             *(bad.source, bad.target, bad.item_id, True, bad.content, bad.query_item_id, "feedback.1")
         )
-        with pytest.raises(kind, match=place):
+        with refused(code, match=place):
             album.feedback.add("album", [asked_by(GREEN), with_place])
     assert stored(album) == []
     assert pictures(album) == before
@@ -174,7 +175,7 @@ def test_feedback_and_a_deletion_at_the_same_time_leave_none_without_its_item(al
         for _ in range(5):
             try:
                 album.feedback.add("album", [about()])
-            except ItemNotFoundError:
+            except NotFoundError:
                 return
 
     with ThreadPoolExecutor(1) as pool:

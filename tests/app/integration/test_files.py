@@ -13,20 +13,14 @@ from PIL import Image
 from app.bootstrap import build
 from app.db.migrate import upgrade
 from app.domain.entities import Content, Item, ItemFilter, Modality
-from app.domain.errors import (
-    ContentMissingError,
-    DatabaseUnavailableError,
-    InvalidFieldError,
-    ItemExistsError,
-    LineError,
-    WrongDatabaseError,
-)
+from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 from app.services.catalogue.service import NewItem
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool
 from app.storage.trash import TRASH
 from tests.app.closing import close
 from tests.app.integration.loading import current
+from tests.app.refused import refused
 
 HOUR = 3600.0
 
@@ -87,7 +81,7 @@ def test_a_refused_request_leaves_no_picture(album: Any, pictures: Path, field: 
 def test_a_taken_id_leaves_no_picture(album: Any, pictures: Path) -> None:
     album.services.catalogue.add_items("album", [picture("p", 1)])
     before = files_under(pictures)
-    with pytest.raises(ItemExistsError):
+    with refused("item-exists"):
         album.services.catalogue.add_items("album", [picture("q", 2), picture("p", 3)])
     assert files_under(pictures) == before
 
@@ -101,8 +95,11 @@ def test_an_import_that_is_not_stored_leaves_no_picture_but_those_in_use(
     begun = album.services.imports.begin("album")
     begun.add([(1, picture("p", 1)), (2, picture("q", 2))])
     if last != "a client that is gone":
-        wrong = {"a bad line": NewItem("text", Content(text="")), "a repeated id": picture("q", 3)}[last]
-        with pytest.raises(LineError):
+        code, wrong = {
+            "a bad line": ("invalid-field", NewItem("text", Content(text=""))),
+            "a repeated id": ("item-repeated", picture("q", 3)),
+        }[last]
+        with refused(code, match="line 4: "):
             begun.add([(3, picture("r", 4)), (4, wrong)])
     assert files_under(pictures) > used
     begun.close()
@@ -238,7 +235,7 @@ def test_an_interrupted_removal_is_undone(album: Any, pictures: Path) -> None:
     (path,) = files_under(pictures)
     path.rename(path.with_name(f".removed-{path.name}-0badcafe"))
     grow_old(pictures)
-    with pytest.raises(ContentMissingError):
+    with refused("content-missing"):
         album.services.catalogue.content("album", "p")
     album.services.garbage_collector.sweep()
     assert album.services.catalogue.content("album", "p")[0] == png(1)
@@ -296,7 +293,7 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
     grow_old(pictures)
     url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
     other = build(album.services.settings.model_copy(update={"database_url": url}))
-    with pytest.raises(WrongDatabaseError):
+    with refused("wrong-database"):
         other.schema.set_up()
     upgrade(other.database.engine)
     assert other.garbage_collector.sweep() == 0

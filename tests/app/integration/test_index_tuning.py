@@ -16,7 +16,6 @@ from app.cli.main import cli
 from app.cli.report_lines import index_lines
 from app.domain.entities import ItemFilter, TrainingReport
 from app.domain.entities.index_choice import IndexSpec
-from app.domain.ports import ApproximateIndexes
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import SegmentGallery
@@ -31,7 +30,7 @@ from tests.app.integration.conftest import Pairs
 from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
 
-INDEXES: ApproximateIndexes = InvertedListIndexes()
+INDEXES: InvertedListIndexes = InvertedListIndexes()
 
 
 def tuner(needed_recall: float = 0.99) -> IndexTuner:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.entities import ModelVersion
-from app.domain.errors import DamagedBundleError, StorageFullError
+from app.domain.errors import DamagedBundleError, DatabaseUnavailableError
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.rounds import Round
 from app.storage.local_cache import LocalCache
@@ -68,7 +68,7 @@ def checked(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         name = names[version.bundle.partition("-")[0]]
         seen.append(name)
         if name == "a" and seen.count("a") == 1:
-            raise StorageFullError
+            raise DatabaseUnavailableError("storage-full")
         raise DamagedBundleError("damaged")
 
     monkeypatch.setattr(ModelBundles, "check", check)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from app.domain.errors import TrainingDataError
 from app.services.training.costs import (
     Sizes,
     pairs_too_slow,
@@ -24,6 +23,7 @@ from solver.scaling.feature_maps import FeatureMapConfig
 from solver.semantic.folds import make_folds
 from solver.semantic.learners import LogisticLearner
 from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, fit_ensemble
+from tests.app.refused import refused
 
 N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128
 
@@ -89,13 +89,13 @@ def test_posteriors_that_would_not_fit_are_refused_before_anything_is_queued(pai
     pairs.services.training.cancel(queued.id)
     more = [pairs.item(side, f"{side}+{number}", [number], f"{side} {number}") for side, number in rows]
     pairs.services.catalogue.add_items("a", more)
-    with pytest.raises(TrainingDataError, match=r"posteriors of 5000 labels .* at most 2 GB are allowed"):
+    with refused("training-data", match=r"posteriors of 5000 labels .* at most 2 GB are allowed"):
         pairs.services.training.request("a", TrainingParameters(method="semantic"))
     assert [job.id for job in pairs.services.training.jobs("a", 10)] == [queued.id]
 
 
 def test_what_is_refused_at_a_request_is_refused_by_the_training_too() -> None:
-    with pytest.raises(TrainingDataError, match=r"posteriors of 2500 labels .* at most 2 GB are allowed"):
+    with refused("training-data", match=r"posteriors of 2500 labels .* at most 2 GB are allowed"):
         select_and_fit(many_labels(), TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
 
 
@@ -115,8 +115,8 @@ def few_labels_of_sparse_samples(n_items: int, n_features: int, n_labels: int) -
 @pytest.mark.parametrize("n_items", [2000, 12_000])
 def test_posteriors_of_very_many_features_are_refused(n_items: int) -> None:
     data = few_labels_of_sparse_samples(n_items, 200_000, 200)
-    refused = r"learned from 4 and 200000 features, would take about .* at most 2 GB are allowed"
-    with pytest.raises(TrainingDataError, match=refused):
+    said = r"learned from 4 and 200000 features, would take about .* at most 2 GB are allowed"
+    with refused("training-data", match=said):
         select_and_fit(data, TrainingParameters(method="semantic"), ("x", "z"), lambda _: None)
 
 

@@ -5,15 +5,15 @@ import numpy.typing as npt
 import pytest
 
 import app.services.serving.maps as maps
+from app.answers import Map
 from app.bootstrap import Services
-from app.domain.errors import ModelNotTrainedError
-from app.services.serving.maps import GalleryMap
 from solver.datasets import SyntheticPairs
 from tests.app.integration.searching import NAME, fill, vector_item
+from tests.app.refused import refused
 
 
-def coordinates(drawn: GalleryMap, modality: str) -> dict[str, tuple[float, float]]:
-    return {point.item.id: (point.x, point.y) for point in drawn.points[modality]}
+def coordinates(drawn: Map, modality: str) -> dict[str, tuple[float, float]]:
+    return {point.id: (point.x, point.y) for point in drawn.points[modality]}
 
 
 def centre(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -61,10 +61,10 @@ def test_a_map_has_live_items_evenly_spaced_and_is_kept(trained: Services, vecto
     for modality in "xz":
         for own in coordinates(trained.maps.draw(NAME, 1000), modality):
             trained.catalogue.delete_item(NAME, own)
-    assert trained.maps.draw(NAME, 10).points == {"x": (), "z": ()}
+    assert trained.maps.draw(NAME, 10).points == {"x": [], "z": []}
 
 
 def test_an_untrained_collection_has_no_map(services: Services, vectors: SyntheticPairs) -> None:
     fill(services, vectors)
-    with pytest.raises(ModelNotTrainedError):
+    with refused("model-not-trained"):
         services.maps.draw(NAME, 10)

@@ -8,13 +8,13 @@ import pytest
 from app.bootstrap import Services, build
 from app.db.migrate import upgrade
 from app.db.session import make_engine
-from app.domain.errors import ModelNotTrainedError, StorageUnavailableError, WrongDatabaseError
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.integration.searching import NAME, fill, ids, search, train
 from tests.app.integration.test_files import picture, png
 from tests.app.integration.test_ownership import ALBUM
+from tests.app.refused import refused
 from tests.app.waiting import wait_for
 from tests.object_store import ObjectStore
 
@@ -48,7 +48,7 @@ def test_what_one_host_stores_and_trains_the_other_serves(
     first, second = open_host("first"), open_host("second")
     first.schema.set_up()
     fill(first, vectors)
-    with pytest.raises(ModelNotTrainedError):
+    with refused("model-not-trained"):
         search(second, vectors.Z[0])
     assert train(first) == 1
     assert ids(search(second, vectors.Z[0])) == ids(search(first, vectors.Z[0]))
@@ -75,7 +75,7 @@ def test_searches_go_on_while_the_object_store_is_away(
     services.catalogue.create("album", ALBUM)
     before = ids(search(services, vectors.Z[0]))
     object_store.kill()
-    with pytest.raises(StorageUnavailableError, match="it does not answer"):
+    with refused("storage-unavailable", match="it does not answer"):
         services.catalogue.add_items("album", [picture("one", 1)])
     readiness = services.readiness.check()
     assert readiness.is_ready
@@ -93,5 +93,5 @@ def test_a_database_that_the_files_do_not_belong_to_is_refused(open_host: Open) 
     first.schema.set_up()
     first.catalogue.create("album", ALBUM)
     first.catalogue.add_items("album", [picture("one", 1)])
-    with pytest.raises(WrongDatabaseError, match="there is no database, or an empty one"):
+    with refused("wrong-database", match="there is no database, or an empty one"):
         open_host("other", database_url="").schema.set_up()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.bootstrap import Services, build
-from app.domain.errors import DamagedFilesError, InvalidFieldError
+from app.domain.errors import InvalidFieldError
 from app.settings import Settings
 from app.storage.remote_folder import RemoteFolder, open_remote
 from solver.datasets import SyntheticPairs
@@ -18,6 +18,7 @@ from tests.app.closing import close
 from tests.app.integration.searching import fill, ids, search, train
 from tests.app.integration.test_files import picture, png
 from tests.app.integration.test_ownership import ALBUM
+from tests.app.refused import refused
 from tests.object_store import ObjectStore
 from tests.store_gate import StoreGate
 
@@ -202,7 +203,7 @@ def test_a_damaged_file_is_named_and_no_copy_without_it_is_taken_for_a_whole_one
 
     folder.write(picture_file, whole)
     folder.remove(model)
-    with pytest.raises(DamagedFilesError, match=f"damaged: {model}; the others"):
+    with refused("damaged-files", match=f"damaged: {model}; the others"):
         services.backup.make(tmp_path / "tuesday")
     folder.write(model, content)
     services.catalogue.delete_item("album", "p4")
@@ -215,10 +216,10 @@ def test_a_damaged_file_is_named_and_no_copy_without_it_is_taken_for_a_whole_one
 
     (tmp_path / "wednesday" / picture_file).write_bytes(b"other")
     target = opened("second", services.settings.storage_url and object_store.make_place())
-    with pytest.raises(DamagedFilesError, match=f"damaged: {picture_file}; the database was not filled"):
-        target.restore.run(tmp_path / "wednesday")
+    with refused("damaged-files", match=f"damaged: {picture_file}; the database was not filled"):
+        target.backup.restore(tmp_path / "wednesday")
     (tmp_path / "wednesday" / picture_file).unlink()
-    target.restore.run(tmp_path / "wednesday")
+    target.backup.restore(tmp_path / "wednesday")
 
 
 @pytest.fixture

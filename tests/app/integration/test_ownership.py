@@ -13,14 +13,14 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
 from app.db.migrate import upgrade
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Mark, Modality
-from app.domain.errors import DatabaseMissingError, WrongDatabaseError
 from app.services.storage.ownership import Ownership
 from app.settings import Settings
 from app.storage.folder_mark import FileFolderMark
 from tests.app.closing import close
 from tests.app.integration.test_files import files_under, picture, png
+from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 
 FILE = "lrbs.sqlite3"
@@ -134,9 +134,9 @@ def test_without_its_database_a_folder_is_left_alone_and_none_is_made(opened: Op
     away = file.rename(data.with_name("away"))
     services = opened(data)
     schema = services.schema
-    for refused in (schema.set_up, schema.upgrade, schema.require_current):
-        with pytest.raises(WrongDatabaseError, match="lrbs db adopt"):
-            refused()
+    for begin in (schema.set_up, schema.upgrade, schema.require_current):
+        with refused("wrong-database", match="lrbs db adopt"):
+            begin()
     found = services.readiness.check()
     assert (found.is_ready, "lrbs db adopt" in str(found.reason)) == (False, True)
     assert not file.exists()
@@ -152,7 +152,7 @@ def test_a_log_without_its_database_is_not_thrown_away(opened: Opened, data: Pat
     store(services, 20)  # what is written last stands in the log
     (data / FILE).rename(data.with_name("away"))
     log = (data / f"{FILE}-wal").read_bytes()
-    with pytest.raises(DatabaseMissingError):
+    with refused("database-missing"):
         opened(data).schema.adopt()
     assert (data / f"{FILE}-wal").read_bytes() == log
     data.with_name("away").rename(data / FILE)
@@ -172,9 +172,9 @@ def test_an_empty_database_beside_files_writes_and_removes_nothing(
     assert (found.is_ready, "belong to another database" in str(found.reason)) == (False, True)
     assert services.garbage_collector.sweep() == 0
     assert "no file is removed" in caplog.text
-    with pytest.raises(WrongDatabaseError):
+    with refused("wrong-database"):
         services.catalogue.create("album", ALBUM)
-    with pytest.raises(WrongDatabaseError), services.database.write() as work:
+    with refused("wrong-database"), services.database.write() as work:
         work.jobs.claim("a worker", 1.0, 1)
     assert pictures(data) == 12
 
@@ -219,7 +219,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
     found = restored.readiness.check()
     assert (found.is_ready, "older than the files" in str(found.reason)) == (True, True)
     assert restored.garbage_collector.sweep() == 0
-    with pytest.raises(WrongDatabaseError):
+    with refused("wrong-database"):
         restored.ownership.require_current()
     restored.catalogue.delete_item("album", "p0")
     restored.ownership.note_progress()  # which must not make it look newer
@@ -311,7 +311,7 @@ def test_an_empty_folder_is_not_that_of_a_database_in_use(
     services = opened(tmp_path / "mounted-too-late", url)
     assert "mount it" in str(services.readiness.check().reason)
     assert request_repairs(services) == []
-    with pytest.raises(WrongDatabaseError):
+    with refused("wrong-database"):
         store(services, 20)
     assert opened(tmp_path / "data", url).readiness.check().reason is None
 
@@ -379,12 +379,12 @@ def test_of_two_hosts_with_folders_of_their_own_only_one_is_served(
     # Of a look at a new folder: before and after its mark is read, and once it has been written.
     moments = iter([not is_race, False, is_race])
     mark.meet(lambda: first.ownership.status() if next(moments, False) else None)
-    found = Ownership(SqlDatabase(second.database.engine), mark, ()).status()
+    found = Ownership(Database(second.database.engine), mark, ()).status()
     assert not found.belongs
     assert "several hosts need one that all of them see" in str(found.reason)
     assert second.ownership.status() == found
     assert "several hosts" in str(second.readiness.check().reason)
-    with pytest.raises(WrongDatabaseError):
+    with refused("wrong-database"):
         second.catalogue.create("album", ALBUM)
     first.catalogue.create("album", ALBUM)
     store(first, 3)

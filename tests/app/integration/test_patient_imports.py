@@ -51,7 +51,6 @@ def imported(services: Services, at: int, act: Callable[[], None]) -> tuple[int,
         FileBlobStore(settings.data_dir / "pictures"),
         EncoderRegistry(limits),
         lambda: HookedSpool(settings.data_dir / "imports", at, act),
-        services.snapshots.record_write,
         services.snapshots.is_searched,
         services.garbage_collector.sweep_after_delete,
         settings.lock_wait_seconds,
@@ -91,16 +90,7 @@ def test_an_import_outlasts_a_lock_held_for_longer_than_its_lease(either: Any, a
 
 class CuttingRelay:
     """Stands before PostgreSQL and cuts one connection, at the commit that follows certain words.
-
-    Parameters
-    ----------
-    server : tuple of str and int
-        Host and port of PostgreSQL.
-    words : bytes
-        Part of a statement.
-    is_passed_on : bool
-        Whether the server still gets the commit, and only its answer is lost.
-    """
+    With `is_passed_on` the server still gets the commit, and only its answer is lost."""
 
     def __init__(self, server: tuple[str, int], words: bytes, is_passed_on: bool) -> None:
         self._server, self._words, self._is_passed_on = server, words, is_passed_on

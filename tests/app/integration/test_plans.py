@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import event
 
-from app.db.session import SqlDatabase, SqlUnitOfWork
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection
 from tests.app.integration.conftest import MODALITIES
 
@@ -17,7 +17,7 @@ N_ITEMS = 60_000
 N_REVISIONS = 5
 N_X = 45_000
 TEXT = 300 * "a"
-Read = Callable[[SqlUnitOfWork, Collection], Any]
+Read = Callable[[UnitOfWork, Collection], Any]
 READS: dict[str, tuple[Read, str]] = {
     "first page": (lambda work, found: work.items.page(found, None, 0, 50), "ix_items_present"),
     "a page within": (lambda work, found: work.items.page(found, None, N_X // 2, 50), "ix_items_present"),
@@ -47,7 +47,7 @@ READS: dict[str, tuple[Read, str]] = {
 
 
 @pytest.fixture
-def large(database: SqlDatabase, collection: Collection) -> Collection:
+def large(database: Database, collection: Collection) -> Collection:
     """A collection whose items lie among those of another one, first those of x, then those of z."""
     with database.write() as work:
         other = work.collections.add("other", MODALITIES)
@@ -65,7 +65,7 @@ def large(database: SqlDatabase, collection: Collection) -> Collection:
         return work.collections.get("pairs")
 
 
-def is_postgres(database: SqlDatabase) -> bool:
+def is_postgres(database: Database) -> bool:
     return database.engine.dialect.name == "postgresql"
 
 
@@ -92,7 +92,7 @@ def plans(engine: sqlalchemy.Engine, table: str = "items") -> Iterator[list[str]
             found.append("\n".join(row[-1] for row in rows))
 
 
-def test_items_are_counted_in_an_index(database: SqlDatabase, large: Collection) -> None:
+def test_items_are_counted_in_an_index(database: Database, large: Collection) -> None:
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("VACUUM ANALYZE items" if is_postgres(database) else "ANALYZE")
     with plans(database.engine) as found, database.read() as work:
@@ -108,7 +108,7 @@ def test_items_are_counted_in_an_index(database: SqlDatabase, large: Collection)
 
 @pytest.mark.parametrize("is_analyzed", [False, True])
 def test_reads_of_a_large_collection_follow_an_index(
-    database: SqlDatabase, large: Collection, is_analyzed: bool
+    database: Database, large: Collection, is_analyzed: bool
 ) -> None:
     engine = database.engine
     if is_analyzed or engine.dialect.name == "postgresql":  # there it comes by itself
@@ -126,7 +126,7 @@ def test_reads_of_a_large_collection_follow_an_index(
 
 
 @pytest.fixture
-def importing(database: SqlDatabase, large: Collection) -> Collection:
+def importing(database: Database, large: Collection) -> Collection:
     """The same while an import is stored that has replaced two items of three, tombstones too."""
     after = N_REVISIONS + 1
     columns = (
@@ -147,7 +147,7 @@ def importing(database: SqlDatabase, large: Collection) -> Collection:
     return large
 
 
-def test_what_an_import_replaced_is_read_along_an_index(database: SqlDatabase, importing: Collection) -> None:
+def test_what_an_import_replaced_is_read_along_an_index(database: Database, importing: Collection) -> None:
     engine = database.engine
     by_revision, by_modality = (f"ix_replaced_items_by_{name}" for name in ("revision", "modality"))
     if is_postgres(database):
@@ -177,7 +177,7 @@ def test_what_an_import_replaced_is_read_along_an_index(database: SqlDatabase, i
     assert "ix_replaced_items_collection_id_item_id" in found[-1], found[-1]
 
 
-def test_pages_and_long_reads_miss_nothing(database: SqlDatabase, importing: Collection) -> None:
+def test_pages_and_long_reads_miss_nothing(database: Database, importing: Collection) -> None:
     expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
     with database.read() as work:
         paged: list[str] = []

@@ -18,11 +18,12 @@ from alembic import command
 from alembic.config import Config
 
 from app.db.migrate import upgrade
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Collection, Item, JobState
-from app.domain.errors import CollectionNotFoundError, JobNotFoundError
+from app.domain.errors import CollectionNotFoundError
 from app.worker.assembly import make_worker
 from tests.app.integration.conftest import MODALITIES
+from tests.app.refused import refused
 
 ROOT = Path(__file__).parents[3]
 MANY = 20_000
@@ -34,28 +35,28 @@ build(Settings()).catalogue.delete_collection("large")
 """
 
 
-def put(database: SqlDatabase, collection: Collection, *items: Item) -> None:
+def put(database: Database, collection: Collection, *items: Item) -> None:
     with database.write() as work:
         work.items.put(collection, items, work.collections.next_revision(collection))
 
 
-def delete(database: SqlDatabase, name: str = "pairs") -> None:
+def delete(database: Database, name: str = "pairs") -> None:
     with database.write() as work:
         work.collections.delete(name)
 
 
-def step(database: SqlDatabase, collection: Collection, rows: int = 100, size: int = 1 << 20) -> Any:
+def step(database: Database, collection: Collection, rows: int = 100, size: int = 1 << 20) -> Any:
     with database.write() as work:
         return work.collections.remove_some(collection.id, rows, size)
 
 
-def items_left(database: SqlDatabase, collection_id: int) -> int:
+def items_left(database: Database, collection_id: int) -> int:
     query = sqlalchemy.text("SELECT count(*) FROM items WHERE collection_id = :id")
     with database.engine.connect() as connection:
         return connection.scalar(query, {"id": collection_id}) or 0
 
 
-def deleted(database: SqlDatabase) -> list[int]:
+def deleted(database: Database) -> list[int]:
     with database.read() as work:
         return list(work.collections.deleted_ids())
 
@@ -68,7 +69,7 @@ def in_time(is_so: Callable[[], bool]) -> bool:
 
 
 def test_a_deleted_one_is_gone_with_its_jobs_before_its_rows_are(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     put(database, collection, Item("a", "x", text="t", content_hash="f" * 64))
     with database.write() as work:
@@ -88,14 +89,14 @@ def test_a_deleted_one_is_gone_with_its_jobs_before_its_rows_are(
                 work.collections.lock(name)
         assert work.collections.list() == []
         for job in (closed, queued):
-            with pytest.raises(JobNotFoundError):
+            with refused("job-not-found"):
                 work.jobs.get(job.id)
         assert work.jobs.counts() == dict.fromkeys(JobState, 0)
         assert work.items.used_content(["f" * 64]) == {"f" * 64}, "its file goes after its row"
         assert work.installation.progress() != progress
     with database.write() as work:
         assert work.jobs.claim("worker", 60.0, 3) is None
-        with pytest.raises(JobNotFoundError):
+        with refused("job-not-found"):
             work.jobs.request_cancel(closed.id)
         with pytest.raises(CollectionNotFoundError):
             work.collections.next_revision(collection)
@@ -106,7 +107,7 @@ def test_a_deleted_one_is_gone_with_its_jobs_before_its_rows_are(
 
 
 def test_rows_are_removed_in_steps_of_bounded_rows_and_bytes(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     with database.write() as work:
         other = work.collections.add("other", collection.modalities)
@@ -136,7 +137,7 @@ def test_rows_are_removed_in_steps_of_bounded_rows_and_bytes(
 
 
 def test_nothing_is_added_to_a_collection_that_is_being_deleted(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     def enqueue() -> None:
         with database.write() as work:
@@ -191,7 +192,7 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
 
 def test_an_older_schema_is_left_nothing_of_deleted_collections(engine: sqlalchemy.Engine) -> None:
     upgrade(engine)
-    database = SqlDatabase(engine)
+    database = Database(engine)
     for name in ("a", "b"):
         with database.write() as work:
             made = work.collections.add(name, MODALITIES)

@@ -10,12 +10,7 @@ from PIL import Image
 
 from app.bootstrap import Services, build
 from app.domain.entities import Content, ItemFilter, Modality
-from app.domain.errors import (
-    InvalidFieldError,
-    ItemNotFoundError,
-    UnknownLabelError,
-    UnknownModalityError,
-)
+from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
 from app.services.health.readiness import Readiness
 from app.services.serving.search import Query
@@ -25,7 +20,8 @@ from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.filters import accepts
 from tests.app.integration.loading import load
-from tests.app.integration.searching import NAME, bundle_of, fill, ids, search, train, vector_item
+from tests.app.integration.searching import NAME, bundle_of, fill, find, ids, search, train, vector_item
+from tests.app.refused import refused
 
 N_X, N_Z = 60, 50
 
@@ -42,7 +38,7 @@ def test_the_ranking_is_that_of_the_solver(trained: Services, vectors: Synthetic
     expected = similarities(trained, vectors.Z, vectors.X)
     assert np.ptp(expected) > 0.1
     queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
-    results = trained.search.search(NAME, "z", "x", queries, N_X, 0, ItemFilter())
+    results = find(trained, NAME, "z", "x", queries, N_X, 0, ItemFilter())
     for row, result in zip(expected, results, strict=True):
         assert [hit.rank for hit in result.hits] == list(range(1, N_X + 1))
         scores = np.array([hit.score for hit in result.hits])
@@ -59,15 +55,15 @@ def test_a_query_of_a_batch_is_answered_as_it_is_alone(services: Services) -> No
     fill(services, make_low_rank_pairs(N_X, N_Z, n_features_x=200, n_features_z=300, random_state=1))
     train(services)
     queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
-    together = services.search.search(NAME, "z", "x", queries, N_X, 0, ItemFilter())
+    together = find(services, NAME, "z", "x", queries, N_X, 0, ItemFilter())
     for query, result in zip(queries, together, strict=True):
-        (alone,) = services.search.search(NAME, "z", "x", [query], N_X, 0, ItemFilter())
+        (alone,) = find(services, NAME, "z", "x", [query], N_X, 0, ItemFilter())
         assert [(hit.id, hit.score) for hit in alone.hits] == [(hit.id, hit.score) for hit in result.hits]
 
 
 def test_both_directions_agree_and_find_the_class(trained: Services, vectors: SyntheticPairs) -> None:
     query = [Query(item_id="x00")]
-    (result,) = trained.search.search(NAME, "x", "z", query, N_Z, 0, ItemFilter())
+    (result,) = find(trained, NAME, "x", "z", query, N_Z, 0, ItemFilter())
     expected = similarities(trained, vectors.Z, vectors.X[:1])[:, 0]
     positions = [int(hit.id[1:]) for hit in result.hits]
     np.testing.assert_allclose([hit.score for hit in result.hits], expected[positions], rtol=1e-5, atol=1e-5)
@@ -75,7 +71,7 @@ def test_both_directions_agree_and_find_the_class(trained: Services, vectors: Sy
 
 
 def test_a_stored_query_and_the_same_vector_find_the_same(trained: Services, vectors: SyntheticPairs) -> None:
-    (stored,) = trained.search.search(NAME, "z", "x", [Query(item_id="z07")], 20, 0, ItemFilter())
+    (stored,) = find(trained, NAME, "z", "x", [Query(item_id="z07")], 20, 0, ItemFilter())
     assert ids(stored) == ids(search(trained, vectors.Z[7], 20))
 
 
@@ -125,11 +121,11 @@ def test_what_a_batch_passes_over_is_counted(
 ) -> None:
     queries = [Query(Content(vector=vectors.Z[0].tolist()))] * n_queries
     if field is None:
-        results = trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
+        results = find(trained, NAME, "z", "x", queries, k, offset, ItemFilter())
         assert [len(result.hits) for result in results] == [0 if offset else N_X] * n_queries
         return
     with pytest.raises(InvalidFieldError, match="at most 100000") as refused:
-        trained.search.search(NAME, "z", "x", queries, k, offset, ItemFilter())
+        find(trained, NAME, "z", "x", queries, k, offset, ItemFilter())
     assert refused.value.field == field
 
 
@@ -163,7 +159,7 @@ def test_writes_after_training_are_seen_by_the_next_search(
     changed = search(trained, query, N_X + 5)
     assert changed.hits[-1].id == "new"
     assert len(changed.hits) == N_X + 1
-    with pytest.raises(UnknownLabelError, match="'brand new'") as unknown:
+    with refused("unknown-label", match="'brand new'") as unknown:
         search(trained, query, 5, item_filter=ItemFilter(("renamed", "brand new")))
     assert unknown.value.field == "filter.labels.1"
 
@@ -171,8 +167,8 @@ def test_writes_after_training_are_seen_by_the_next_search(
         trained.catalogue.delete_item(NAME, item_id)
     gone = search(trained, query, N_X + 5)
     assert set(ids(gone)) == {f"x{n:02d}" for n in range(N_X)} - {winner.id}
-    with pytest.raises(ItemNotFoundError):
-        trained.search.search(NAME, "x", "z", [Query(item_id=winner.id)], 5, 0, ItemFilter())
+    with refused("item-not-found"):
+        find(trained, NAME, "x", "z", [Query(item_id=winner.id)], 5, 0, ItemFilter())
 
 
 def test_another_process_sees_the_same(trained: Services, vectors: SyntheticPairs) -> None:
@@ -194,7 +190,7 @@ def test_another_process_sees_the_same(trained: Services, vectors: SyntheticPair
 def test_an_item_that_changes_sides_is_found_on_one(trained: Services, vectors: SyntheticPairs) -> None:
     trained.catalogue.add_items(NAME, [vector_item("z", "x05", vectors.Z[5])], replace=True)
     assert "x05" not in ids(search(trained, vectors.Z[0], 100))
-    (result,) = trained.search.search(NAME, "x", "z", [Query(item_id="x00")], 100, 0, ItemFilter())
+    (result,) = find(trained, NAME, "x", "z", [Query(item_id="x00")], 100, 0, ItemFilter())
     assert "x05" in ids(result)
 
 
@@ -202,9 +198,9 @@ def test_bad_queries_are_refused(trained: Services, vectors: SyntheticPairs) -> 
     with pytest.raises(InvalidFieldError, match="expected 6"):
         search(trained, vectors.Z[0][:3])
     with pytest.raises(InvalidFieldError, match="modality"):
-        trained.search.search(NAME, "z", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
-    with pytest.raises(UnknownModalityError):
-        trained.search.search(NAME, "z", "y", [Query(item_id="z00")], 5, 0, ItemFilter())
+        find(trained, NAME, "z", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    with refused("unknown-modality"):
+        find(trained, NAME, "z", "y", [Query(item_id="z00")], 5, 0, ItemFilter())
 
 
 @pytest.mark.parametrize(("side", "n_items"), [("x", N_X), ("z", N_Z)])
@@ -216,7 +212,7 @@ def test_items_of_one_modality_are_ranked_by_the_cosine_of_their_projections(
     projected = np.asarray(project(np.asarray(rows, np.float32)), np.float64)
     directions = projected / np.linalg.norm(projected, axis=1, keepdims=True)
     queries = [Query(item_id=f"{side}{n:02d}") for n in range(n_items)]
-    results = trained.search.search(NAME, side, side, queries, n_items, 0, ItemFilter())
+    results = find(trained, NAME, side, side, queries, n_items, 0, ItemFilter())
     for number, result in enumerate(results):
         positions = [int(hit.id[1:]) for hit in result.hits]
         assert sorted(positions) == [n for n in range(n_items) if n != number]
@@ -229,7 +225,7 @@ def test_items_of_one_modality_are_ranked_by_the_cosine_of_their_projections(
 
 def test_a_page_of_one_modality_is_a_part_of_the_ranking(trained: Services, vectors: SyntheticPairs) -> None:
     def found(query: Query, k: int, offset: int = 0, item_filter: ItemFilter | None = None) -> list[str]:
-        (result,) = trained.search.search(NAME, "z", "z", [query], k, offset, item_filter or ItemFilter())
+        (result,) = find(trained, NAME, "z", "z", [query], k, offset, item_filter or ItemFilter())
         assert [hit.rank for hit in result.hits] == list(range(offset + 1, offset + 1 + len(result.hits)))
         return ids(result)
 
@@ -258,7 +254,7 @@ def test_other_labels_leave_the_item_as_it_is(trained: Services, vectors: Synthe
     scores = [[hit.score for hit in result.hits] for result in (before, after)]
     np.testing.assert_allclose(*scores, rtol=1e-5)  # the row is projected alone this time
     assert ids(search(trained, vectors.Z[0], N_X, 0, ItemFilter(("newer",)))) == ["x05"]
-    with pytest.raises(ItemNotFoundError):
+    with refused("item-not-found"):
         trained.catalogue.change_labels(NAME, "nothing", ())
     with pytest.raises(InvalidFieldError, match="labels"):
         trained.catalogue.change_labels(NAME, "x05", ("",))
@@ -298,10 +294,10 @@ def test_pictures_and_texts_find_each_other(services: Services) -> None:
     for kind, words in enumerate(WORDS):
         fresh = build(services.settings)
         by_text = [Query(Content(text=words))]
-        (result,) = fresh.search.search(NAME, "text", "image", by_text, 3, 0, ItemFilter())
+        (result,) = find(fresh, NAME, "text", "image", by_text, 3, 0, ItemFilter())
         assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
         by_picture = [Query(Content(picture=picture(kind, 99)))]
-        (result,) = fresh.search.search(NAME, "image", "text", by_picture, 3, 0, ItemFilter())
+        (result,) = find(fresh, NAME, "image", "text", by_picture, 3, 0, ItemFilter())
         assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
         close(fresh)
     assert services.catalogue.content(NAME, "i0-0") == (picture(0, 0), "image/png")

@@ -1,49 +1,44 @@
 """Searches of several callers that are answered together get what each would get alone."""
 
-import asyncio
 import dataclasses
-import json
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
-from app.domain.entities import HIT_FIELDS, Content, ItemFilter, SearchResult
-from app.domain.errors import CollectionNotFoundError, InvalidFieldError, ItemNotFoundError
-from app.main import create_app
-from app.services.serving.search import Query, SearchService, SingleSearch
+from app.domain.entities import HIT_FIELDS, Content, ItemFilter, Modality
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.services.catalogue.preparation import NewItem
+from app.services.models.recent_texts import ProjectedQuery, RecentTexts
+from app.services.serving.search import Outcome, Query, Search
+from app.services.serving.snapshot_reader import MustWaitError
+from app.services.training.requests import TrainingParameters
 
-FIELDS = frozenset({*HIT_FIELDS, "content_url"})
-
-
-def alone(pairs: Any, search: SingleSearch, direction: tuple[str, str] = ("z", "x")) -> Any:
-    """Return the result of one search, or its error."""
-    try:
-        (result,) = pairs.services.search.search(
-            "a", *direction, [search.query], search.k, search.offset, ItemFilter(), search.fields
-        )
-    except Exception as error:
-        return type(error), str(error)
-    return dataclasses.replace(result, took_ms=0.0)
+WORDS = ("red shoe", "blue hat", "green bag")
 
 
-def together(
-    pairs: Any, searches: Sequence[SingleSearch], direction: tuple[str, str] = ("z", "x")
-) -> list[Any]:
-    answers = pairs.services.search.search_together("a", *direction, searches)
-    return [
-        dataclasses.replace(answer, took_ms=0.0)
-        if isinstance(answer, SearchResult)
-        else (type(answer), str(answer))
-        for answer in answers
-    ]
+def shown(outcome: Outcome) -> str:
+    """Return everything of an answer but its time; items are equal to themselves only."""
+    if isinstance(outcome, Exception):
+        return repr((type(outcome), getattr(outcome, "code", ""), str(outcome)))
+    return repr([dataclasses.replace(result, took_ms=0.0) for result in outcome])
+
+
+def ask(pairs: Any, searches: Sequence[Search], *direction: str, **options: bool) -> list[str]:
+    outcomes = pairs.services.search.search("a", *(direction or ("z", "x")), searches, **options)
+    return [shown(outcome) for outcome in outcomes]
+
+
+def check_together(pairs: Any, searches: Sequence[Search], *direction: str) -> list[str]:
+    """Compare searches answered together with each of them alone; return the answers."""
+    alone = [answer for search in searches for answer in ask(pairs, [search], *direction)]
+    assert ask(pairs, searches, *direction) == alone
+    return alone
 
 
 @pytest.fixture
-def searches(pairs: Any) -> list[SingleSearch]:
+def searches(pairs: Any) -> list[Search]:
     """Searches of a trained collection, some of them wrong."""
     pairs.fill("a")
     pairs.train("a")
@@ -55,91 +50,163 @@ def searches(pairs: Any) -> list[SingleSearch]:
         Query(Content(vector=[1e30] * 6)),
     ]
     items = [Query(item_id="z03"), Query(item_id="x03"), Query(item_id="nobody")]
+    filters = [ItemFilter(), ItemFilter(("class 1",)), ItemFilter(("nowhere",)), ItemFilter((), {"a": (1,)})]
     return [
-        SingleSearch(query, k, offset, FIELDS, None)
-        for number, query in enumerate([*vectors, *wrong, *items])
-        for k, offset in [(5 + number, number % 3)]
+        *(
+            Search(
+                [query],
+                5 + number,
+                number % 3,
+                filters[max(number - 8, 0) % 4] if number < 12 else ItemFilter(),
+            )
+            for number, query in enumerate([*vectors, *wrong, *items])
+        ),
+        Search(vectors[:3], 2),
+        Search(vectors[:1], 1000, 3),
+        Search(vectors[:1], 10_000_000),
     ]
 
 
-def test_answers_and_errors_are_those_of_each_search_alone(pairs: Any, searches: list[SingleSearch]) -> None:
-    expected = [alone(pairs, search) for search in searches]
-    assert repr(together(pairs, searches)) == repr(expected)  # items are equal to themselves only
-    assert repr(together(pairs, searches[:12])) == repr(
-        expected[:12]
-    )  # nothing but vectors, after the last commit
-    errors = {answer[0] for answer in expected if isinstance(answer, tuple)}
-    assert {InvalidFieldError, ItemNotFoundError} <= errors | {error.__base__ for error in errors}
-    assert sum(isinstance(answer, SearchResult) for answer in expected) == 13
+def test_answers_and_errors_are_those_of_each_search_alone(pairs: Any, searches: list[Search]) -> None:
+    answers = check_together(pairs, searches)
+    check_together(pairs, searches[:8])  # nothing but vectors, after the last commit
+    check_together(pairs, [search for search in searches if not search.is_stored], "z", "z")
+    check_together(pairs, searches, "z", "nothing")
+    errors = [answer for answer in answers if "Error" in answer]
+    assert len(errors) == 7
+    assert any("item-not-found" in error for error in errors)
 
 
 def test_equal_scores_are_in_order_of_id_however_many_search_together(
-    pairs: Any, searches: list[SingleSearch]
+    pairs: Any, searches: list[Search]
 ) -> None:
     twins = [pairs.item("x", f"twin{number}", pairs.data.X[0]) for number in range(20)]
     pairs.services.catalogue.add_items("a", twins)
-    assert repr(together(pairs, searches)) == repr([alone(pairs, search) for search in searches])
+    check_together(pairs, searches)
 
 
-def test_a_write_is_in_the_next_answers(pairs: Any, searches: list[SingleSearch]) -> None:
-    (first, *_) = together(pairs, searches)
+def test_a_write_is_in_the_next_answers(pairs: Any, searches: list[Search]) -> None:
+    ((first, *_),) = pairs.services.search.search("a", "z", "x", searches[:1])
     gone = first.hits[0].id
     pairs.services.catalogue.delete_item("a", gone)
-    for answer in together(pairs, searches[:12]):
+    for outcome in pairs.services.search.search("a", "z", "x", searches[:8]):
+        (answer,) = outcome
         assert gone not in [hit.id for hit in answer.hits]
         assert answer.index_revision > first.index_revision
 
 
-def test_what_may_have_to_wait_is_left_to_a_search_alone(pairs: Any, searches: list[SingleSearch]) -> None:
+def test_what_may_have_to_wait_is_left_to_a_search_alone(pairs: Any, searches: list[Search]) -> None:
     pairs.services.snapshots.evict(pairs.services.snapshots.peek_all())
-    assert together(pairs, searches) == [(type(None), "None")] * len(searches)
-    (refused,) = pairs.services.search.search_together("missing", "z", "x", searches[:1])
-    assert refused is None
-    with pytest.raises(CollectionNotFoundError):
-        pairs.services.search.search("missing", "z", "x", [searches[0].query], 1, 0, ItemFilter())
+    waits = shown(MustWaitError())
+    assert ask(pairs, searches[:8], may_wait=False) == [waits] * 8
+    assert ask(pairs, searches[:1], may_wait=False) == [waits]
+    assert ask(pairs, searches[:8], at_once=True) == [waits] * 8
+    assert ask(pairs, searches[:1], at_once=True) == [waits]
+    (alone,) = ask(pairs, searches[:1])
+    assert "Error" not in alone
+    for several in (searches[:1], searches[:2]):
+        with pytest.raises(CollectionNotFoundError):
+            pairs.services.search.search("missing", "z", "x", several)
 
 
-def test_requests_that_wait_for_a_place_are_one_call_of_the_service(
-    pairs: Any, searches: list[SingleSearch], monkeypatch: pytest.MonkeyPatch
+def test_what_takes_longer_than_a_moment_is_not_done_at_once(
+    pairs: Any, searches: list[Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    may_answer = threading.Event()
-    answer_together = SearchService.search_together
-
-    def slowly(service: SearchService, *arguments: Any) -> Any:
-        sizes.append(len(arguments[-1]))
-        if len(sizes) == 1:
-            may_answer.wait(60.0)
-        return answer_together(service, *arguments)
-
-    async def ask_all(bodies: list[dict[str, Any]], first_waits: bool = False) -> list[httpx.Response]:
-        transport = httpx.ASGITransport(create_app(pairs.services), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60.0) as client:
-            path = "/v1/collections/a/search/z-to-x"
-            asked = [asyncio.create_task(client.post(path, json=body)) for body in bodies]
-            while first_waits and not sizes:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
-            may_answer.set()
-            return list(await asyncio.gather(*asked))
-
-    monkeypatch.setattr("app.api.middleware.admission.usable_cores", lambda: 2)
-    one_alone = {row: asyncio.run(ask_all([row_body(pairs, row)]))[0] for row in range(8)}
-    sizes.clear()
-    may_answer.clear()
-    monkeypatch.setattr(SearchService, "search_together", slowly)
-    bodies = [row_body(pairs, row) for row in range(8)]
-    bodies[5] = {"vector": [1.0], "k": 10}
-    answers = asyncio.run(ask_all(bodies, first_waits=True))
-    assert sizes == [1, 7]
-    assert [answer.status_code for answer in answers] == [200] * 5 + [422] + [200] * 2
-    assert answers[5].json()["field"] == "vector"
-    for row, answer in enumerate(answers):
-        if row != 5:
-            expected = json.loads(one_alone[row].text) | {"took_ms": answer.json()["took_ms"]}
-            assert answer.json() == expected
-            assert answer.headers.keys() == one_alone[row].headers.keys()
+    waits = shown(MustWaitError())
+    assert pairs.services.search.numbers_per_search("nowhere", "x", ItemFilter()) == np.inf
+    numbers = pairs.services.search.numbers_per_search("a", "x", ItemFilter())
+    assert numbers > 1
+    with monkeypatch.context() as patch:
+        patch.setattr("app.services.serving.search.MOMENT_NUMBERS", numbers - 1)
+        assert ask(pairs, searches[:8], at_once=True) == [waits] * 8
+        patch.setattr("app.services.serving.search.MOMENT_NUMBERS", numbers)  # each by itself counts
+        assert waits not in ask(pairs, searches[:8], at_once=True)
+    row = [Query(Content(vector=pairs.data.Z[0].tolist()))]
+    for search in (
+        Search(row, 101),
+        Search(row, 10, 95),
+        Search(row * 2, 1),
+        Search([Query(item_id="z03")], 1),
+        Search(row, 10, 0, ItemFilter(("class 1",), {"new": (1,)})),
+    ):
+        assert ask(pairs, [search], at_once=True) == [waits]
+    assert ask(pairs, searches[:1], "z", "z", at_once=True) == [waits]
 
 
-def row_body(pairs: Any, row: int) -> dict[str, Any]:
-    return {"vector": np.asarray(pairs.data.Z[row]).tolist(), "k": 10}
+@pytest.fixture
+def texts(pairs: Any) -> Any:
+    """Texts beside vectors: what is shown of them are rows."""
+    modalities = Modality("x", {"type": "vector"}), Modality("t", {"type": "tfidf"})
+    pairs.services.catalogue.create("a", modalities)
+    rows = [pairs.item("x", f"x{n:02d}", pairs.data.X[n], f"{n % 3}") for n in range(54)]
+    items = [NewItem("t", Content(text=f"{WORDS[n % 3]} {n}"), f"t{n:02d}", (f"{n % 3}",)) for n in range(54)]
+    pairs.services.catalogue.add_items("a", [*rows, *items])
+    pairs.train("a")
+    ask(pairs, [Search([Query(Content(text="red"))], 1)], "t", "x")
+    return pairs
+
+
+def test_typed_texts_and_shown_rows_are_the_same_together_alone_at_once_and_again(texts: Any) -> None:
+    typed = ["red", "blue hat", "red qqq", "qqq", "", "  ", "red", "green bag red shoe", "red\x00"]
+    by_text = [Search([Query(Content(text=text))], 5) for text in typed]
+    first = check_together(texts, by_text, "t", "x")
+    assert ask(texts, by_text, "t", "x", at_once=True) == first
+    by_row = [Search([Query(Content(vector=row.tolist()))], 5, fields=HIT_FIELDS) for row in texts.data.X[:9]]
+    rows = check_together(texts, by_row, "x", "t")
+    assert ask(texts, by_row, "x", "t", at_once=True) == rows
+    assert "red shoe" in str(rows)
+
+
+def test_a_remembered_text_is_that_of_its_version(texts: Any) -> None:
+    search = [Search([Query(Content(text="red shoe"))], 5)]
+    first = ask(texts, search, "t", "x")
+    assert ask(texts, search, "t", "x") == first
+    texts.services.catalogue.add_items("a", [NewItem("t", Content(text="red shoe red"), "more", ("1",))])
+    texts.train("a", TrainingParameters(alpha=1e-2, scaling="center", max_iter=5))
+    ((answer,),) = texts.services.search.search("a", "t", "x", search)
+    assert answer.model_version == 2
+    (snapshot,) = texts.services.snapshots.peek_all().values()
+    encoder, gallery = snapshot.model.encoders["t"], snapshot.galleries["x"]
+    row = snapshot.model.project("t", encoder.encode([Content(text="red shoe")]))
+    (page,) = gallery.search(row, 5, 0, ItemFilter())
+    assert [(hit.id, hit.score) for hit in answer.hits] == [(item.id, score) for item, score in page]
+
+
+def test_the_texts_remembered_are_few_and_short() -> None:
+    asked, query = RecentTexts(), ProjectedQuery(np.zeros((1, 2), np.float32))
+    for number in range(600):
+        asked.put("t", str(number), query)
+        assert asked.get("t", "0") is query  # it is asked again and again
+    assert asked.get("t", "1") is None
+    assert asked.get("t", "599") is query
+    assert asked.get("x", "599") is None
+    asked.put("t", "a" * 2000, query)
+    assert asked.get("t", "a" * 2000) is None
+
+
+def test_a_write_that_comes_before_the_rows_are_read_is_in_the_answer(
+    texts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = [Search([Query(Content(vector=texts.data.X[0].tolist()))], 3)]
+    ((before,),) = texts.services.search.search("a", "x", "t", search)
+    best = before.hits[0].id
+    read, written = texts.services.snapshots.read, []
+
+    def write_first() -> Any:
+        if not written:
+            written.append(best)
+            texts.services.catalogue.delete_item("a", best)
+        return read()
+
+    monkeypatch.setattr(texts.services.snapshots, "read", write_first)
+    ((after,),) = texts.services.search.search("a", "x", "t", search)
+    assert written
+    assert best not in [hit.id for hit in after.hits]
+    assert after.index_revision > before.index_revision
+    assert all(hit.item.text for hit in after.hits)
+
+
+def test_errors_name_the_field_whoever_else_searches(pairs: Any, searches: list[Search]) -> None:
+    (wrong,) = pairs.services.search.search("a", "z", "x", [searches[12]])
+    assert isinstance(wrong, InvalidFieldError)
+    assert wrong.field == "vector"

@@ -8,11 +8,7 @@ import pytest
 from app.bootstrap import Services, build
 from app.cli.report_lines import label_lines
 from app.domain.entities import JobState, Modality
-from app.domain.errors import (
-    DamagedBundleError,
-    DamagedVersionError,
-    ModelNotTrainedError,
-)
+from app.domain.errors import DamagedBundleError
 from app.services.training.requests import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
@@ -20,6 +16,7 @@ from tests.app.closing import close
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import load
 from tests.app.integration.searching import NAME, PARAMETERS, bundle_of, ids, search, train, vector_item
+from tests.app.refused import refused
 
 N_X, N_Z = 60, 50
 
@@ -88,7 +85,7 @@ def test_a_damaged_bundle_is_not_served(trained: Services, vectors: SyntheticPai
             fresh = build(trained.settings)
             with pytest.raises(DamagedBundleError):
                 search(fresh, vectors.Z[0])
-            with pytest.raises(DamagedVersionError):
+            with refused("damaged-version"):
                 fresh.versions.activate(NAME, 1, "test")
             assert "bundle" in (load(fresh).reason or "")
             close(fresh)
@@ -100,8 +97,33 @@ def test_a_damaged_bundle_is_not_served(trained: Services, vectors: SyntheticPai
 
 def test_an_untrained_collection_is_refused(services: Services) -> None:
     services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
-    with pytest.raises(ModelNotTrainedError):
+    with refused("model-not-trained"):
         search(services, [1.0])
+
+
+def test_an_untrained_collection_says_what_it_has_and_what_a_training_needs(services: Services) -> None:
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
+
+    def said() -> str:
+        with refused("model-not-trained") as untrained:
+            search(services, [1.0])
+        return str(untrained.value)
+
+    assert "no item of 'x' or 'z'" in said()
+    assert "4 pairs (the same pair_id on two items)" in said()
+    items = [vector_item(side, f"{side}{n}", [1.0, float(n)]) for side in "xz" for n in range(4)]
+    services.catalogue.add_items(NAME, items)
+    assert "4 items of 'x', 0 labelled and 4 items of 'z', 0 labelled" in said()
+    assert "no item has a text, so there are no words to search by" in said()
+    assert "a training needs one of these" in said()
+    paired = [replace(item, pair_id=item.id[1:]) for item in items]
+    services.catalogue.add_items(NAME, paired, replace=True)
+    assert "4 pairs and no metadata" in said()
+    assert said().endswith("that suffices for a training; to train: request a retrain")
+    services.training.request(NAME, TrainingParameters())
+    described = [replace(item, metadata={"colour": "ab"[int(item.id[1:]) % 2]}) for item in items]
+    services.catalogue.add_items(NAME, described, replace=True)
+    assert "values of the metadata 'colour'; that suffices" in said()
 
 
 def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytest.LogCaptureFixture) -> None:
@@ -118,7 +140,7 @@ def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytes
     assert "label" in (job.error or "")
     (line,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
     assert line == f"job {job.id}: retraining {NAME} failed: {job.error}"
-    with pytest.raises(ModelNotTrainedError) as untrained:
+    with refused("model-not-trained") as untrained:
         search(services, [1.0])
     assert (job.error or "") in str(untrained.value)
     assert services.catalogue.collection(NAME)[0].active_version is None

@@ -9,6 +9,7 @@ from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
 from app.services.training.requests import TrainingParameters
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.searching import find
 
 TERMS, N_TEXTS = 30_000, 300
 DENSE_BYTES = 4 * N_TEXTS * TERMS
@@ -36,7 +37,7 @@ def test_a_replay_of_texts_with_very_many_terms_never_makes_them_dense(pairs: Pa
 
     def by_vector() -> list[str]:
         query = [Query(Content(vector=rows[0].tolist()))]
-        (found,) = pairs.services.search.search("a", "x", "text", query, 1000, 0, ItemFilter())
+        (found,) = find(pairs.services, "a", "x", "text", query, 1000, 0, ItemFilter())
         return [hit.id for hit in found.hits]
 
     pairs.train("a", TrainingParameters(alpha=1e-4, scaling="center", max_iter=10))

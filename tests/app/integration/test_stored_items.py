@@ -57,7 +57,7 @@ def test_text_gives_the_items_and_filters_of_objects(documents: list[dict[str, A
     assert texts.rows_of(wanted) == plain.rows_of(wanted) == list(range(0, len(items), 7))
     for item_filter in FILTERS * 2:
         np.testing.assert_array_equal(texts.matches(item_filter), plain.matches(item_filter))
-    assert texts.rows_by_label.keys() == plain.rows_by_label.keys()
+    assert texts.columns.rows_by_label.keys() == plain.columns.rows_by_label.keys()
 
 
 def test_a_gallery_of_text_takes_writes_and_merges() -> None:

@@ -11,7 +11,7 @@ import pytest
 from app.bootstrap import build
 from app.cli.report_lines import choice_lines, data_lines, validation_lines
 from app.domain.entities import Feedback, Item, JobState, Supervision, TrainingReport
-from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.domain.errors import InvalidFieldError
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.artifacts import load_projector
@@ -19,6 +19,7 @@ from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
+from tests.app.refused import refused
 
 COUNT, N_CLASSES, COLOURS = 90, 3, ("red", "green")
 COMPOSITE = TrainingParameters(method="composite")
@@ -224,7 +225,7 @@ def test_feedback_is_learned_from_until_it_is_deleted(shop: Pairs) -> None:
 def test_feedback_suffices(shop: Pairs) -> None:
     fill(shop, labels=False, colours=False, partners=False)
     store(shop, [feedback(n, n, True) for n in range(10)])
-    with pytest.raises(TrainingDataError, match="nor do pairs, facets or feedback suffice"):
+    with refused("training-data", match="nor does anything else suffice"):
         shop.services.training.request("a", COMPOSITE)
     store(shop, [feedback(n, n + 10, False) for n in range(10)])
     report = train(shop)
@@ -324,9 +325,9 @@ def test_jobs_of_earlier_releases_are_trained_with_the_defaults(shop: Pairs) -> 
 
 def test_methods_of_labels_say_that_labels_are_missing(shop: Pairs) -> None:
     fill(shop, labels=False)
-    with pytest.raises(TrainingDataError, match="no item of modality 'x' has a label"):
+    with refused("training-data", match="no item of modality 'x' has a label"):
         shop.services.training.request("a", TrainingParameters(method="semantic"))
-    with pytest.raises(TrainingDataError, match="no item of modality 'x' has a label"):
+    with refused("training-data", match="no item of modality 'x' has a label"):
         shop.services.training.request("a", TrainingParameters(alpha=0.1))
     with pytest.raises(InvalidFieldError, match="'lrbs' learns from nothing else"):
         shop.services.training.request(

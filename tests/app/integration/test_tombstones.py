@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import build
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Collection, Item
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
@@ -20,13 +20,13 @@ from tests.app.integration.loading import current
 from tests.app.waiting import wait_for
 
 
-def put(database: SqlDatabase, collection: Collection, *names: str) -> int:
+def put(database: Database, collection: Collection, *names: str) -> int:
     with writing(database, collection, 0.0) as (work, current):
         work.items.put(current, [Item(name, "x", text=name) for name in names], current.revision + 1)
         return work.collections.next_revision(current)
 
 
-def delete(database: SqlDatabase, collection: Collection, *names: str) -> int:
+def delete(database: Database, collection: Collection, *names: str) -> int:
     with writing(database, collection, 0.0) as (work, current):
         revision = work.collections.next_revision(current)
         for name in names:
@@ -34,23 +34,23 @@ def delete(database: SqlDatabase, collection: Collection, *names: str) -> int:
         return revision
 
 
-def tombstones(database: SqlDatabase) -> list[str]:
+def tombstones(database: Database) -> list[str]:
     query = sqlalchemy.text("SELECT item_id FROM items WHERE is_deleted ORDER BY id")
     with database.engine.connect() as connection:
         return list(connection.scalars(query))
 
 
-def found(database: SqlDatabase) -> Collection:
+def found(database: Database) -> Collection:
     with database.read() as work:
         return work.collections.get("pairs")
 
 
-def purge(database: SqlDatabase, grace_seconds: float = 0.0) -> None:
+def purge(database: Database, grace_seconds: float = 0.0) -> None:
     Tombstones(database, grace_seconds).purge(Round())
 
 
 def test_they_go_once_they_are_older_than_the_grace_period(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     put(database, collection, "a", "b", "c", "d", "e")
     deleted = delete(database, collection, "a", "b", "d")
@@ -79,7 +79,7 @@ def test_they_go_once_they_are_older_than_the_grace_period(
 
 
 def test_they_go_in_bounded_steps_and_no_position_is_used_twice(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     names = [f"i{n}" for n in range(7)]
     put(database, collection, *names)
@@ -101,7 +101,7 @@ def test_they_go_in_bounded_steps_and_no_position_is_used_twice(
 
 
 def test_a_busy_collection_keeps_no_other_from_its_turn(
-    database: SqlDatabase, collection: Collection, monkeypatch: pytest.MonkeyPatch
+    database: Database, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.services.storage.tombstones.ROWS_PER_STEP", 1)
     with database.write() as work:
@@ -120,7 +120,7 @@ def test_a_busy_collection_keeps_no_other_from_its_turn(
     assert tombstones(database) == [busy[-1], quiet[-1]]
 
 
-def test_an_import_finds_what_it_has_planned_on(database: SqlDatabase, collection: Collection) -> None:
+def test_an_import_finds_what_it_has_planned_on(database: Database, collection: Collection) -> None:
     put(database, collection, "a", "b", "last")
     delete(database, collection, "a", "b", "last")
     with writing(database, collection, 0.0) as (work, current):

@@ -8,8 +8,9 @@ from rich.console import Console
 from app.cli.console import EVERY_SECONDS, progress
 from app.cli.report_lines import convergence_line, validation_lines
 from app.domain.entities import Scope
-from app.domain.errors import InvalidFieldError, KeyNotFoundError, TrainingDataError
+from app.domain.errors import InvalidFieldError
 from app.services.training.requests import TrainingParameters
+from tests.app.refused import refused
 
 
 @pytest.mark.filterwarnings("error")
@@ -80,7 +81,7 @@ def test_items_kept_out_of_training_do_not_count(pairs: Any) -> None:
     for side in "xz":
         items = [pairs.item(side, f"{side}{n}", [1.0, 2.0], "ab"[n % 2], train=side == "x") for n in range(6)]
         pairs.services.catalogue.add_items("a", items)
-    with pytest.raises(TrainingDataError, match="modality 'z'"):
+    with refused("training-data", match="modality 'z'"):
         pairs.services.training.request("a", TrainingParameters())
 
 
@@ -91,7 +92,7 @@ def test_a_key_can_take_the_place_of_those_of_its_name(pairs: Any) -> None:
     second, secret = access.create(Scope.ADMIN, "demo", replace=True)
     assert {key.id for key in access.list_keys()} == {kept.id, second.id}
     access.require(secret, Scope.ADMIN)
-    with pytest.raises(KeyNotFoundError):
+    with refused("key-not-found"):
         access.revoke(first.id)
     for name in ("", "a" * 65, "a\x00"):
         with pytest.raises(InvalidFieldError, match="name"):

@@ -37,12 +37,16 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(pa
         "code": "unknown-words",
         "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy' and 'sneakers'",
         "words": ["xyzzy", "sneakers"],
+        "did_you_mean": [],
     }
     assert search(text="Xyzzy sneakers, xyzzy!") == (0, [nothing])
     n_hits, (notice,) = search(text="a red xyzzy")
     assert (n_hits, notice["code"], notice["words"]) == (10, "unknown-words", ["xyzzy"])
     assert notice["message"] == "the model does not know 'xyzzy': the other words decide the ranking"
-    n_hits, (notice,) = search(text="a ?")
+    n_hits, (notice,) = search(text="red handba")
+    assert (n_hits, notice["code"], notice["did_you_mean"]) == (10, "unknown-words", ["red handbag"])
+    assert notice["message"] == "no text has 'handba': words that are spelled alike decide the ranking"
+    n_hits, (notice,) = search(text="- ?")
     assert (n_hits, notice["code"], notice["words"]) == (0, "no-words", [])
     n_hits, (notice,) = search(text=" ".join(f"xy{number}zzy" for number in range(500)))
     assert (n_hits, len(notice["words"])) == (0, 20)
@@ -56,6 +60,37 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(pa
     ]
     vector = {"vector": pairs.data.X[0].tolist()}
     assert client.post("/v1/collections/shop/search/x-to-text", json=vector).json()["notices"] == []
+
+
+def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
+    items = [("Rouge CAFÉ-Handtasche", "sailing boats"), ("Chaussure noire, Café Grün", "Chaussures")] * 6
+    pairs.services.catalogue.create(
+        "shop", [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    )
+    new = []
+    for number, (text, label) in enumerate(items):
+        new.append(pairs.item("x", f"x{number}", pairs.data.X[number], label))
+        new.append(NewItem("text", Content(text=f"{text} Handbag"), f"t{number}", (label,)))
+    pairs.services.catalogue.add_items("shop", new)
+    untrained = pairs.client().post(SEARCH, json={"text": "hanbag"}).json()["detail"]
+    assert "typed queries are compared with the words of 'text'; in common they have" in untrained
+    pairs.train("shop", TrainingParameters(alpha=1e-3, scaling="center", max_iter=10))
+
+    def offers(text: str) -> list[str]:
+        notices = pairs.client().post(SEARCH, json={"text": text}).json()["notices"]
+        return [offer for notice in notices for offer in notice["did_you_mean"]]
+
+    assert offers("hanbag") == ["Handbag"]
+    assert offers("«Hanbag», cfaé!") == ["«Handbag», Café!"]
+    assert offers("une casure hanbag") == ["une Chaussure Handbag"]
+    assert offers("sacz" + " hanbag" * 200) == []
+    assert offers("xyzzy") == offers("Handbag") == []
+    # Nothing is near: German vowels as they are typed without their keys, and words that begin alike.
+    assert offers("gruener") == ["Grün"]
+    assert offers("Sailboat!") == ["sailing boats!", "sailing!"]
+    queries = [{"text": "hanbag"}] * 25
+    batch = pairs.client().post(f"{SEARCH}/batch", json={"queries": queries}).json()["results"]
+    assert [len(result["notices"][0]["did_you_mean"]) for result in batch] == [1] * 20 + [0] * 5
 
 
 def test_a_stored_item_is_searched_by_whatever_its_words(pairs: Pairs) -> None:
@@ -103,3 +138,37 @@ def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
     assert codes(text="red shoe", filter=handbags) == ["weak-match"]
     assert codes(text="red xyzzy shoe", filter=handbags) == ["weak-match", "unknown-words"]
     assert codes(item_id="t1", filter=handbags) == []
+
+
+@pytest.mark.parametrize("with_labels", [True, False], ids=["labels and pairs", "facet alone"])
+def test_names_of_labels_and_values_find_their_items_though_no_text_holds_them(
+    pairs: Pairs, with_labels: bool
+) -> None:
+    kinds, colours = {"boat": "sailing_vessels", "dog": "Pets"}, ("Black", "Teal Green", "白")
+    pairs.services.catalogue.create(
+        "shop", [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    )
+    rng = np.random.default_rng(0)
+    items = []
+    for number in range(90):
+        kind, colour = list(kinds)[number % 2], colours[number % 3]
+        row = np.concatenate(
+            [2 * np.eye(2)[number % 2], 2 * np.eye(3)[number % 3], 0.5 * rng.standard_normal(4)]
+        )
+        facts = {"metadata": {"colour": colour}, "pair_id": f"p{number}" if with_labels else None}
+        labels = (kinds[kind],) if with_labels else ()
+        items.append(pairs.item("x", f"x{number}-{kind}-{number % 3}", row, *labels, **facts))
+        text = f"{('fine', 'small', 'old')[number % 7 % 3]} {kind} no {number % 5}"
+        items.append(NewItem("text", Content(text=text), f"t{number}", labels, **facts))
+    pairs.services.catalogue.add_items("shop", items)
+    pairs.train("shop", TrainingParameters())
+
+    expected = {"black": "-0", "teal green": "-1", "白": "-2"}
+    if with_labels:
+        expected |= {"sailing vessels": "-boat-", "PETS": "-dog-", "black pets": "-dog-0"}
+    client = pairs.client()
+    for text, part in expected.items():
+        answer = client.post(SEARCH, json={"text": text}).json()
+        assert [hit["id"] for hit in answer["hits"] if part not in hit["id"]] == [], text
+        assert len(answer["hits"]) == 10
+        assert answer["notices"] == []

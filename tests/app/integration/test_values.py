@@ -2,53 +2,56 @@
 
 from typing import Any
 
-import pytest
-
 from app.bootstrap import Services
 from app.domain.entities import ItemFilter
-from app.domain.errors import ModelNotTrainedError, UnknownModalityError
 from app.services.serving.search import Query
 from solver.datasets import SyntheticPairs
-from tests.app.integration.searching import NAME, fill, vector_item
+from tests.app.integration.searching import NAME, fill, find, vector_item
+from tests.app.refused import refused
 
 
 def n_found(services: Services, item_filter: ItemFilter) -> int:
-    (result,) = services.search.search(NAME, "z", "x", [Query(item_id="z00")], 1000, 0, item_filter)
+    (result,) = find(services, NAME, "z", "x", [Query(item_id="z00")], 1000, 0, item_filter)
     return len(result.hits)
 
 
 def check_counts(services: Services) -> dict[str, Any]:
     counts = services.values.count(NAME, "x", 50)
-    assert counts.n_items == n_found(services, ItemFilter())
-    for label, count in counts.labels:
-        assert n_found(services, ItemFilter((label,))) == count
-    for key, values in counts.metadata.items():
-        for value, count in values:
+    assert counts.items == n_found(services, ItemFilter())
+    for entry in counts.labels:
+        assert n_found(services, ItemFilter((entry.value,))) == entry.count
+    metadata = {
+        key: [(entry.value, entry.count) for entry in entries] for key, entries in counts.metadata.items()
+    }
+    for key, entries in metadata.items():
+        for value, count in entries:
             assert n_found(services, ItemFilter(metadata={key: (value,)})) == count
-    numbers = [count for _, count in counts.labels]
+    numbers = [entry.count for entry in counts.labels]
     assert numbers == sorted(numbers, reverse=True)
-    return dict(counts.metadata)
+    return metadata
 
 
 def test_counts_are_those_of_filtered_searches(trained: Services, vectors: SyntheticPairs) -> None:
-    assert check_counts(trained) == {"odd": ((False, 30), (True, 30))}
+    assert check_counts(trained) == {"odd": [(False, 30), (True, 30)]}
     facts: list[dict[str, Any]] = [
         {"colour": "red", "size": 1, "id": "a", "tags": ["x"]},
         {"colour": "red", "size": True, "id": "b", "tags": ["x"]},
         {"colour": "blue", "size": 1, "id": "c", "tags": ["x"]},
         {"colour": "red", "size": 1.0, "id": "d", "tags": ["x"], "odd": None},
+        {"size": "1"},
+        {"size": "TRUE"},
     ]
     items = [vector_item("x", f"new{n}", vectors.X[n], "new", metadata=fact) for n, fact in enumerate(facts)]
     trained.catalogue.add_items(NAME, items)
     for number in range(3):
         trained.catalogue.delete_item(NAME, f"x{number:02d}")
     found = check_counts(trained)
-    assert found["colour"] == (("red", 3), ("blue", 1))
-    assert found["size"] == ((1, 3), (True, 1))
+    assert found["colour"] == [("red", 3), ("blue", 1)]
+    assert found["size"] == [(1, 4), (True, 2)]
     assert "id" not in found  # each value is another one
     assert "tags" not in found  # no filter can name a list
     trained.catalogue.delete_item(NAME, "x03")
-    assert check_counts(trained)["odd"] == ((False, 28), (True, 28))
+    assert check_counts(trained)["odd"] == [(False, 28), (True, 28)]
 
 
 def test_only_the_most_frequent_values_are_returned(trained: Services) -> None:
@@ -60,10 +63,51 @@ def test_only_the_most_frequent_values_are_returned(trained: Services) -> None:
 
 def test_what_cannot_be_counted_is_refused(services: Services, vectors: SyntheticPairs) -> None:
     fill(services, vectors)
-    with pytest.raises(ModelNotTrainedError):
+    with refused("model-not-trained"):
         services.values.count(NAME, "x", 10)
 
 
 def test_an_unknown_modality_is_named(trained: Services) -> None:
-    with pytest.raises(UnknownModalityError):
+    with refused("unknown-modality"):
         trained.values.count(NAME, "y", 10)
+
+
+def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
+    trained: Services, vectors: SyntheticPairs
+) -> None:
+    facts: list[dict[str, Any]] = [
+        {"colour": colour, "size": size, "code": "A7", "tags": ["x"]}
+        for colour, size in (("red", 1), ("blue", 2), ("red", 3))
+    ]
+    trained.catalogue.add_items(
+        NAME,
+        [vector_item("x", f"new{n}", vectors.X[n], "new", metadata=fact) for n, fact in enumerate(facts)],
+    )
+    reasons = {
+        "color=red": "no item has the key 'color' (did you mean 'colour'?); keys are 'odd', 'colour', ",
+        "colour=Red": "no item has under 'colour' 'Red' (did you mean 'red'?); values are 'red' and 'blue'",
+        "size=XL": "no item has under 'size' 'XL'; the values, which are numbers, are 1, 2 and 3",
+        "code=7": "no item has under 'code' 7; the values, which are texts, are 'A7'",
+        "tags=x": "the values of 'tags' are lists or objects, which no filter compares",
+    }
+    for condition, reason in reasons.items():
+        item_filter = ItemFilter.of_conditions((), [condition])
+        (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 0, item_filter)
+        (listed,) = trained.catalogue.page(NAME, "x", 0, 5, None, item_filter).notices
+        (notice,) = result.notices
+        assert notice.code == listed.code == "filter-matches-nothing"
+        assert notice.message.startswith(reason)
+        assert listed.message.startswith(reason)
+    both = ItemFilter.of_conditions(("new",), ["odd=true"])
+    (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, both).notices
+    assert notice.message == "each condition is met by some item, but no item meets all of them"
+    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter(("New",))).notices
+    assert notice.message.startswith("no item has the label 'New' (did you mean 'new'?); labels are ")
+    trained.catalogue.add_items(NAME, [vector_item("x", "boat", vectors.X[0], "sailing boats")])
+    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter(("Boats",))).notices
+    assert notice.message.startswith("no item has the label 'Boats' (did you mean 'sailing boats'?)")
+    # Of what passes, of a later page and of an empty collection there is nothing to say.
+    assert trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter(("new",))).notices == ()
+    assert trained.catalogue.page(NAME, "x", 10**6, 5, None, both).notices == ()
+    (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 5, ItemFilter(("new",)))
+    assert (result.hits, result.notices) == ((), ())

@@ -24,22 +24,21 @@ from app.domain.entities import Content, ItemFilter, SearchResult
 from app.domain.errors import (
     CollectionNotFoundError,
     DatabaseUnavailableError,
-    GalleriesGoneError,
     InvalidFieldError,
-    UnknownLabelError,
     VectorEngineUnavailableError,
 )
-from app.domain.ports.engine import EngineItem, GalleryKey
+from app.domain.ports import EngineItem, GalleryKey
 from app.engines.packing import name_of
 from app.engines.write_locks import FileLocks
-from app.services.serving.search import Query, SingleSearch
+from app.services.serving.search import Query, Search
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
-from tests.app.integration.searching import NAME, fill, ids, search, train, vector_item
+from tests.app.integration.searching import NAME, fill, find, ids, search, train, vector_item
+from tests.app.refused import refused
 from tests.app.waiting import wait_for
 from tests.milvus import MilvusServer
 from tests.pgvector import PgvectorServer
@@ -171,16 +170,16 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
     odd = ItemFilter(metadata={"odd": (True,)})
     of_class = ItemFilter(labels=("class 1",), metadata={"odd": (False, None)})
     compare(odd, of_class)
-    with pytest.raises(UnknownLabelError):
+    with refused("unknown-label"):
         search(there, vectors.Z[0], item_filter=ItemFilter(labels=("none",)))
     assert here.values.count(NAME, "x", 10) == memory.values.count(NAME, "x", 10)
     drawn, expected_map = (
-        {point.item.id for points in services.maps.draw(NAME, 100).points.values() for point in points}
+        {point.id for points in services.maps.draw(NAME, 100).points.values() for point in points}
         for services in (there, memory)
     )
     assert drawn == expected_map
-    (similar,) = there.search.search(NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
-    (expected,) = memory.search.search(NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    (similar,) = find(there, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    (expected,) = find(memory, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     assert ids(similar) == ids(expected)
 
     here.catalogue.add_items(NAME, [vector_item("x", "new", 3.0 * vectors.X[0], "class new")])
@@ -198,7 +197,7 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
 
 
 def single(row: Any) -> Any:
-    return SingleSearch(Query(Content(vector=np.asarray(row).tolist())), 60, 0, frozenset({"labels"}), None)
+    return Search([Query(Content(vector=np.asarray(row).tolist()))], 60, fields=frozenset({"labels"}))
 
 
 def test_galleries_of_versions_that_are_gone_are_removed(
@@ -350,8 +349,8 @@ def test_galleries_are_built_again_from_the_database_while_services_go_on(
     expected = shown(search(other, vectors.Z[0], 60))
     sabotage(False)
     assert shown(search(other, vectors.Z[0], 60)) != expected
-    assert services.gallery_rebuild is not None
-    assert services.gallery_rebuild.run(NAME) == {"x": 60, "z": 50}
+    assert services.rebuild_galleries is not None
+    assert services.rebuild_galleries(NAME) == {"x": 60, "z": 50}
     assert shown(search(other, vectors.Z[0], 60)) == expected
     other.catalogue.delete_item(NAME, expected[0][0])
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
@@ -359,7 +358,7 @@ def test_galleries_are_built_again_from_the_database_while_services_go_on(
     sabotage(True)
     with pytest.raises(VectorEngineUnavailableError, match="its galleries are gone, and are made again"):
         search(services, vectors.Z[0])
-    assert open_services().gallery_rebuild.run(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
+    assert open_services().rebuild_galleries(NAME) == {"x": 59, "z": 50}  # type: ignore[union-attr]
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
 
 
@@ -385,7 +384,7 @@ def test_galleries_that_somebody_removed_are_made_again_by_those_who_miss_them(
         for key in engine.keys():  # noqa: SIM118
             engine.drop(key)
         engine.close()
-    with pytest.raises(GalleriesGoneError):
+    with refused("galleries-gone"):
         search(here, vectors.Z[0])
     assert shown(search(here, vectors.Z[0], 60)) == expected
     there.catalogue.delete_item(NAME, expected[0][0])
@@ -406,8 +405,8 @@ def test_a_model_of_rank_0_answers_as_in_memory(open_services: Open, vectors: Sy
         assert shown(search(services, vectors.Z[0], 70, item_filter=item_filter)) == shown(expected)
         assert {hit.score for hit in expected.hits} == {0.0}
     assert services.maps.draw(NAME, 100).points.keys() == memory.maps.draw(NAME, 100).points.keys()
-    (similar,) = services.search.search(NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
-    (expected,) = memory.search.search(NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    (similar,) = find(services, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+    (expected,) = find(memory, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     assert ids(similar) == ids(expected)
 
 
@@ -454,8 +453,8 @@ def test_galleries_of_another_history_than_the_database_are_built_again(
         gallery = engine.open(key)
         assert gallery is not None
         gallery.write(1000, 1, [expected[1][0]], [], nothing, ())
-    assert services.gallery_rebuild is not None
-    assert services.gallery_rebuild.run(NAME) == {"x": 59, "z": 50}
+    assert services.rebuild_galleries is not None
+    assert services.rebuild_galleries(NAME) == {"x": 59, "z": 50}
     assert shown(search(open_services(), vectors.Z[0], 60)) == expected[1:]
 
     copy = tmp_path_factory.mktemp("copies") / "copy"
@@ -463,7 +462,7 @@ def test_galleries_of_another_history_than_the_database_are_built_again(
     with services.database.engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     restored = open_services()
-    restored.restore.run(copy)
+    restored.backup.restore(copy)
     assert engine.keys() == []
     engine.close()
     assert shown(search(restored, vectors.Z[0], 60)) == expected[1:]
@@ -487,10 +486,10 @@ def test_another_installation_removes_no_galleries_unless_it_is_asked_to(
     assert strangers.engine_sweeper is not None
     assert strangers.engine_sweeper.sweep() == 0
     with pytest.raises(InvalidFieldError, match="the Milvus server has galleries, which a service may be"):
-        strangers.restore.run(copy)
+        strangers.backup.restore(copy)
     assert shown(search(services, vectors.Z[0], 60)) == expected
 
-    strangers.restore.run(copy, remove_galleries=True)
+    strangers.backup.restore(copy, remove_galleries=True)
     assert shown(search(strangers, vectors.Z[0], 60)) == expected
     assert wait_for(lambda: found_again(services, vectors.Z[0])) == expected
     close(strangers)

@@ -13,13 +13,7 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import JobState, Scope, TrainingReport
 from app.domain.entities.training_report import IndexRecall
-from app.domain.errors import (
-    ActiveVersionConflictError,
-    DamagedBundleError,
-    DamagedVersionError,
-    ModelNotFoundError,
-    NoPreviousVersionError,
-)
+from app.domain.errors import ConflictError, DamagedBundleError
 from app.services.health.readiness import Readiness
 from app.services.models.registry import NONE_ACTIVE
 from app.services.models.report_plots import draw_report
@@ -28,6 +22,7 @@ from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
+from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
@@ -234,12 +229,12 @@ def test_any_version_can_be_searched_whichever_serves(either: Any) -> None:
 def test_there_may_be_nothing_to_roll_back_to(either: Any) -> None:
     either.fill("a")
     versions = either.services.versions
-    with pytest.raises(NoPreviousVersionError):
+    with refused("no-previous-version"):
         versions.roll_back("a", "test")
     either.train("a")
-    with pytest.raises(NoPreviousVersionError):
+    with refused("no-previous-version"):
         versions.roll_back("a", "test")
-    with pytest.raises(ActiveVersionConflictError, match="version 1 is"):
+    with refused("active-version-conflict", match="version 1 is"):
         versions.activate("a", 1, "test", expected=NONE_ACTIVE)
     assert active_versions(either) == [1]
 
@@ -251,8 +246,8 @@ def test_of_two_activations_at_once_one_meets_a_conflict(three: Any) -> None:
         try:
             three.services.versions.activate("a", version, "test", expected=active)
             return "activated"
-        except ActiveVersionConflictError:
-            return "conflict"
+        except ConflictError as error:
+            return error.code
 
     for _ in range(5):
         (active,) = active_versions(three)
@@ -260,7 +255,7 @@ def test_of_two_activations_at_once_one_meets_a_conflict(three: Any) -> None:
         with ThreadPoolExecutor(2) as pool:
             outcomes.append(sorted(pool.map(activate, others)))
         assert len(active_versions(three)) == 1
-    assert outcomes == [["activated", "conflict"]] * 5
+    assert outcomes == [["activated", "active-version-conflict"]] * 5
     history = three.services.versions.history("a", 100)
     # Each entry goes on where the one before it ended: none was lost, none overtook another.
     assert [entry.previous for entry in history[:-1]] == [entry.version for entry in history[1:]]
@@ -278,12 +273,10 @@ def test_activations_without_an_expectation_follow_each_other(three: Any) -> Non
 def test_a_damaged_version_is_not_activated(three: Any) -> None:
     before = scores(three)
     damage(three, 1)
-    with pytest.raises(
-        DamagedVersionError, match=r"version 1 .* does not match its sum; nothing was changed"
-    ):
+    with refused("damaged-version", match=r"version 1 .* does not match its sum; nothing was changed"):
         three.services.versions.activate("a", 1, "test")
     shutil.rmtree(bundle_of(three, 2))
-    with pytest.raises(DamagedVersionError):
+    with refused("damaged-version"):
         three.services.versions.roll_back("a", "test")
     with three.client() as client:
         answer = client.post("/v1/admin/collections/a/models/1/activate")
@@ -435,6 +428,8 @@ def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
     gate = report.gate
     assert gate.compared_with == 3
     assert gate.new_map < gate.active_map - gate.tolerance
+    assert gate.interval is not None
+    assert gate.interval[0] < gate.new_value - gate.active_value < gate.interval[1] < 0.0
     assert report.not_activated == gate.refusal
     assert f"{gate.active_map:.4f} of version 3" in report.not_activated
     assert three.services.versions.history("a", 1)[0].version == 3
@@ -475,7 +470,7 @@ def test_old_versions_are_forgotten_but_never_the_last_two_that_served(either: A
     assert [model.version for model in either.services.versions.models("a")] == [7, 6, 2, 1]
     folders = {path.name for path in (either.services.settings.data_dir / "models").glob("[!.]*")}
     assert folders == {model.bundle for model in either.services.versions.models("a")}
-    with pytest.raises(ModelNotFoundError):
+    with refused("model-not-found"):
         either.services.versions.activate("a", 3, "test")
     assert either.services.versions.roll_back("a", "test").version == 2
     assert either.search("a").model_version == 2

@@ -11,12 +11,7 @@ from app.bootstrap import Services, build
 from app.cli.local_training import train
 from app.domain.entities import Job, JobState, Supervision
 from app.domain.entities.training_report import Iteration
-from app.domain.errors import (
-    DatabaseUnavailableError,
-    SchemaOutdatedError,
-    TrainingAlreadyRunningError,
-    TrainingDataError,
-)
+from app.domain.errors import DatabaseUnavailableError, ServiceError
 from app.services.training.requests import TrainingParameters, TrainingService
 from app.worker.assembly import make_worker
 from app.worker.lease import Lease
@@ -24,6 +19,7 @@ from app.worker.outcome import Failure, Outcome
 from app.worker.worker import Worker
 from tests.app.closing import close
 from tests.app.integration.in_process import run_here, run_with, train_here
+from tests.app.refused import refused
 from tests.app.waiting import wait_for
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
@@ -98,7 +94,8 @@ def test_who_waits_for_the_worker_of_a_service_is_told(pairs: Any) -> None:
         claimed = work.jobs.claim("of a service", 2.0, 3)
     assert claimed is not None
     outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore, on_elsewhere=on_elsewhere))
-    assert isinstance(outcome, TrainingDataError)
+    assert isinstance(outcome, ServiceError)
+    assert outcome.code == "training-data"
     assert told == [JobState.RUNNING]
 
 
@@ -187,7 +184,7 @@ def test_training_goes_on_with_the_job_that_was_requested_in_the_same_words(pair
         replace(PARAMETERS, alpha=2e-3),
         replace(PARAMETERS, supervision=Supervision(pairs=False)),
     ):
-        with pytest.raises(TrainingAlreadyRunningError):
+        with refused("training-already-running"):
             train(pairs.services, "a", others, ignore)
     assert training.job(left.id).state is JobState.QUEUED
     assert in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore)) == 1
@@ -216,7 +213,8 @@ def test_training_a_collection_that_is_deleted_meanwhile_says_so(pairs: Any) -> 
     deleted: list[str] = []
     pairs.fill("a")
     outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, delete))
-    assert isinstance(outcome, TrainingDataError)
+    assert isinstance(outcome, ServiceError)
+    assert outcome.code == "training-data"
     assert "deleted" in str(outcome)
 
 
@@ -396,7 +394,7 @@ def test_each_step_of_the_fit_is_an_event(either: Any) -> None:
 def test_a_worker_refuses_an_old_schema(pairs: Any, tmp_path: Any) -> None:
     pairs.services.schema.require_current()
     empty = build(pairs.services.settings.model_copy(update={"data_dir": tmp_path / "empty"}))
-    with pytest.raises(SchemaOutdatedError, match="lrbs db upgrade"):
+    with refused("schema-outdated", match="lrbs db upgrade"):
         empty.schema.require_current()
     close(empty)
 
@@ -404,5 +402,5 @@ def test_a_worker_refuses_an_old_schema(pairs: Any, tmp_path: Any) -> None:
 def test_a_database_of_a_newer_version_is_refused(pairs: Any) -> None:
     with pairs.services.database.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(SchemaOutdatedError, match="9999"):
+    with refused("schema-outdated", match="9999"):
         pairs.services.schema.upgrade()

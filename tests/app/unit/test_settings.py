@@ -60,10 +60,88 @@ def test_a_file_without_a_password_is_refused(text: str | None, told: str, tmp_p
     assert refused.value.errors()[0]["loc"] == ("database_password_file",)
 
 
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("LRBS_PROCESES", ": do you mean LRBS_PROCESSES?"),
+        ("lrbs_datadir", ": do you mean LRBS_DATA_DIR?"),
+        ("LRBS_SERVICE_HOST", ""),
+    ],
+)
+def test_what_is_no_setting_is_named_and_not_passed_on(variable: str, hint: str) -> None:
+    kept = {"LRBS_URL": "", "LRBS_TEST_POSTGRES_URL": "", "LRBS_TEST_DATA": "/data", "PATH": ""}
+    environment = {variable: "3", "LRBS_PORT": "80", **kept}
+    assert Settings.faults_in(environment) == {
+        variable: f"{variable} is not a setting and has no effect{hint}"
+    }
+    assert variable not in Settings().passed_on_in(environment)
+    assert {"LRBS_URL", "LRBS_TEST_POSTGRES_URL", "PATH"} < set(Settings().passed_on_in(environment))
+
+
 def test_settings_of_earlier_releases_are_named() -> None:
     environment = {"LRBS_MAX_BATCH_HITS": "1", "lrbs_worker_poll_seconds": "2", "LRBS_PORT": "80", "PATH": ""}
-    assert Settings().retired_in(environment) == ["LRBS_MAX_BATCH_HITS", "lrbs_worker_poll_seconds"]
-    assert Settings().retired_in({"LRBS_MAX_BATCH": "1"}) == []
+    faults = Settings.faults_in(environment)
+    assert list(faults) == ["LRBS_MAX_BATCH_HITS", "lrbs_worker_poll_seconds"]
+    assert all("not a setting any more" in fault for fault in faults.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("67108864", 1 << 26),
+        ("64MiB", 1 << 26),
+        ("64 mib", 1 << 26),
+        ("64Mi", 1 << 26),
+        ("64MB", 64_000_000),
+        ("64M", 64_000_000),
+        ("1.5GiB", 3 << 29),
+    ],
+)
+def test_every_size_takes_units(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [name for name in Settings.model_fields if name.endswith("_bytes")]
+    assert len(sizes) > 6
+    for name in sizes:
+        monkeypatch.setenv(f"LRBS_{name.upper()}", text)
+    assert {getattr(Settings(), name) for name in sizes} == {size}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90.0), ("1.5", 1.5), ("90s", 90.0), ("2 min", 120.0), ("12H", 43_200.0)]
+)
+def test_every_duration_takes_units(text: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    durations = [name for name in Settings.model_fields if name.endswith("_seconds")]
+    assert len(durations) > 6
+    for name in durations:
+        monkeypatch.setenv(f"LRBS_{name.upper()}", text)
+    assert {getattr(Settings(), name) for name in durations} == {seconds}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("max_body_bytes", "64 sacks", "with a unit as in 64MiB"),
+        ("max_body_bytes", "1,5GB", "with a unit as in 64MiB"),
+        ("max_body_bytes", "64MiB and more", "with a unit as in 64MiB"),
+        ("max_body_bytes", "0MiB", "greater than 0"),
+        ("lock_wait_seconds", "2 parsecs", "unknown unit 'parsecs'"),
+        ("lock_wait_seconds", "0s", "greater than 0"),
+        ("database_url", "mysql://user@host/name", "names mysql"),
+        ("database_url", "host:secret/name", "is not a URL such as postgresql://"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused(name: str, value: str, told: str) -> None:
+    with pytest.raises(ValidationError, match=told) as refused:
+        Settings.model_validate({name: value})
+    assert refused.value.errors()[0]["loc"] == (name,)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "PostgreSQL", "postgresql+psycopg", "postgres+asyncpg"])
+def test_a_url_of_postgresql_is_taken_as_hosters_print_it(scheme: str) -> None:
+    settings = Settings(database_url=f"{scheme}://me:p%40ss@db.example:6432/shop?sslmode=require")
+    url = make_url(settings.resolved_database_url)
+    assert url.drivername == "postgresql+psycopg"
+    assert (url.username, url.password, url.host, url.port) == ("me", "p@ss", "db.example", 6432)
+    assert (url.database, dict(url.query)) == ("shop", {"sslmode": "require"})
 
 
 @pytest.mark.parametrize(("n_cores", "processes"), [(1, 1), (2, 2), (4, 4), (64, 4)])

@@ -196,10 +196,8 @@ def _dca(samples: Sides, classes: Classes) -> Any:
 
 
 def _itml(samples: Sides, classes: Classes) -> Any:
-    """Algorithm 1 in terms of the inverse of the matrix, on the pairs that the method draws.
-
-    Other pairs of the same number move the average precision by several points, here and there.
-    """
+    """Algorithm 1 in terms of the inverse of the matrix, on the pairs that the method draws:
+    others of the same number move the average precision by several points, here and there."""
     names = np.unique(np.concatenate(classes))
     indicators = [(side[:, None] == names).astype(np.float64) for side in classes]
     drawn = zip(*ITML(DIMENSIONS)._draw(CommonSpace(*samples, *indicators)), strict=True)

@@ -42,14 +42,7 @@ def test_judgements_of_one_kind_agree_with_nothing(signs: str) -> None:
 
 def _search(judged_noise: float, share: float) -> WeightSearch:
     """A facet whose posteriors are good; judged pairs are relevant where the judged term is positive.
-
-    Parameters
-    ----------
-    judged_noise : float
-        Of the judged term, beside what was judged.
-    share : float
-        Of the facet in what the judged term says of the samples; the rest is noise.
-    """
+    `share` is that of the facet in what the judged term says of the samples; the rest is noise."""
     rng = np.random.default_rng(0)
     parts, judged = [], []
     for _ in range(3):

@@ -99,6 +99,20 @@ def test_pairs_alone_find_the_partner() -> None:
     np.testing.assert_array_equal(_first_hits(rows), first)
 
 
+def test_no_more_directions_are_kept_than_help() -> None:
+    """Sixteen dimensions are behind both sides; a kernel makes hundreds of coordinates of them."""
+    rng = np.random.default_rng(0)
+    hidden = rng.standard_normal((300, 16))
+    X = hidden + 0.6 * rng.standard_normal(hidden.shape)
+    Z = np.hstack([hidden, hidden[:, :1]]) + 0.6 * rng.standard_normal((300, 17))
+    train, test = slice(0, 200), slice(200, None)
+    model = CompositeBilinear(kernels=("rbf",)).fit(X[train], Z[train], PairedRows(200))
+    assert model.dimensions_["pairs"] <= 32
+    assert sum(model.dimensions_.values()) == model.projector_.rank
+    partners = np.argmax(model.similarity(X[test], Z[test]), axis=1)
+    assert np.mean(partners == np.arange(100)) > 0.7
+
+
 def test_pairs_rank_the_partner_higher(whole: CompositeBilinear) -> None:
     def rank(model: CompositeBilinear) -> float:
         scores = model.similarity(PLANTED.X[TEST], PLANTED.Z[TEST])
@@ -131,31 +145,32 @@ def _clicks(base: CompositeBilinear, planted: Planted) -> scipy.sparse.csr_array
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_clicks_on_what_no_facet_tells_help_other_queries_until_they_are_deleted(
-    pairs: bool, seed: int
-) -> None:
-    planted = Planted(seed)
-    samples = planted.X[TRAIN], planted.Z[TRAIN]
-    annotations = planted.annotations(TRAIN, "kind", pairs=pairs)
-    before = CompositeBilinear(**QUICK).fit(*samples, annotations)
-    judged = replace(annotations, signs=_clicks(before, planted))
-    after = CompositeBilinear(**QUICK).fit(*samples, judged)
-    truth = planted.annotations(TEST, "kind", "colour", pairs=pairs)
-    gains = [
-        measure_quality(model.project_x(planted.X[TEST]), model.project_z(planted.Z[TEST]), truth).mean.ndcg
-        for model in (before, after)
-    ]
-    assert gains[1] > gains[0] + (0.0 if pairs else 0.1)  # pairs know colours already
-    deleted = CompositeBilinear(**QUICK).fit(*samples, replace(judged, signs=None))
-    for side, same in (
-        (before.projector_.x, deleted.projector_.x),
-        (before.projector_.z, deleted.projector_.z),
-    ):
-        np.testing.assert_array_equal(side.coefficients, same.coefficients)
-        np.testing.assert_array_equal(side.intercepts, same.intercepts)
-        assert side.heads == same.heads
-    assert deleted.weights_ == before.weights_
+def test_clicks_on_what_no_facet_tells_help_other_queries_until_they_are_deleted(pairs: bool) -> None:
+    gains = []
+    for seed in (1, 2, 3):
+        planted = Planted(seed)
+        samples = planted.X[TRAIN], planted.Z[TRAIN]
+        annotations = planted.annotations(TRAIN, "kind", pairs=pairs)
+        before = CompositeBilinear(**QUICK).fit(*samples, annotations)
+        judged = replace(annotations, signs=_clicks(before, planted))
+        after = CompositeBilinear(**QUICK).fit(*samples, judged)
+        truth = planted.annotations(TEST, "kind", "colour", pairs=pairs)
+        first, second = (
+            measure_quality(model.project_x(planted.X[TEST]), model.project_z(planted.Z[TEST]), truth)
+            for model in (before, after)
+        )
+        gains.append(second.mean.ndcg - first.mean.ndcg)
+        deleted = CompositeBilinear(**QUICK).fit(*samples, replace(judged, signs=None))
+        for side, same in (
+            (before.projector_.x, deleted.projector_.x),
+            (before.projector_.z, deleted.projector_.z),
+        ):
+            np.testing.assert_array_equal(side.coefficients, same.coefficients)
+            np.testing.assert_array_equal(side.intercepts, same.intercepts)
+            assert side.heads == same.heads
+        assert deleted.weights_ == before.weights_
+    # Pairs know colours already: with them nDCG is .99 before, and a single seed varies by a thousandth.
+    assert np.mean(gains) > 0.003 if pairs else min(gains) > 0.1
 
 
 def test_samples_in_one_space_are_compared_by_their_cosine() -> None:
@@ -293,9 +308,11 @@ def test_damaged_arrays_are_refused(
 
 def test_the_bank_of_distinctness_is_saved_and_checked(tmp_path: Path) -> None:
     plain = _fit(pairs=True).projector_
+    plain = replace(
+        plain, **{name: replace(getattr(plain, name), heads=plain.x.heads[:1], bank=None) for name in "xz"}
+    )
     x, z = plain.project_x(PLANTED.X), plain.project_z(PLANTED.Z)
     heads = (plain.x.heads[0], Head("distinctness", "distinctness", 0, 0.5))
-    assert plain.x.heads == heads[:1]
     projector = replace(
         plain,
         x=replace(plain.x, heads=heads, bank=draw_bank(z)),

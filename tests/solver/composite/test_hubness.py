@@ -1,6 +1,8 @@
 """The distinctness of samples, and that it ranks partners higher where there are hubs."""
 
 import numpy as np
+import pytest
+from scipy.special import logsumexp
 
 from solver.composite.hubness import distinctness, draw_bank
 
@@ -37,3 +39,15 @@ def test_a_bank_is_an_even_sample() -> None:
     assert bank.shape == (2048, 1)
     assert (bank[0, 0], bank[-1, 0]) == (0.0, 4999.0)
     assert len(draw_bank(rows[:3])) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_hubness_is_the_logarithm_of_a_mean_as_scipy_computes_it_to_the_bit(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    unit, bank = (rng.standard_normal((n, 6)).astype(dtype) for n in (40, 30))
+    unit, bank = _unit(unit), _unit(bank)
+    bank[5:9] = bank[4]  # the nearest of some may be several
+    unit[0] = bank[4]
+    unit[1] = np.nan
+    expected = 1.0 - (logsumexp(7.0 * (unit @ bank.T), axis=1) - np.log(len(bank))) / 7.0
+    np.testing.assert_array_equal(distinctness(unit, bank), expected[:, None])

@@ -11,11 +11,9 @@ NOISE = 0.015
 
 
 def _gain(seed: int, n_samples: int, class_spread: float, own_spread: float) -> float:
-    """Return how much higher the MAP of a trained similarity is than that of the cosine.
-
-    A sample is the mean of its class plus something of its own, the same in both modalities, without any
-    rotation; noise is added in each.
-    """
+    """Return how much higher the MAP of a trained similarity is than that of the cosine."""
+    # A sample is the mean of its class plus something of its own, the same in both modalities, without any
+    # rotation; noise is added in each.
     rng = np.random.default_rng(seed)
     means = class_spread * rng.standard_normal((N_CLASSES, N_FEATURES))
     classes = rng.integers(0, N_CLASSES, n_samples + N_TEST)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from solver import DatasetError
-from solver.datasets import annotate_rows, draw_split, load_annotated_npz
+from solver.datasets import annotate_rows, draw_split, load_annotated
 
 ARRAYS: dict[str, Any] = {
     "x": np.arange(12.0).reshape(6, 2),
@@ -29,7 +29,7 @@ def _write(folder: Path, **changes: Any) -> Path:
 
 
 def test_an_archive_gives_rows_split_facets_and_partners(tmp_path: Path) -> None:
-    loaded = load_annotated_npz(_write(tmp_path))
+    loaded = load_annotated(_write(tmp_path))
     features, annotations = loaded.features, loaded.annotations
     np.testing.assert_array_equal(features.X, ARRAYS["x"])
     np.testing.assert_array_equal(features.Z, ARRAYS["z"])
@@ -44,19 +44,19 @@ def test_an_archive_gives_rows_split_facets_and_partners(tmp_path: Path) -> None
 
 
 def test_without_pairs_the_samples_of_a_row_are_partners(tmp_path: Path) -> None:
-    annotations = load_annotated_npz(_write(tmp_path, pairs=None)).annotations
+    annotations = load_annotated(_write(tmp_path, pairs=None)).annotations
     assert annotations.pairs.tolist() == [[row, row] for row in range(6)]
 
 
 def test_without_labels_partners_are_the_classes_and_without_these_a_facet(tmp_path: Path) -> None:
-    loaded = load_annotated_npz(_write(tmp_path, labels=None))
+    loaded = load_annotated(_write(tmp_path, labels=None))
     assert (loaded.class_name, loaded.features.labels.tolist()) == ("partner", ["a", "a", "b", "c", "c"])
     assert list(loaded.annotations.facets) == ["colour", "year"]
     assert loaded.annotations.pairs.tolist()[-1] == [4, 4]
     np.testing.assert_array_equal(loaded.features.X, ARRAYS["x"][[0, 1, 2, 4, 5]])
-    rows = load_annotated_npz(_write(tmp_path, pairs=None), use_labels=False)
+    rows = load_annotated(_write(tmp_path, pairs=None), use_labels=False)
     assert len(set(rows.features.labels.tolist())) == 6
-    facet = load_annotated_npz(_write(tmp_path), use_labels=False, use_pairs=False)
+    facet = load_annotated(_write(tmp_path), use_labels=False, use_pairs=False)
     assert (facet.class_name, facet.features.labels.tolist()) == (
         "colour",
         ["red", "blue", "red", "red", "blue"],
@@ -67,15 +67,13 @@ def test_without_labels_partners_are_the_classes_and_without_these_a_facet(tmp_p
 def test_partners_are_drawn_to_the_test_by_chance(tmp_path: Path) -> None:
     names = np.arange(6)
     changes = {"labels": None, "split": None, "pairs": names, "facet_colour": None, "facet_year": None}
-    splits = {
-        tuple(load_annotated_npz(_write(tmp_path, **changes), seed).features.is_train) for seed in range(8)
-    }
+    splits = {tuple(load_annotated(_write(tmp_path, **changes), seed).features.is_train) for seed in range(8)}
     assert len(splits) > 1
 
 
 def test_a_mask_can_stand_for_the_split(tmp_path: Path) -> None:
     mask = np.array([1, 0, 0, 0, 0, 1])
-    loaded = load_annotated_npz(_write(tmp_path, split=None, is_test=mask))
+    loaded = load_annotated(_write(tmp_path, split=None, is_test=mask))
     assert loaded.features.is_train.tolist() == [not flag for flag in mask]
 
 
@@ -102,33 +100,36 @@ def test_names_of_classes_are_no_partners() -> None:
             {"labels": None, "pairs": np.full(6, -1), "facet_colour": None, "facet_year": None},
             "no labels, pairs",
         ),
-        ({"x": None, "z": None}, "lacks x, z"),
+        ({"x": None, "z": None}, "lacks x and z"),
         ({"x": np.arange(6.0)}, "x must be a numeric matrix"),
-        ({"z": np.full((6, 2), np.nan)}, "Z contains NaN"),
+        (
+            {"z": np.full((6, 2), np.nan)},
+            r"z contains missing values \(NaN\): column 0 does in row 0; so do 1 more",
+        ),
         ({"z": np.ones((5, 2))}, "different lengths"),
         ({"labels": np.array([0, 1])}, "labels has 2 rows, x has 6"),
         ({"labels": np.array([0, 1, -1, 0, 1, 0])}, "labels: row 2 has none"),
         ({"facet_colour": np.ones((6, 2))}, "facet_colour must be a vector"),
         ({"facet_label": np.arange(6)}, "facet_label: another name"),
         ({"pairs": np.arange(6) + 0.5}, "pairs holds numbers that are no integers"),
-        ({"split": np.array(["train"] * 5 + ["dev"])}, "split: row 5 has 'dev'"),
+        ({"split": np.array(["train"] * 5 + ["fold"])}, "split: row 5 has 'fold'"),
         ({"split": np.array(["train"] * 6)}, "split: all rows are 'train'"),
         ({"is_test": np.zeros(6)}, "has both split and is_test"),
         ({"split": None, "is_test": np.arange(6)}, "is_test must be 6 booleans"),
-        ({"labels": np.array([None] * 6)}, "not a readable .npz archive"),
+        ({"labels": np.array([None] * 6)}, "not a readable array 'labels'"),
     ],
 )
 def test_bad_archives_are_refused_with_the_name_of_the_array(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DatasetError, match=message):
-        load_annotated_npz(_write(tmp_path, **changes))
+        load_annotated(_write(tmp_path, **changes))
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.npz").write_text("x,z")
-    with pytest.raises(DatasetError, match="is not a readable"):
-        load_annotated_npz(tmp_path / "set.npz")
+    with pytest.raises(DatasetError, match=r"no archive of arrays, or a damaged one: \.npz, \.mat"):
+        load_annotated(tmp_path / "set.npz")
     np.save(tmp_path / "one.npy", np.eye(2))
     with pytest.raises(DatasetError, match="single array"):
-        load_annotated_npz(tmp_path / "one.npy")
+        load_annotated(tmp_path / "one.npy")

@@ -49,7 +49,7 @@ def test_wikipedia_rows_come_back_as_the_lists_name_them(tmp_path: Path) -> None
         ({"I_tr": "text"}, "I_tr must be a numeric matrix"),
         ({"I_tr": np.zeros((3, 3))}, "I_tr must have the 2 rows"),
         ({"T_te": np.zeros((2, 4))}, "T_te must have the 1 rows"),
-        ({"I_te": np.full((1, 3), np.nan)}, "X contains NaN"),
+        ({"I_te": np.full((1, 3), np.nan)}, r"I_te contains missing values \(NaN\): column 0"),
     ],
 )
 def test_wikipedia_features_that_do_not_fit_are_named(

@@ -17,6 +17,7 @@ from solver import (
     default_objective,
     mean_average_precision,
     measure_quality,
+    objective_interval,
     objective_value,
 )
 from solver.evaluation import metrics
@@ -212,6 +213,43 @@ def test_an_objective_is_a_measure_or_a_weighted_mean_of_what_was_measured() -> 
     assert objective_value(quality, {"ndcg": 3, "map": 1}) == pytest.approx(0.55)
     assert objective_value(_quality(0.6, 0.4, NAN), {"ndcg": 1.0, "recall": 5.0}) == pytest.approx(0.6)
     assert math.isnan(objective_value(_quality(0.6, NAN, NAN), "map"))
+
+
+@pytest.mark.parametrize("objective", ["ndcg", "map", "recall", {"ndcg": 2.0, "recall": 1.0}])
+@pytest.mark.parametrize("label", ["kind", None])
+def test_an_interval_is_about_the_difference_of_the_objective(
+    objective: str | dict[str, float], label: str | None
+) -> None:
+    annotations = _annotations()
+    projected = [_projections(seed) for seed in (1, 2)]
+    values = [
+        objective_value(measure_quality(x, z, annotations, label=label), objective) for x, z in projected
+    ]
+    half = objective_interval(*projected, annotations, objective, label=label, level=1e-3)
+    assert np.mean(half) == pytest.approx(values[0] - values[1], abs=0.01)
+    low, high = objective_interval(*projected, annotations, objective, label=label)
+    assert low < values[0] - values[1] < high
+    assert objective_interval(projected[0], projected[0], annotations, objective, label=label) == (0, 0)
+
+
+def test_an_interval_has_the_width_of_the_groups_of_partners() -> None:
+    """Both directions of a pair say the same: 50 pairs are 50 observations, not 100."""
+    size = 50
+    wins = np.random.default_rng(0).random(size) < 0.5
+    annotations = Annotations((size, size), {}, np.column_stack([np.arange(size)] * 2))
+    exact = np.eye(size)
+    spoiled = np.where(wins[:, None], exact, -exact)  # such a partner comes last, in both directions
+    low, high = objective_interval((exact, exact), (spoiled, exact), annotations, "recall")
+    share = 1.0 - wins.mean()
+    assert (low + high) / 2 == pytest.approx(share, abs=0.03)
+    assert high - low == pytest.approx(2 * 1.96 * math.sqrt(share * (1 - share) / size), rel=0.1)
+
+
+def test_an_interval_needs_something_to_measure() -> None:
+    annotations = Annotations((2, 2), {"kind": Facet.of([["a"], []], [["b"], []])})
+    projected = np.ones((2, 1)), np.ones((2, 1))
+    with pytest.raises(InvalidInputError, match="anything relevant"):
+        objective_interval(projected, projected, annotations, "recall")
 
 
 def test_the_default_objective_grades_where_there_is_more_than_one_facet_or_pairs() -> None:

@@ -13,11 +13,9 @@ from solver.optimisation.certificate import Certificate, certify
 
 
 def _planted_optimum(n_classes: int, alpha: float) -> float:
-    """Return the multiple of the planted M that is optimal for balanced classes without noise.
-
-    Such a problem is symmetric under any permutation of the classes, so its optimum is a multiple a
-    of the planted M, whose scores are a for similar and -a / (n_classes - 1) for dissimilar pairs.
-    """
+    """Return the multiple of the planted M that is optimal for balanced classes without noise."""
+    # Such a problem is symmetric under any permutation of the classes, so its optimum is a multiple a of the
+    # planted M, whose scores are a for similar and -a / (n_classes - 1) for dissimilar pairs.
     others = n_classes - 1
 
     def derivative(a: float) -> float:

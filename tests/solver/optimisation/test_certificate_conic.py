@@ -43,11 +43,9 @@ class _Program:
 
 
 def _conic_optimum(dense: Any, alpha: float) -> tuple[float, float, npt.NDArray[np.float64]]:
-    """Solve problem (4), written as a conic program, and return its value, its dual value and M.
-
-    ``||M||_*`` is half the smallest trace of a positive semidefinite ``S = [[P, M], [M^T, R]]``, and
-    ``log(1 + exp(-y s)) <= t`` says ``u + v <= 1, exp(-y s - t) <= u, exp(-t) <= v``.
-    """
+    """Solve problem (4), written as a conic program, and return its value, its dual value and M."""
+    # ||M||_* is half the smallest trace of a positive semidefinite S = [[P, M], [M^T, R]], and log(1 + exp(-y
+    # s)) <= t says u + v <= 1, exp(-y s - t) <= u, exp(-t) <= v.
     (d1, d2), known = (dense.X.shape[1], dense.Z.shape[1]), np.argwhere(dense.W > 0)
     size = d1 + d2
     # Variables: the upper triangle of S by columns, off-diagonal entries times root 2; then t, u, v.

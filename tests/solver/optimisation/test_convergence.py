@@ -86,7 +86,7 @@ def _follow(
     bounds: list[float], *gaps: float, tol: float = 0.1, max_iter: int = 1000, **options: Any
 ) -> tuple[ConvergenceMonitor, Problem]:
     monitor, problem = ConvergenceMonitor(tol, max_iter, None), Problem(*gaps)
-    for _ in monitor.follow(problem, ALPHA, _states(bounds), **options):
+    for _ in monitor.follow(problem.loss, ALPHA, _states(bounds), **options):
         pass
     return monitor, problem
 
@@ -100,7 +100,7 @@ def test_a_good_bound_of_an_earlier_state_ends_the_search() -> None:
     # The objective falls to the bound found long before; the states' own bounds stay loose.
     states = [State(0, 0.9, 2.0), State(1, 0.5, 1.5), State(2, 0.5, 1.2), State(3, 0.5, 0.95)]
     monitor = ConvergenceMonitor(0.1, 1000, None)
-    seen = list(monitor.follow(Problem(0.01), ALPHA, iter(states)))
+    seen = list(monitor.follow(Problem(0.01).loss, ALPHA, iter(states)))
     assert len(seen) == 4
     assert monitor.converged
 
@@ -144,7 +144,7 @@ def test_a_tenth_off_the_gap_renews_the_patience_and_less_does_not() -> None:
 
 def test_stalled_float32_iterations_do_not_count() -> None:
     monitor, problem = ConvergenceMonitor(0.1, 200, None), Problem(0.4)
-    for _ in monitor.follow(problem, ALPHA, _states([0.5], np.float32), patience=3):
+    for _ in monitor.follow(problem.loss, ALPHA, _states([0.5], np.float32), patience=3):
         pass
     assert not monitor.stalled
     assert len(monitor.history) == 200
@@ -171,7 +171,7 @@ def test_start_that_needs_no_iteration_leaves_one_entry() -> None:
 
 def test_bounds_are_computed_as_often_as_asked() -> None:
     monitor, problem = ConvergenceMonitor(0.1, 10, None, check_every=4), Problem(0.4)
-    for _ in monitor.follow(problem, ALPHA, _states([0.5])):
+    for _ in monitor.follow(problem.loss, ALPHA, _states([0.5])):
         pass
     assert [entry.gap is not None for entry in monitor.history] == [k % 4 == 0 for k in range(1, 11)]
 
@@ -179,7 +179,7 @@ def test_bounds_are_computed_as_often_as_asked() -> None:
 def test_entries_say_what_the_states_say() -> None:
     seen: list[IterationProgress] = []
     monitor = ConvergenceMonitor(0.1, 3, seen.append)
-    for _ in monitor.follow(Problem(0.4), ALPHA, _states([0.5])):
+    for _ in monitor.follow(Problem(0.4).loss, ALPHA, _states([0.5])):
         pass
     assert seen == monitor.history
     assert [entry.iteration for entry in seen] == [1, 2, 3]
@@ -195,7 +195,7 @@ def test_what_the_callback_raises_ends_the_iteration() -> None:
 
     monitor = ConvergenceMonitor(0.1, 9, refuse)
     with pytest.raises(KeyError, match="1"):
-        list(monitor.follow(Problem(0.4), ALPHA, _states([0.5])))
+        list(monitor.follow(Problem(0.4).loss, ALPHA, _states([0.5])))
     assert len(monitor.history) == 1
 
 
@@ -212,7 +212,7 @@ def test_memory_makes_an_interrupted_search_end_where_the_whole_one_does(
     def run(start: int, memory: Memory | None, *certified: float) -> tuple[list[int], list[Memory]]:
         monitor, iterations, memories = ConvergenceMonitor(0.1, 1000, None), [], []
         states, problem = _states(BOUNDS, start=start), Problem(*certified)
-        for state in monitor.follow(problem, ALPHA, states, patience=patience, memory=memory):
+        for state in monitor.follow(problem.loss, ALPHA, states, patience=patience, memory=memory):
             iterations.append(state.iteration)
             memories.append(monitor.memory)
         return iterations, memories
@@ -261,7 +261,7 @@ def test_solver_that_ends_by_itself_is_an_error_of_the_approach() -> None:
 def test_iterations_on_parts_count_towards_the_limit() -> None:
     monitor = ConvergenceMonitor(1e-3, 10, None)
     monitor.approach(_falling([1.0, 0.5, 0.499]), 0.5)
-    for _ in monitor.follow(Problem(0.4), ALPHA, _states([0.5])):
+    for _ in monitor.follow(Problem(0.4).loss, ALPHA, _states([0.5])):
         pass
     assert [entry.share for entry in monitor.history] == [0.5, 0.5] + [1.0] * 8
     assert [entry.iteration for entry in monitor.history] == list(range(1, 11))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -86,3 +88,20 @@ def test_distances_are_those_of_scikit_learn(dtype: type, form: type) -> None:
     np.testing.assert_array_equal(squared, expected)  # whole numbers: no rounding hides a difference
     np.testing.assert_array_equal(absolute, manhattan_distances(left, right))
     assert squared[0, 0] == absolute[0, 0] == 0.0  # the first samples are the same
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_what_serves_maps_each_query_to_the_same_bits_without_reading_its_landmarks_again(
+    kernel: str, form: type
+) -> None:
+    samples = _samples().astype(np.float32)
+    fitted = FeatureMap.fit(form(samples), "l2", kernel, 1.0, 20, 0)
+    fitted = replace(fitted, landmarks=form(fitted.landmarks))
+    expected = [fitted.transform(form(row[None])) for row in samples]
+    serving = replace(fitted, serves=True)
+    if not (kernel == "laplacian" and form is not np.asarray):  # of which scikit-learn reads them
+        entries = serving.landmarks if form is np.asarray else serving.landmarks.data
+        entries[:] = np.nan
+    for row, mapped in zip(samples, expected, strict=True):
+        np.testing.assert_array_equal(serving.transform(form(row[None])), mapped)

@@ -1,12 +1,16 @@
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse
 
 from solver import Labels, MultiLabels, PairedRows
 from solver.supervision.base import Supervision
+from solver.supervision.conversion import supervision_of
 from solver.validation.errors import SupervisionError
 
 
@@ -87,7 +91,7 @@ def test_labels_that_are_not_a_list_are_refused_by_name(labels: npt.ArrayLike) -
 
 
 def test_nan_labels_are_refused() -> None:
-    with pytest.raises(SupervisionError, match="NaN"):
+    with pytest.raises(SupervisionError, match=r"x_labels\[1\] is missing or infinite \(nan\)"):
         Labels([0.0, np.nan])
 
 
@@ -241,3 +245,57 @@ def test_indicators_may_be_booleans_integers_or_floats_and_stay_unmodified() -> 
         np.testing.assert_array_equal(_similar_pairs(MultiLabels(*arrays), 4), expected)
         np.testing.assert_array_equal(arrays[0], x)
         np.testing.assert_array_equal(arrays[1], z)
+
+
+COLUMNS: dict[str, Any] = {
+    "pandas": pd.Series(["cat", "dog", "dog"]),
+    "categories": pd.Series(["cat", "dog", "dog"]).astype("category"),
+    "Arrow": pd.Series(["cat", "dog", "dog"], dtype="string[pyarrow]"),
+    "polars": pl.Series(["cat", "dog", "dog"]),
+    "polars, categories": pl.Series(["cat", "dog", "dog"], dtype=pl.Categorical),
+    "strings of NumPy": np.array(["cat", "dog", "dog"], np.dtypes.StringDType()),
+}
+
+
+@pytest.mark.parametrize("form", COLUMNS)
+def test_columns_of_words_are_labels(form: str) -> None:
+    assert Labels(COLUMNS[form], ["dog", "cat"]).classes.tolist() == ["cat", "dog"]
+    assert supervision_of(COLUMNS[form], np.ones((3, 1)), np.ones((3, 1))).n_similar == 5
+
+
+@pytest.mark.parametrize(
+    "column", [pd.Series([1, 2, 2], dtype="Int64"), pl.Series([1, 2, 2], dtype=pl.UInt8)]
+)
+def test_columns_of_whole_numbers_match_integers(column: Any) -> None:
+    assert Labels(column, [2, 1]).n_similar == 3
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([1, None, 2], dtype="Int64"),
+        pd.Series(["a", None, "b"], dtype="string"),
+        pd.Series(["a", None, "b"]).astype("category"),
+        pl.Series(["a", None, "b"]),
+        pl.Series([True, None, False]),
+        ["a", float("nan"), "b"],
+    ],
+)
+def test_a_missing_label_is_named(column: Any) -> None:
+    with pytest.raises(SupervisionError, match=r"x_labels\[1\] is missing"):
+        Labels(column)
+
+
+def test_arrays_of_both_modalities_are_labels_of_each() -> None:
+    X, Z = np.ones((3, 1)), np.ones((2, 1))
+    assert supervision_of((["a", "b", "b"], ["b", "a"]), X, Z).n_similar == 3
+    assert supervision_of(([[1, 0], [1, 1], [0, 1]], [[0, 1], [1, 0]]), X, Z).n_similar == 4
+    assert supervision_of(("a", "b"), Z, Z).n_similar == 2  # one array, not two
+    with pytest.raises(SupervisionError, match=r"are a tuple, \(x_labels, z_labels\)"):
+        supervision_of([["a", "b", "b"], ["b", "a", "a"]], X, X)
+    table = pd.DataFrame({"kind": ["a", "b", "b"]})
+    assert isinstance(supervision_of(table, X, X), Labels)
+    indicators = pd.DataFrame({"a": [1, 0, 1], "b": [0, 1, 1]}, dtype="boolean")
+    assert supervision_of(indicators, X, X).n_similar == 7
+    with pytest.raises(SupervisionError, match=r"0 and 1 only.*missing.*column 'a' of dtype boolean"):
+        MultiLabels(indicators.astype("boolean").mask(indicators["b"]))

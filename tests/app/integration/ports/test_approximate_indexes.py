@@ -1,4 +1,4 @@
-"""The contract of ApproximateIndexes: recall, filters, ties, other rows, and files."""
+"""The contract of InvertedListIndexes: recall, filters, ties, other rows, and files."""
 
 from pathlib import Path
 from typing import Any
@@ -8,18 +8,18 @@ import pytest
 
 from app.cli.bench.index import made_gallery
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import ApproximateIndex, ApproximateIndexes
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
+from app.index.inverted_lists import InvertedLists
 from app.services.training.evaluation import index_recall
 
-INDEXES: ApproximateIndexes = InvertedListIndexes()
+INDEXES: InvertedListIndexes = InvertedListIndexes()
 ROWS, QUERIES = made_gallery(4000, 300, dim=12)
 ASKED = QUERIES[:60]
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["flat", "sq8"])
-def index(request: pytest.FixtureRequest) -> ApproximateIndex:
+def index(request: pytest.FixtureRequest) -> InvertedLists:
     return list(INDEXES.candidates(ROWS, QUERIES[60:]))[request.param].with_probes(40)
 
 
@@ -34,7 +34,7 @@ def recall(index: Any, alive: Any = None, k: int = 10) -> float:
     return n_hits / (k * len(ASKED))
 
 
-def test_more_probes_find_more(index: ApproximateIndex) -> None:
+def test_more_probes_find_more(index: InvertedLists) -> None:
     assert not index.is_exact
     assert index.spec.lists > 40
     recalls = [index_recall(index.with_probes(probes), ASKED) for probes in (4, 12, 40)]
@@ -43,7 +43,7 @@ def test_more_probes_find_more(index: ApproximateIndex) -> None:
     assert recalls[-1] > 0.98
 
 
-def test_scores_are_those_of_the_exact_index_to_the_bit(index: ApproximateIndex) -> None:
+def test_scores_are_those_of_the_exact_index_to_the_bit(index: InvertedLists) -> None:
     exact = ExactIndex(ROWS)
     for query in ASKED:
         rows, scores = exact.search(query, len(ROWS), None)
@@ -54,7 +54,7 @@ def test_scores_are_those_of_the_exact_index_to_the_bit(index: ApproximateIndex)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.003, 0.1, 0.6, 0.9])
-def test_a_filter_gives_k_rows_when_k_exist(index: ApproximateIndex, share: float) -> None:
+def test_a_filter_gives_k_rows_when_k_exist(index: InvertedLists, share: float) -> None:
     by_chance = np.random.default_rng(1).random(len(ROWS)) < share
     along_the_clusters = ROWS[:, 0] >= np.quantile(ROWS[:, 0], 1.0 - share) if share else by_chance
     for alive in (by_chance, along_the_clusters):
@@ -66,7 +66,7 @@ def test_a_filter_gives_k_rows_when_k_exist(index: ApproximateIndex, share: floa
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.12, 0.2, 0.9])
 def test_a_search_prepared_for_a_filter_finds_what_one_with_its_mask_finds(
-    index: ApproximateIndex, share: float
+    index: InvertedLists, share: float
 ) -> None:
     alive, exact = np.random.default_rng(1).random(len(ROWS)) < share, ExactIndex(ROWS)
     prepared = index.restrict(alive)
@@ -82,18 +82,18 @@ def test_a_search_prepared_for_a_filter_finds_what_one_with_its_mask_finds(
     assert n_hits >= (1.0 if share < 0.2 else 0.98) * k * len(ASKED)
 
 
-def test_a_prepared_search_takes_little_memory(index: ApproximateIndex) -> None:
+def test_a_prepared_search_takes_little_memory(index: InvertedLists) -> None:
     for share in (0.01, 0.1, 0.125, 0.2, 0.9):
         alive = np.random.default_rng(1).random(len(ROWS)) < share
         assert index.restrict(alive).n_bytes < index.vectors.nbytes / 5
 
 
-def test_later_pages_are_as_complete(index: ApproximateIndex) -> None:
+def test_later_pages_are_as_complete(index: InvertedLists) -> None:
     assert recall(index, k=100) > 0.98
     assert recall(index, k=len(ROWS)) == 1.0
 
 
-def test_where_few_rows_are_alive_the_answer_is_exact(index: ApproximateIndex) -> None:
+def test_where_few_rows_are_alive_the_answer_is_exact(index: InvertedLists) -> None:
     alive = np.zeros(len(ROWS), np.bool)
     alive[::100] = True
     assert recall(index.with_probes(1), alive) == 1.0
@@ -110,13 +110,13 @@ def test_lists_with_too_few_rows_are_no_reason_to_return_fewer() -> None:
     assert alive[found].all()
 
 
-def test_all_that_tie_with_the_last_come_back(index: ApproximateIndex) -> None:
+def test_all_that_tie_with_the_last_come_back(index: InvertedLists) -> None:
     rows = np.concatenate([ROWS, np.repeat(3.0 * ASKED[:1], 60, axis=0)]).astype(np.float32)
     answer, _ = index.rebuild(rows).search(ASKED[0], 5, None)
     assert set(answer.tolist()) == set(range(len(ROWS), len(rows)))
 
 
-def test_an_index_of_other_rows_keeps_its_recall(index: ApproximateIndex) -> None:
+def test_an_index_of_other_rows_keeps_its_recall(index: InvertedLists) -> None:
     grown = np.concatenate([ROWS[1000:], made_gallery(8000, 1, dim=12)[0][4000:]])
     rebuilt = index.rebuild(grown)
     assert not rebuilt.is_exact
@@ -126,7 +126,7 @@ def test_an_index_of_other_rows_keeps_its_recall(index: ApproximateIndex) -> Non
     assert index.rebuild(ROWS[:0]).size == 0
 
 
-def test_rows_far_from_the_lists_cost_recall(index: ApproximateIndex) -> None:
+def test_rows_far_from_the_lists_cost_recall(index: InvertedLists) -> None:
     """What a gallery drifts by: rows like those that the lists were made for do no harm, others do."""
     rng = np.random.default_rng(1)
     alike = made_gallery(5500, 1, dim=12)[0][4000:]
@@ -139,12 +139,12 @@ def test_rows_far_from_the_lists_cost_recall(index: ApproximateIndex) -> None:
     assert of_elsewhere < 0.93
 
 
-def test_a_query_that_is_no_number_finds_nothing(index: ApproximateIndex) -> None:
+def test_a_query_that_is_no_number_finds_nothing(index: InvertedLists) -> None:
     rows, scores = index.search(np.full(12, np.nan, np.float32), 5, None)
     assert (len(rows), len(scores)) == (0, 0)
 
 
-def test_a_stored_index_answers_the_same(index: ApproximateIndex, tmp_path: Path) -> None:
+def test_a_stored_index_answers_the_same(index: InvertedLists, tmp_path: Path) -> None:
     assert INDEXES.save(index, tmp_path / "index")
     loaded: Any = INDEXES.load(tmp_path / "index", ROWS)
     assert loaded.spec == index.spec
@@ -161,7 +161,7 @@ def test_an_exact_index_needs_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "foreign", "rows"])
-def test_a_damaged_file_is_refused(index: ApproximateIndex, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_refused(index: InvertedLists, tmp_path: Path, damage: str) -> None:
     path, rows = tmp_path / "index", ROWS
     INDEXES.save(index, path)
     content = path.read_bytes()

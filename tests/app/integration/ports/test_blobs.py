@@ -1,5 +1,6 @@
 """The contract of BlobStore."""
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from app.services.storage.garbage_collector import sweep_unused
+from app.services.storage.ownership import ManagedFiles
 from app.storage.blobs import FileBlobStore
 from tests.app.stale_files import stale
 
@@ -150,3 +153,41 @@ def test_a_new_folder_is_synced_into_the_one_above(tmp_path: Path, monkeypatch: 
         *map(str, folders),
         str(folders[-1] / name[:2]),
     ]
+
+
+def test_a_sweep_ends_with_what_it_can_remove(store: FileBlobStore, tmp_path: Path) -> None:
+    root = tmp_path / "blobs"
+    unused = store.put(CONTENT)
+    misplaced = root / unused[:2] / "notes.txt"
+    misplaced.write_text("not of the store")
+    (root / unused[:2] / f".removed-{unused}").touch()  # of an early version, with a broken name
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (root / unused[:2] / f"{unused[:2]}link").symlink_to(elsewhere)
+    for path in (elsewhere, *root.rglob("*")):
+        os.utime(path, (0.0, 0.0), follow_symlinks=False)
+    managed = ManagedFiles("pictures", store, nothing)
+    before = time.time() - 3600.0
+    counts = [sum(sweep_unused(managed, before, any_share=True)) for _ in range(2)]
+    assert counts == [2, 0]
+    assert files_in(root) == [misplaced]
+    assert [name for name, _ in store.times()] == []
+
+
+def test_what_cannot_be_moved_is_named_and_keeps_nothing_else(
+    store: FileBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held, free = store.put(CONTENT), store.put(b"other")
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name == held:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert store.discard([held, free], time.time() + 60.0) == 1
+    assert list(store.names()) == [held]
+    (record,) = caplog.records
+    assert held in record.getMessage()
+    assert "Operation not permitted" in record.getMessage()

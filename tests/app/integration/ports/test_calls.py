@@ -1,18 +1,19 @@
-"""The contract of CallRepository, and rate limits over several processes, for every database."""
+"""The contract of CallRepository, and rate limits over several hosts, for every database."""
 
 import time
+from pathlib import Path
 
 import pytest
 
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import CallCount
-from app.domain.errors import RateLimitedError
+from app.domain.errors import ServiceError
 from app.services.access.rates import RateLimits
 
 LIMIT = 4
 
 
-def test_a_process_learns_what_the_others_counted_of_late(database: SqlDatabase) -> None:
+def test_a_host_learns_what_the_others_counted_of_late(database: Database) -> None:
     told = {"key a": CallCount(3, 20.0), "address b": CallCount(1, 0.5)}
     with database.write() as work:
         assert work.calls.exchange("first", told, 60.0) == []
@@ -36,26 +37,30 @@ def counted(rates: RateLimits, times: int) -> int:
     for _ in range(times):
         try:
             rates.count("key a", None)
-        except RateLimitedError as error:
-            waits.append(error.retry_after_seconds)
+        except ServiceError as error:
+            waits.append(error.facts["wait"])
     assert all(1 <= seconds <= 60 for seconds in waits)
     return times - len(waits)
 
 
-def test_a_limit_holds_for_all_processes_together(
-    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+def test_a_limit_holds_for_all_hosts_together(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, third = (RateLimits(LIMIT) for _ in range(3))
+    # Two processes of one host, and one of another.
+    first, beside, second = (RateLimits(LIMIT, tmp_path / host) for host in ("a", "a", "b"))
     first.exchange(database)  # nothing yet: no process writes without a reason
     with database.write() as work:
         assert work.calls.exchange("observer", {}, 60.0) == []
-    assert (counted(first, 3), counted(second, 1)) == (3, 1)
-    for rates in (first, second, first):
+    assert (counted(first, 2), counted(beside, 1), counted(second, 1)) == (2, 1, 1)
+    for rates in (first, beside, second, first):
         rates.exchange(database)
     assert (counted(first, 3), counted(second, 3)) == (0, 0)
-    first.count("key b", None)
+    assert counted(beside, 3) == 1, "what its own host counted is not counted twice"
+    beside.exchange(database)
+    assert counted(beside, 1) == 0
     second.count("key a", 9)  # a key with a limit of its own
     # One that has heard of nothing allows some until the next exchange, and no more.
+    third = RateLimits(LIMIT)
     assert counted(third, 2) == 2
     third.exchange(database)
     assert counted(third, 9) == 0

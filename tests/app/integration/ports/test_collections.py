@@ -4,20 +4,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.db.session import SqlDatabase
-from app.domain.entities import Collection, Modality
-from app.domain.errors import CollectionExistsError, CollectionNotFoundError
+from app.db.session import Database
+from app.domain.entities import Collection, Modality, Scope
+from app.domain.errors import CollectionNotFoundError, ConflictError
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 AWKWARD = ("a", "A", "a%", "a_", "a'b", 'a"b', "a\\b", "a b", "a;--", "é", "e\u0301", "名前", "🚂")
 
 
-def add(database: SqlDatabase, name: str) -> Collection:
+def add(database: Database, name: str) -> Collection:
     with database.write() as work:
         return work.collections.add(name, MODALITIES)
 
 
-def test_a_name_is_only_its_own(database: SqlDatabase) -> None:
+def test_a_name_is_only_its_own(database: Database) -> None:
     made = {name: add(database, name) for name in AWKWARD}
     with database.read() as work:
         assert {name: work.collections.get(name) for name in AWKWARD} == made
@@ -34,7 +34,7 @@ def test_a_name_is_only_its_own(database: SqlDatabase) -> None:
         assert work.collections.list() == []
 
 
-def test_a_new_one_is_empty_inactive_and_has_what_it_was_given(database: SqlDatabase) -> None:
+def test_a_new_one_is_empty_inactive_and_has_what_it_was_given(database: Database) -> None:
     encoders = {"type": "onnx", "path": "ü.onnx", "mean": [0.5, 1], "nested": {"deep": None}}
     modalities = (Modality("picture", encoders), Modality("z", {"type": "vector"}))
     with database.write() as work:
@@ -47,14 +47,14 @@ def test_a_new_one_is_empty_inactive_and_has_what_it_was_given(database: SqlData
     assert made.created_at.utcoffset() is not None
 
 
-def test_they_are_listed_by_name(database: SqlDatabase) -> None:
+def test_they_are_listed_by_name(database: Database) -> None:
     for name in ("b", "c", "a"):
         add(database, name)
     with database.read() as work:
         assert [found.name for found in work.collections.list()] == ["a", "b", "c"]
 
 
-def test_a_name_taken_again_is_another_identity(database: SqlDatabase) -> None:
+def test_a_name_taken_again_is_another_identity(database: Database) -> None:
     first = add(database, "again")
     with database.write() as work:
         work.collections.delete("again")
@@ -66,11 +66,11 @@ def test_a_name_taken_again_is_another_identity(database: SqlDatabase) -> None:
         assert work.collections.get("again").revision == 0
 
 
-def test_a_name_is_given_once_to_many_who_ask_at_the_same_time(database: SqlDatabase) -> None:
+def test_a_name_is_given_once_to_many_who_ask_at_the_same_time(database: Database) -> None:
     def ask(_: int) -> bool:
         try:
             add(database, "wanted")
-        except CollectionExistsError:
+        except ConflictError:
             return False
         return True
 
@@ -78,7 +78,7 @@ def test_a_name_is_given_once_to_many_who_ask_at_the_same_time(database: SqlData
         assert sorted(pool.map(ask, range(6))) == [False] * 5 + [True]
 
 
-def test_revisions_have_no_gap_and_a_write_that_failed_takes_none(database: SqlDatabase) -> None:
+def test_revisions_have_no_gap_and_a_write_that_failed_takes_none(database: Database) -> None:
     made, other = add(database, "a"), add(database, "b")
 
     def fail() -> None:
@@ -95,6 +95,32 @@ def test_revisions_have_no_gap_and_a_write_that_failed_takes_none(database: SqlD
         assert work.collections.next_revision(other) == 1
 
 
-def test_an_unknown_one_cannot_be_deleted(database: SqlDatabase) -> None:
+def test_what_each_key_wrote_last_is_noted_until_the_key_or_the_collection_goes(
+    database: Database,
+) -> None:
+    made, other = add(database, "a"), add(database, "b")
+    with database.write() as work:
+        keys = [work.keys.add(f"{number:064}", Scope.WRITE).id for number in range(3)]
+        for key in (keys[0], keys[1], keys[0]):
+            work.collections.next_revision(made)
+            work.collections.note_write(made, key)
+        work.collections.note_write(made, "revoked meanwhile")
+
+    def last(collection: Collection, *key_ids: str) -> int:
+        with database.read() as work:
+            return work.collections.last_write(collection, key_ids)
+
+    assert [last(made, key) for key in (*keys, "revoked meanwhile")] == [3, 2, 0, 0]
+    assert (last(made), last(made, keys[1], keys[2]), last(other)) == (3, 2, 0)
+    with database.write() as work:
+        work.keys.delete(keys[0])
+    assert (last(made, keys[0]), last(made)) == (0, 2)
+    with database.write() as work:
+        work.collections.delete("a")
+        assert work.collections.remove_some(made.id, 10, 1000) is None
+    assert last(made) == 0
+
+
+def test_an_unknown_one_cannot_be_deleted(database: Database) -> None:
     with pytest.raises(CollectionNotFoundError), database.write() as work:
         work.collections.delete("none")

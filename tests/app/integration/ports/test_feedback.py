@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Collection, Feedback, Item
-from app.domain.errors import FeedbackNotFoundError
+from tests.app.refused import refused
 
 PICTURE = "a" * 64
 VECTOR = np.array([0.5, -2.0], np.float32)
@@ -22,18 +22,18 @@ def asked(query: Item) -> Feedback:
     return about("i", query_item_id=None, query=query)
 
 
-def add(database: SqlDatabase, collection: Collection, *feedback: Feedback) -> list[int]:
+def add(database: Database, collection: Collection, *feedback: Feedback) -> list[int]:
     with database.write() as work:
         return list(work.feedback.add(collection, feedback))
 
 
-def stored(database: SqlDatabase, collection: Collection) -> list[Feedback]:
+def stored(database: Database, collection: Collection) -> list[Feedback]:
     with database.read() as work:
         return list(work.feedback.all(collection))
 
 
 def test_what_is_stored_is_read_back_in_the_order_of_its_ids(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     before = datetime.now(UTC) - timedelta(minutes=1)
     ids = add(
@@ -59,7 +59,7 @@ def test_what_is_stored_is_read_back_in_the_order_of_its_ids(
 
 
 def test_pages_follow_each_other_and_end(
-    database: SqlDatabase, collection: Collection, monkeypatch: pytest.MonkeyPatch
+    database: Database, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = asked(Item("", "x", text="t", features=VECTOR))
     ids = add(database, collection, query, *(about(f"i{n}") for n in range(4)))
@@ -75,21 +75,21 @@ def test_pages_follow_each_other_and_end(
 
 
 def test_a_deleted_one_is_gone_and_its_id_is_not_used_again(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     query = asked(Item("", "x", content_hash=PICTURE))
     first, last = add(database, collection, about("i"), query)
     with database.write() as work:
         assert work.feedback.delete(collection, last) == {PICTURE}
     for missing in (last, 0, 2**62):
-        with pytest.raises(FeedbackNotFoundError), database.write() as work:
+        with refused("feedback-not-found"), database.write() as work:
             work.feedback.delete(collection, missing)
     (again,) = add(database, collection, query)
     assert again > last
     assert [entry.id for entry in stored(database, collection)] == [first, again]
 
 
-def test_feedback_goes_with_the_item_that_it_names(database: SqlDatabase, collection: Collection) -> None:
+def test_feedback_goes_with_the_item_that_it_names(database: Database, collection: Collection) -> None:
     picture = asked(Item("", "x", content_hash=PICTURE))
     add(database, collection, picture, about("j", query_item_id="i"), about("j"), about("I"))
     with database.write() as work:
@@ -98,7 +98,7 @@ def test_feedback_goes_with_the_item_that_it_names(database: SqlDatabase, collec
     assert [entry.item_id for entry in stored(database, collection)] == ["j", "I"]
 
 
-def test_the_newest_are_kept(database: SqlDatabase, collection: Collection) -> None:
+def test_the_newest_are_kept(database: Database, collection: Collection) -> None:
     ids = add(database, collection, asked(Item("", "x", content_hash=PICTURE)), about("j"), about("k"))
     with database.write() as work:
         assert work.feedback.keep_newest(collection, 3) == set()
@@ -106,24 +106,24 @@ def test_the_newest_are_kept(database: SqlDatabase, collection: Collection) -> N
     assert [entry.id for entry in stored(database, collection)] == ids[2:]
 
 
-def test_collections_do_not_see_each_others(database: SqlDatabase, collection: Collection) -> None:
+def test_collections_do_not_see_each_others(database: Database, collection: Collection) -> None:
     with database.write() as work:
         other = work.collections.add("other", collection.modalities)
     (mine,) = add(database, collection, about("i"))
     (others,) = add(database, other, about("i"))
-    with pytest.raises(FeedbackNotFoundError), database.write() as work:
+    with refused("feedback-not-found"), database.write() as work:
         work.feedback.delete(other, mine)
     with database.write() as work:
         work.feedback.delete_of_item(other, "q")
         work.feedback.keep_newest(other, 0)
     assert [entry.id for entry in stored(database, collection)] == [mine]
     assert stored(database, other) == []
-    with database.write() as work, pytest.raises(FeedbackNotFoundError):
+    with database.write() as work, refused("feedback-not-found"):
         work.feedback.delete(collection, others)
 
 
 def test_pictures_of_queries_are_in_use_and_recording_them_is_progress(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     with database.read() as work:
         progress = work.installation.progress()
@@ -135,7 +135,7 @@ def test_pictures_of_queries_are_in_use_and_recording_them_is_progress(
 
 
 def test_feedback_of_a_deleted_collection_is_removed_in_bounded_steps(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     add(database, collection, *(asked(Item("", "x", content_hash=f"{n:064d}")) for n in range(5)))
     with database.write() as work:

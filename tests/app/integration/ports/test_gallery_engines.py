@@ -14,7 +14,7 @@ import pytest
 from app.db.session import make_engine
 from app.domain.entities import ItemFilter
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
-from app.domain.ports.engine import EngineItem, GalleryKey, VectorEngine
+from app.domain.ports import EngineItem, GalleryKey, VectorEngine
 from app.engines.milvus import MilvusEngine
 from app.engines.packing import LARGEST_RANK_OF_A_GRAPH
 from app.engines.postgresql import PostgresEngine
@@ -27,7 +27,7 @@ from app.services.serving.segments import IndexedItem
 
 RANK, N_ITEMS = 8, 300
 KEY = GalleryKey(1, "bundle", "image")
-COLOURS = ("red", "green", None, 3, 3.5, True)
+COLOURS = ("red", "green", None, 3, 3.5, True, "3.0", "True")
 Make = Callable[[list[IndexedItem], Any], Gallery]
 
 
@@ -128,6 +128,7 @@ FILTERS = [
     ItemFilter(metadata={"colour": ("red", True)}),
     ItemFilter(metadata={"colour": (None,)}),
     ItemFilter(metadata={"colour": (3.0,)}),
+    ItemFilter(metadata={"colour": ("3", "true")}),
     ItemFilter(labels=("all",), metadata={"colour": ("green",), "absent": (None,)}),
 ]
 
@@ -139,6 +140,8 @@ def test_the_best_items_that_match_are_returned_in_order(make: Make) -> None:
     queries = np.concatenate([random_rows(4, 2), vectors[3:4]])
     for (k, offset), item_filter in itertools.product(((10, 0), (5, 8), (1000, 0), (3, 5000)), FILTERS):
         pages = gallery.search(queries, k, offset, item_filter)
+        n_accepted = sum(item_filter.accepts(item.labels, item.metadata) for item in items)
+        assert gallery.count_matching(item_filter) == n_accepted
         for query, page in zip(queries, pages, strict=True):
             expected = best(items, vectors, query, k, offset, item_filter)
             assert [item.id for item, _ in page] == [item_id for item_id, _ in expected]

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Collection, Item, RunningImport
-from app.domain.errors import CollectionNotFoundError, ImportLostError, ImportRunningError
+from app.domain.errors import CollectionNotFoundError
 from app.services.storage.rounds import Round
 from app.services.storage.writing import clean_up, writing
+from tests.app.refused import refused
 from tests.app.waiting import wait_for
 
 PICTURE = "a" * 64
@@ -34,16 +35,14 @@ NEW = [
 ]
 
 
-def small_write(
-    database: SqlDatabase, collection: Collection, *items: Item, wait_seconds: float = 0.0
-) -> int:
+def small_write(database: Database, collection: Collection, *items: Item, wait_seconds: float = 0.0) -> int:
     with writing(database, collection, wait_seconds) as (work, current):
         work.items.put(current, items, current.revision + 1)
         return work.collections.next_revision(current)
 
 
 @pytest.fixture
-def filled(database: SqlDatabase, collection: Collection) -> Collection:
+def filled(database: Database, collection: Collection) -> Collection:
     small_write(database, collection, *OLD)
     with writing(database, collection, 0.0) as (work, current):
         work.items.delete(current, "gone", work.collections.next_revision(current))
@@ -51,13 +50,13 @@ def filled(database: SqlDatabase, collection: Collection) -> Collection:
         return work.collections.get("pairs")
 
 
-def begun(database: SqlDatabase, collection: Collection, lease_seconds: float = 60.0) -> RunningImport:
+def begun(database: Database, collection: Collection, lease_seconds: float = 60.0) -> RunningImport:
     with writing(database, collection, 0.0) as (work, current):
         return work.imports.begin(current, secrets.token_hex(8), len(NEW), lease_seconds)
 
 
 def write(
-    database: SqlDatabase,
+    database: Database,
     collection: Collection,
     running: RunningImport,
     items: list[Item],
@@ -70,7 +69,7 @@ def write(
     return planned.counts
 
 
-def seen(database: SqlDatabase) -> dict[str, Any]:
+def seen(database: Database) -> dict[str, Any]:
     """Return everything that readers can learn of the collection's items."""
     with database.read() as work:
         found = work.collections.get("pairs")
@@ -98,7 +97,7 @@ def seen(database: SqlDatabase) -> dict[str, Any]:
         }
 
 
-def left_over(database: SqlDatabase) -> tuple[int, ...]:
+def left_over(database: Database) -> tuple[int, ...]:
     """Return how many rows there are that a finished import must not leave."""
     beyond = "items i JOIN collections c ON c.id = i.collection_id WHERE i.revision > c.revision"
     with database.engine.connect() as connection:
@@ -108,9 +107,7 @@ def left_over(database: SqlDatabase) -> tuple[int, ...]:
         )
 
 
-def test_nothing_is_seen_before_it_is_published_and_then_all(
-    database: SqlDatabase, filled: Collection
-) -> None:
+def test_nothing_is_seen_before_it_is_published_and_then_all(database: Database, filled: Collection) -> None:
     before = seen(database)
     running = begun(database, filled)
     assert running.revision == filled.revision + 1
@@ -144,7 +141,7 @@ def test_nothing_is_seen_before_it_is_published_and_then_all(
     ("max_rows", "max_bytes", "least"), [(1, 1 << 20, 5), (2, 1 << 20, 3), (100, 1 << 20, 2), (100, 1, 5)]
 )
 def test_an_abandoned_import_leaves_nothing(
-    database: SqlDatabase, filled: Collection, max_rows: int, max_bytes: int, least: int
+    database: Database, filled: Collection, max_rows: int, max_bytes: int, least: int
 ) -> None:
     before = seen(database)
     running = begun(database, filled)
@@ -163,11 +160,11 @@ def test_an_abandoned_import_leaves_nothing(
     assert small_write(database, filled, item("other")) == running.revision
 
 
-def test_other_writers_wait_for_an_import_and_then_say_so(database: SqlDatabase, filled: Collection) -> None:
+def test_other_writers_wait_for_an_import_and_then_say_so(database: Database, filled: Collection) -> None:
     running = begun(database, filled)
-    with pytest.raises(ImportRunningError, match=r"5 items .* 'pairs'"):
+    with refused("import-running", match=r"5 items .* 'pairs'"):
         small_write(database, filled, item("other"), wait_seconds=0.2)
-    with pytest.raises(ImportRunningError):
+    with refused("import-running"):
         begun(database, filled)
     with database.write() as work:
         work.collections.lock("pairs")
@@ -176,7 +173,7 @@ def test_other_writers_wait_for_an_import_and_then_say_so(database: SqlDatabase,
     assert clean_up(database, running.id, Round())
 
 
-def test_the_next_writer_removes_what_a_silent_import_left(database: SqlDatabase, filled: Collection) -> None:
+def test_the_next_writer_removes_what_a_silent_import_left(database: Database, filled: Collection) -> None:
     before = seen(database)
     running = begun(database, filled)
     write(database, filled, running, NEW, lease_seconds=0.05)
@@ -186,14 +183,14 @@ def test_the_next_writer_removes_what_a_silent_import_left(database: SqlDatabase
         assert work.imports.leftover_ids() == [running.id]
     assert small_write(database, filled, item("other"), wait_seconds=5.0) == running.revision
     assert left_over(database) == (0, 0, 0)
-    with pytest.raises(ImportLostError):  # it comes back too late
+    with refused("import-lost"):  # it comes back too late
         write(database, filled, running, [item("late")])
-    with pytest.raises(ImportLostError), database.write() as work:
+    with refused("import-lost"), database.write() as work:
         work.imports.publish(running)
     assert {entry[0] for _, entry in seen(database)["page"]} == {"same", "changed", "last", "other"}
 
 
-def test_a_late_import_that_nobody_removed_goes_on(database: SqlDatabase, filled: Collection) -> None:
+def test_a_late_import_that_nobody_removed_goes_on(database: Database, filled: Collection) -> None:
     running = begun(database, filled, lease_seconds=0.0)
     time.sleep(0.01)
     write(database, filled, running, NEW)
@@ -203,7 +200,7 @@ def test_a_late_import_that_nobody_removed_goes_on(database: SqlDatabase, filled
 
 
 def test_a_published_import_tells_so_as_long_as_its_lease_lasts(
-    database: SqlDatabase, filled: Collection
+    database: Database, filled: Collection
 ) -> None:
     running = begun(database, filled)
     write(database, filled, running, NEW)
@@ -223,7 +220,7 @@ def test_a_published_import_tells_so_as_long_as_its_lease_lasts(
     wait_for(lambda: leftovers() == [running.id])
 
 
-def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collection) -> None:
+def test_a_running_import_is_not_removed(database: Database, filled: Collection) -> None:
     running = begun(database, filled)
     write(database, filled, running, NEW)
     assert clean_up(database, running.id, Round())
@@ -234,7 +231,7 @@ def test_a_running_import_is_not_removed(database: SqlDatabase, filled: Collecti
     assert seen(database)["counts"] == {"x": 5, "z": 1}
 
 
-def test_a_collection_is_deleted_under_an_import(database: SqlDatabase, filled: Collection) -> None:
+def test_a_collection_is_deleted_under_an_import(database: Database, filled: Collection) -> None:
     running = begun(database, filled)
     write(database, filled, running, NEW)
     with database.write() as work:

@@ -1,4 +1,4 @@
-"""The contract of GalleryIndex and IndexFiles, for every index."""
+"""The contract of GalleryIndex and ExactIndexFiles, for every index."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import GalleryIndex, IndexFiles
+from app.domain.ports import GalleryIndex
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.serving.segments import IndexFactory
 
 FACTORIES: list[IndexFactory] = [ExactIndex]
-FILES: list[IndexFiles] = [ExactIndexFiles()]
+FILES: list[ExactIndexFiles] = [ExactIndexFiles()]
 RANK = 5
 Mask = npt.NDArray[np.bool]
 
@@ -24,8 +24,8 @@ def make(request: pytest.FixtureRequest) -> IndexFactory:
 
 
 @pytest.fixture(params=FILES)
-def files(request: pytest.FixtureRequest) -> IndexFiles:
-    kind: IndexFiles = request.param
+def files(request: pytest.FixtureRequest) -> ExactIndexFiles:
+    kind: ExactIndexFiles = request.param
     return kind
 
 
@@ -146,7 +146,7 @@ def test_a_query_that_is_no_number_finds_nothing(make: IndexFactory) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_a_stored_index_comes_back(files: IndexFiles, tmp_path: Path, count: int) -> None:
+def test_a_stored_index_comes_back(files: ExactIndexFiles, tmp_path: Path, count: int) -> None:
     rows, query = rows_of(count), rows_of(1, 9)[0]
     files.save(rows, tmp_path / "index")
     index = files.load(tmp_path / "index", RANK)
@@ -155,7 +155,7 @@ def test_a_stored_index_comes_back(files: IndexFiles, tmp_path: Path, count: int
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "foreign"])
-def test_a_damaged_file_is_refused(files: IndexFiles, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_refused(files: ExactIndexFiles, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "index"
     files.save(rows_of(10), path)
     content = path.read_bytes()
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_refused(files: IndexFiles, tmp_path: Path, damage: st
         files.load(path, RANK)
 
 
-def test_an_index_of_another_rank_is_refused(files: IndexFiles, tmp_path: Path) -> None:
+def test_an_index_of_another_rank_is_refused(files: ExactIndexFiles, tmp_path: Path) -> None:
     files.save(rows_of(10), tmp_path / "index")
     with pytest.raises(DamagedBundleError, match="dimension"):
         files.load(tmp_path / "index", RANK + 1)

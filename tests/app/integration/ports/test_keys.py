@@ -3,14 +3,14 @@
 import pytest
 import sqlalchemy
 
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Scope
-from app.domain.errors import KeyNotFoundError
+from tests.app.refused import refused
 
 SECRETS = {scope: str(number) * 64 for number, scope in enumerate(Scope)}
 
 
-def test_keys_are_listed_oldest_first_with_what_they_were_given(database: SqlDatabase) -> None:
+def test_keys_are_listed_oldest_first_with_what_they_were_given(database: Database) -> None:
     made = []
     for scope, secret in SECRETS.items():
         with database.write() as work:
@@ -23,7 +23,7 @@ def test_keys_are_listed_oldest_first_with_what_they_were_given(database: SqlDat
     assert len({key.id for key in made}) == len(made)
 
 
-def test_a_hash_is_stored_once(database: SqlDatabase) -> None:
+def test_a_hash_is_stored_once(database: Database) -> None:
     with database.write() as work:
         key = work.keys.add("a" * 64, Scope.SEARCH)
     with pytest.raises(sqlalchemy.exc.IntegrityError), database.write() as work:
@@ -33,14 +33,14 @@ def test_a_hash_is_stored_once(database: SqlDatabase) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["%", "_" * 64, "A" * 64, ""])
-def test_only_the_very_hash_finds_a_key(database: SqlDatabase, pattern: str) -> None:
+def test_only_the_very_hash_finds_a_key(database: Database, pattern: str) -> None:
     with database.write() as work:
         work.keys.add("a" * 64, Scope.ADMIN)
     with database.read() as work:
         assert work.keys.find(pattern) is None
 
 
-def test_a_revoked_key_is_gone_and_the_others_stay(database: SqlDatabase) -> None:
+def test_a_revoked_key_is_gone_and_the_others_stay(database: Database) -> None:
     with database.write() as work:
         kept, gone = (work.keys.add(letter * 64, Scope.WRITE) for letter in "ab")
     with database.write() as work:
@@ -49,5 +49,5 @@ def test_a_revoked_key_is_gone_and_the_others_stay(database: SqlDatabase) -> Non
         assert work.keys.list() == [kept]
         assert work.keys.find("b" * 64) is None
     for unknown in (gone.id, "", "%", "\x00"):
-        with pytest.raises(KeyNotFoundError), database.write() as work:
+        with refused("key-not-found"), database.write() as work:
             work.keys.delete(unknown)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.db.session import SqlDatabase
+from app.db.session import Database
 from app.domain.entities import Collection, Modality, ModelVersion, TrainingReport
-from app.domain.errors import ModelNotFoundError
+from tests.app.refused import refused
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
@@ -21,32 +21,32 @@ def version(number: int, bundle: str = "") -> ModelVersion:
     return ModelVersion(number, bundle or f"bundle-{number}", "0" * 64, 3, report, created, False)
 
 
-def add(database: SqlDatabase, collection: Collection, *models: ModelVersion) -> None:
+def add(database: Database, collection: Collection, *models: ModelVersion) -> None:
     with database.write() as work:
         for model in models:
             work.models.add(collection, model)
 
 
-def active(database: SqlDatabase, collection: Collection) -> list[int]:
+def active(database: Database, collection: Collection) -> list[int]:
     with database.read() as work:
         return [model.version for model in work.models.list(collection) if model.is_active]
 
 
-def replace(database: SqlDatabase, collection: Collection, number: int, expected: int | None) -> bool:
+def replace(database: Database, collection: Collection, number: int, expected: int | None) -> bool:
     with database.write() as work:
         return work.models.replace_active(collection, number, expected)
 
 
-def test_a_version_comes_back_as_it_was_recorded(database: SqlDatabase, collection: Collection) -> None:
+def test_a_version_comes_back_as_it_was_recorded(database: Database, collection: Collection) -> None:
     add(database, collection, version(1))
     with database.read() as work:
         assert work.models.get(collection, 1) == version(1)
         assert work.models.list(collection) == [version(1)]
-        with pytest.raises(ModelNotFoundError):
+        with refused("model-not-found"):
             work.models.get(collection, 2)
 
 
-def test_long_lists_of_bundles_are_looked_up(database: SqlDatabase, collection: Collection) -> None:
+def test_long_lists_of_bundles_are_looked_up(database: Database, collection: Collection) -> None:
     add(database, collection, version(1), version(2))
     unknown = [f"unknown-{number}" for number in range(1000)]  # more than one query's
     with database.read() as work:
@@ -54,7 +54,7 @@ def test_long_lists_of_bundles_are_looked_up(database: SqlDatabase, collection: 
         assert work.collections.used_galleries(unknown) == set()
 
 
-def test_numbers_are_each_collections_own(database: SqlDatabase, collection: Collection) -> None:
+def test_numbers_are_each_collections_own(database: Database, collection: Collection) -> None:
     with database.write() as work:
         other = work.collections.add("other", MODALITIES)
     add(database, collection, version(1), version(2))
@@ -73,7 +73,7 @@ def test_numbers_are_each_collections_own(database: SqlDatabase, collection: Col
 
 
 def test_the_active_version_changes_only_from_what_was_expected(
-    database: SqlDatabase, collection: Collection
+    database: Database, collection: Collection
 ) -> None:
     add(database, collection, *(version(number) for number in (1, 2, 3)))
     steps = [(1, 2, False), (1, None, True), (2, None, False), (2, 1, True), (3, 1, False), (1, 2, True)]
@@ -84,7 +84,7 @@ def test_the_active_version_changes_only_from_what_was_expected(
         assert active(database, collection) == now
 
 
-def test_of_many_who_expect_the_same_one_activates(database: SqlDatabase, collection: Collection) -> None:
+def test_of_many_who_expect_the_same_one_activates(database: Database, collection: Collection) -> None:
     add(database, collection, *(version(number) for number in range(1, 10)))
     assert replace(database, collection, 9, None)
     with ThreadPoolExecutor(8) as pool:
@@ -93,7 +93,7 @@ def test_of_many_who_expect_the_same_one_activates(database: SqlDatabase, collec
     assert active(database, collection) == [done.index(True) + 1]
 
 
-def test_an_activation_that_is_rolled_back_never_was(database: SqlDatabase, collection: Collection) -> None:
+def test_an_activation_that_is_rolled_back_never_was(database: Database, collection: Collection) -> None:
     add(database, collection, version(1), version(2))
     replace(database, collection, 1, None)
 

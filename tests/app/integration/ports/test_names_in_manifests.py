@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.errors import DamagedBundleError
 from app.storage.bundles import MANIFEST, BundleStore
-from app.storage.copies import FolderPlace, Place, RemotePlace, copy_bundles, copy_pictures
+from app.storage.copies import FolderPlace, RemotePlace, copy_bundles, copy_pictures
 from app.storage.local_cache import LocalCache
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
@@ -73,7 +73,7 @@ def test_a_manifest_with_such_a_name_is_damaged(tmp_path: Path, outside: Path, n
         BundleStore(tmp_path / "models").check("1-v1", hashlib.sha256(manifest).hexdigest())
 
 
-class OpenPlace(Place):
+class OpenPlace(FolderPlace):
     """A place that has every file."""
 
     def __init__(self, *names: str, manifest: bytes = b"") -> None:

@@ -11,7 +11,7 @@ from threading import Event, Thread, current_thread
 import pytest
 
 from app.domain.entities import Mark
-from app.domain.errors import DamagedBundleError, StorageUnavailableError
+from app.domain.errors import DamagedBundleError, UnavailableError
 from app.storage import local_cache, remote_folder
 from app.storage.bundles import MANIFEST
 from app.storage.local_cache import LocalCache
@@ -19,6 +19,7 @@ from app.storage.remote_blobs import RemoteBlobStore
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.remote_mark import RemoteFolderMark
+from tests.app.refused import refused
 from tests.app.stale_files import stale
 from tests.app.waiting import wait_for
 from tests.object_store import ABSENT, STRANGER, ObjectStore
@@ -225,19 +226,19 @@ def test_a_store_that_is_away_is_said_and_comes_back(
     object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for ask in (partial(RemoteFolder.write, content=b"a"), RemoteFolder.read, RemoteFolder.find):
-        with pytest.raises(StorageUnavailableError, match="no such bucket"):
+        with refused("storage-unavailable", match="no such bucket"):
             ask(open_remote(f"s3://{ABSENT}/files"), "a")
-    with pytest.raises(StorageUnavailableError, match="LRBS_STORAGE_URL is not understood"):
+    with refused("storage-unavailable", match="LRBS_STORAGE_URL is not understood"):
         open_remote("nothing://here")
     with monkeypatch.context() as without_key:
         without_key.setenv("AWS_SECRET_ACCESS_KEY", "")
-        with pytest.raises(StorageUnavailableError, match="its keys are missing or incomplete"):
+        with refused("storage-unavailable", match="its keys are missing or incomplete"):
             open_remote(object_store.make_place()).write("a", b"a")
     blobs = RemoteBlobStore(open_remote(object_store.make_place()), LocalCache(tmp_path, 1 << 20))
     name = blobs.put(b"content")
     object_store.kill()
     assert blobs.get(name) == b"content"  # of the copy
-    with pytest.raises(StorageUnavailableError, match=r"it does not answer \(AWS_ENDPOINT_URL\)"):
+    with refused("storage-unavailable", match=r"it does not answer \(AWS_ENDPOINT_URL\)"):
         blobs.put(b"other")
     object_store.recover()
     (tmp_path / name).unlink()
@@ -252,11 +253,11 @@ def test_a_key_that_is_refused_is_named_with_its_setting(
 
     def refusal() -> str:
         stores = open_remote(url), open_remote(url), open_remote(url)
-        with pytest.raises(StorageUnavailableError) as of_write:
+        with refused("storage-unavailable") as of_write:
             stores[0].write("a", b"a")
-        with pytest.raises(StorageUnavailableError) as of_read:
+        with refused("storage-unavailable") as of_read:
             stores[1].read("a")
-        with pytest.raises(StorageUnavailableError) as of_look:  # whose answer has no reason in it
+        with refused("storage-unavailable") as of_look:  # whose answer has no reason in it
             stores[2].find("a")
         assert str(of_write.value) == str(of_read.value) == str(of_look.value)
         assert {store.find_fault() for store in stores} == {str(of_write.value)}
@@ -295,7 +296,7 @@ def test_a_store_that_takes_connections_and_answers_none_is_waited_for_within_bo
     blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20))
     blobs.put(b"content")
     object_store.fall_silent()
-    with pytest.raises(StorageUnavailableError, match="it does not answer"):
+    with refused("storage-unavailable", match="it does not answer"):
         blobs.put(b"other")
     assert folder.find_fault() is not None
     with ThreadPoolExecutor(8) as threads:
@@ -307,7 +308,7 @@ def test_a_store_that_takes_connections_and_answers_none_is_waited_for_within_bo
 
 
 def _put(blobs: RemoteBlobStore, content: bytes) -> str | None:
-    with suppress(StorageUnavailableError):
+    with suppress(UnavailableError):
         return blobs.put(content)
     return None
 

@@ -9,16 +9,21 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 
 from app.api.bodies import reads_body
-from app.api.middleware.admission import AdmissionMiddleware, ConcurrencyLimits, admit, aside
+from app.api.middleware.admission import ConcurrencyLimits, admit, aside
+from app.api.middleware.gate import Gate
 from app.api.middleware.workload import Workloads
 from app.api.routes import ROUTERS
-from app.domain.errors import OverloadedError
+from app.domain.errors import UnavailableError
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
+def gate(application: Any, concurrency: ConcurrencyLimits) -> Gate:
+    return Gate(application, concurrency, Workloads(ROUTERS), 1 << 20, 1 << 22, 60.0)
+
+
 class Service:
-    """An application behind `AdmissionMiddleware` that lets a caller in, and answers when it is told to."""
+    """An application behind `Gate` that lets a caller in, and answers when it is told to."""
 
     def __init__(self, running: int, waiting: int, streams: int = 1) -> None:
         self.working = self.most_working = 0
@@ -26,13 +31,13 @@ class Service:
         self.reads_bodies = True
         self.may_answer = anyio.Event()
         self.may_send = anyio.Event()
-        self.concurrency = ConcurrencyLimits(running, waiting, streams, Workloads(ROUTERS))
-        self._middleware = AdmissionMiddleware(self._application, self.concurrency)
+        self.concurrency = ConcurrencyLimits(running, waiting, streams)
+        self._middleware = gate(self._application, self.concurrency)
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
         try:
             await admit(scope, scope["caller"], reads_body=self.reads_bodies)
-        except OverloadedError:
+        except UnavailableError:
             await send({"type": "http.response.start", "status": 503, "headers": []})
             return
         if scope["method"] == "POST":
@@ -154,7 +159,7 @@ def test_no_key_gets_all_places_of_imports() -> None:
     async def scenario() -> None:
         service = Service(running=3, waiting=9)
         for name in "ab":
-            service.concurrency.learn({"path": f"/v1/collections/{name}"}, 200)
+            service.concurrency.learn(name, 200)
         path = "/v1/collections/a/items:import"
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
@@ -177,7 +182,7 @@ def test_no_collection_gets_all_places_of_imports() -> None:
     async def scenario() -> None:
         service = Service(running=3, waiting=9)
         for name in "ab":
-            service.concurrency.learn({"path": f"/v1/collections/{name}"}, 200)
+            service.concurrency.learn(name, 200)
         async with anyio.create_task_group() as tasks:
             for key in ("one", "two"):
                 tasks.start_soon(service.ask, "/v1/collections/a/items:import", "POST", key)
@@ -217,7 +222,7 @@ def test_no_collection_gets_all_places() -> None:
     async def scenario() -> None:
         service = Service(running=3, waiting=9)
         for name in ("big", "small"):
-            service.concurrency.learn({"path": f"/v1/collections/{name}"}, 200)
+            service.concurrency.learn(name, 200)
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(service.ask, "/v1/collections/big/items")
@@ -285,7 +290,7 @@ def test_who_is_cancelled_while_waiting_leaves_the_line() -> None:
 
 def test_who_is_not_let_in_holds_no_place() -> None:
     async def scenario() -> None:
-        concurrency = ConcurrencyLimits(1, 0, 1, Workloads(ROUTERS))
+        concurrency = ConcurrencyLimits(1, 0, 1)
         held: list[int] = []
 
         async def refuse(scope: Any, receive: Any, send: Any) -> None:
@@ -307,7 +312,7 @@ def test_who_is_not_let_in_holds_no_place() -> None:
                 "path": "/v1/collections/a/items:import",
                 "headers": [(b"transfer-encoding", b"chunked")],
             }
-            await AdmissionMiddleware(application, concurrency)(scope, anyio.sleep_forever, send)
+            await gate(application, concurrency)(scope, anyio.sleep_forever, send)
         assert held == [0, 0, 1, 0]
 
     run(scenario)
@@ -340,7 +345,7 @@ def test_who_is_not_let_in_holds_no_place() -> None:
     ],
 )
 def test_each_request_has_its_limiter(method: str, path: str, limiter: str | None) -> None:
-    found = ConcurrencyLimits(1, 1, 1, Workloads(ROUTERS)).of({"method": method, "path": path})
+    found = ConcurrencyLimits(1, 1, 1).of(Workloads(ROUTERS).of({"method": method, "path": path}))
     assert (found and found.name) == limiter
 
 
@@ -368,7 +373,7 @@ def test_who_waits_aside_gives_its_place_to_others_and_takes_one_again() -> None
         scope = {"type": "http", "method": "GET", "path": "/v1/collections", "headers": []}
         service.may_answer.set()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(AdmissionMiddleware(application, service.concurrency), scope, service.ask, send)
+            tasks.start_soon(gate(application, service.concurrency), scope, service.ask, send)
             with anyio.fail_after(60):
                 while not seen or reads.running:
                     await anyio.sleep(0.01)

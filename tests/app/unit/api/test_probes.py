@@ -6,7 +6,8 @@ import anyio
 import pytest
 
 from app.api.probes import CachedProbe, ProbeThreads
-from app.domain.errors import OverloadedError
+from app.domain.errors import UnavailableError
+from tests.app.refused import refused
 
 
 def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> None:
@@ -14,23 +15,23 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
 
     async def scenario() -> None:
         threads = ProbeThreads(0.2)
-        refused = 0
+        n_refused = 0
 
         async def ask() -> None:
-            nonlocal refused
-            with pytest.raises(OverloadedError, match="the answer takes long"):
+            nonlocal n_refused
+            with refused("overloaded", match="the answer takes long"):
                 await threads.run(lambda: may_go_on.wait(60.0))
-            refused += 1
+            n_refused += 1
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
-            with pytest.raises(OverloadedError, match="asked already"):
+            with refused("overloaded", match="asked already"):
                 await threads.run(lambda: 1)
-            assert refused == 0, "it did not wait for the others"
+            assert n_refused == 0, "it did not wait for the others"
         # Nobody waits for the threads any longer, but they still hang.
-        with pytest.raises(OverloadedError, match="asked already"):
+        with refused("overloaded", match="asked already"):
             await threads.run(lambda: 1)
         may_go_on.set()
         with anyio.fail_after(60):
@@ -38,7 +39,7 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
                 try:
                     assert await threads.run(lambda: 1) == 1
                     break
-                except OverloadedError:
+                except UnavailableError:
                     await anyio.sleep(0.01)
 
     anyio.run(scenario)

@@ -3,8 +3,9 @@ from typing import Any
 import anyio
 
 from app.api.middleware.admission import ConcurrencyLimits
-from app.api.middleware.response_backpressure import ABORT, ResponseBackpressureMiddleware
+from app.api.middleware.gate import Gate
 from app.api.middleware.workload import Workloads
+from app.api.request_scope import ABORT
 from app.api.routes import ROUTERS
 
 LARGE = 300_000
@@ -34,12 +35,17 @@ class Reader:
 
 
 class Service:
-    """An application behind `ResponseBackpressureMiddleware` whose every answer is large."""
+    """An application behind `Gate` whose every answer is large."""
 
     def __init__(self, max_bytes: int, pause_seconds: float = 60.0, size: int = LARGE) -> None:
         self.body = bytes(range(256)) * (size // 256)
-        self.answers = ResponseBackpressureMiddleware(
-            self._application, ConcurrencyLimits(9, 9, 1, Workloads(ROUTERS)), max_bytes, pause_seconds
+        self.answers = Gate(
+            self._application,
+            ConcurrencyLimits(9, 9, 1),
+            Workloads(ROUTERS),
+            max_bytes,
+            max_bytes,
+            pause_seconds,
         )
         self.refused: list[str] = []
         self.answers.concurrency.watch(lambda _: None, lambda limiter: self.refused.append(limiter.name))
@@ -171,5 +177,44 @@ def test_a_reader_that_stalls_before_an_answer_begins_loses_its_connection() -> 
         await service.answers(scope, anyio.sleep_forever, send)
         assert aborted == [True]
         assert service.answers.held == 0
+
+    anyio.run(scenario)
+
+
+def test_a_page_of_another_site_can_read_that_its_answer_is_refused() -> None:
+    async def scenario() -> None:
+        service, reader = Service(LARGE), Reader()
+        site = "https://a.example"
+        service.answers = Gate(
+            service._application,
+            service.answers.concurrency,
+            service.answers.workloads,
+            LARGE,
+            LARGE,
+            60.0,
+            origins=[site],
+        )
+        starts: list[dict[bytes, bytes]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                starts.append({b":status": str(message["status"]).encode(), **dict(message["headers"])})
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": SEARCH,
+            "headers": [(b"origin", site.encode())],
+            "query_string": b"",
+            "server": ("test", 80),
+        }
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.answers, dict(scope), anyio.sleep_forever, reader.send)
+            await anyio.wait_all_tasks_blocked()
+            await service.answers(dict(scope), anyio.sleep_forever, send)  # type: ignore[arg-type]
+            reader.reads.set()
+        assert [start[b":status"] for start in starts] == [b"503"]
+        assert starts[0][b"access-control-allow-origin"] == site.encode()
+        assert starts[0][b"x-frame-options"] == b"DENY"
 
     anyio.run(scenario)

@@ -1,71 +1,331 @@
-"""The searches of a ride are one call; the next ride starts before their answers are sent."""
+"""Searches that wait together are one call; what fails is told to each of them, and nobody is forgotten."""
 
 import threading
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import anyio
 import pytest
+from fastapi import Request
 
-from app.api.middleware.queues import Asker, ConcurrencyLimiter, Ride
-from app.api.search_batches import Answer, SearchBatches
-from app.domain.entities import Content
-from app.services.serving.search import Query, SingleSearch
+from app.api.middleware.admission import ConcurrencyLimits, Place
+from app.api.middleware.queues import Asker
+from app.api.search_batches import SearchBatches
+from app.domain.entities import Content, ItemFilter
+from app.domain.errors import UnavailableError
+from app.services.serving.search import MOMENT_NUMBERS, Outcome, Query, Search
+from app.services.serving.snapshot_reader import MustWaitError
 
-
-def search_for(number: int) -> SingleSearch:
-    return SingleSearch(Query(Content(text=str(number))), 10, 0, frozenset(), None)
-
-
-def text_of(search: SingleSearch) -> bytes:
-    assert search.query.content is not None
-    return str(search.query.content.text).encode()
+DIRECTION = ("a", "x", "z")
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_next_ride_starts_before_the_first_answer_of_one_is_sent(fails: bool) -> None:
-    limiter, batches = ConcurrencyLimiter("read", 1, 8), SearchBatches(1)
-    is_next_waiting = threading.Event()
-    outcomes: dict[int, Answer] = {}
-    waiting: list[int] = []
+class Service:
+    """Answers each search with its own text; long ones must wait for others' work."""
 
-    def answer_all(searches: Sequence[SingleSearch]) -> list[Answer]:
-        assert is_next_waiting.wait(30.0)
-        if fails:
-            raise ValueError("no snapshot")
-        return [text_of(search) for search in searches]
+    def __init__(self, work: Callable[[], None] = lambda: None, is_long: bool = False) -> None:
+        self.calls: list[list[str]] = []
+        self.threads: list[threading.Thread] = []
+        self.work, self.is_long, self.must_go_alone = work, is_long, False
+        self.large = ""
 
-    async def ask(number: int) -> None:
-        asker = Asker("a")
-        ride = await limiter.enter(asker, "group")
-        release = partial(limiter.leave, asker, ride)
+    def numbers_per_search(self, collection: str, *_: Any) -> float:
+        return MOMENT_NUMBERS if collection == self.large else 1.0
+
+    def search(self, *arguments: Any) -> list[Outcome]:
+        *_, searches, _, may_wait, at_once = arguments
+        if at_once and self.is_long:
+            return [MustWaitError()] * len(searches)
+        self.calls.append([text_of(search) for search in searches])
+        self.threads.append(threading.current_thread())
+        self.work()
+        if self.must_go_alone and not may_wait:
+            return [MustWaitError()] * len(searches)
+        return [[text_of(search)] for search in searches]  # type: ignore[list-item]
+
+
+def text_of(search: Search) -> str:
+    content = search.queries[0].content
+    assert content is not None
+    return str(content.text)
+
+
+class Requests:
+    """Requests that pass the batches of one service, with places of their own."""
+
+    def __init__(self, service: Service, running: int = 4, waiting: int = 13) -> None:
+        self.concurrency = ConcurrencyLimits(running, waiting, 1)
+        self.batches = SearchBatches(service)  # type: ignore[arg-type]
+        self.batches._threads = 1
+        self.answers: dict[int, bytes | Exception] = {}
+        self.order: list[int] = []
+
+    async def ask(
+        self,
+        number: int,
+        caller: str = "",
+        direction: tuple[str, str, str] = DIRECTION,
+        k: int = 10,
+        **more: Any,
+    ) -> None:
+        place = Place(self.concurrency.reads, direction[0], True)
+        place._asker = Asker(direction[0], caller)
+
+        class Body:
+            pass
+
+        body = Body()
+        body.caller = caller  # type: ignore[attr-defined]
+        request = Request({"type": "http", "state": {"place": place, "body": body}})
+        search = Search([Query(Content(text=str(number)))], k, **more)
         try:
-            outcomes[number] = await batches.answer(ride, search_for(number), answer_all, release)
-        except ValueError as error:
-            outcomes[number] = error
-        waiting.append(limiter.waiting)
+            self.answers[number] = await self.batches.answer(
+                request, direction, search, lambda results: f"{results[0]}".encode()
+            )
+        except Exception as error:
+            self.answers[number] = error
+        finally:
+            place.give_back()
+        self.order.append(number)
+
+    def run(self, numbers: Sequence[int], **options: Callable[[int], Any]) -> list[bytes | Exception]:
+        """Return the answers to searches that arrive in the same step of the event loop."""
+
+        async def run() -> None:
+            with anyio.fail_after(30.0):
+                async with anyio.create_task_group() as tasks:
+                    for number in numbers:
+                        given = {name: of(number) for name, of in options.items()}
+                        tasks.start_soon(lambda number=number, given=given: self.ask(number, **given))
+
+        anyio.run(run)
+        reads = self.concurrency.reads
+        assert (reads.running, reads.waiting, self.batches._gathered) == (0, 0, {})
+        return [self.answers[number] for number in numbers]
+
+
+async def settle() -> None:
+    """Let everything happen that waits for no thread."""
+    for _ in range(20):
+        await anyio.sleep(0)
+
+
+def texts(numbers: Sequence[int]) -> list[bytes]:
+    return [str(number).encode() for number in numbers]
+
+
+def test_what_arrives_together_is_answered_in_one_call_by_the_event_loop() -> None:
+    service = Service()
+    assert Requests(service).run(range(5)) == texts(range(5))
+    assert service.calls == [["0", "1", "2", "3", "4"]]
+    assert service.threads == [threading.current_thread()]
+
+
+def test_other_directions_and_filters_are_answered_apart() -> None:
+    service = Service()
+    filters = [ItemFilter(), ItemFilter(("red",)), ItemFilter(("red",))]
+    answers = Requests(service).run(
+        range(6),
+        direction=lambda number: DIRECTION if number < 3 else ("a", "z", "x"),
+        item_filter=lambda number: filters[number % 3],
+    )
+    assert answers == texts(range(6))
+    assert service.calls == [["0"], ["1", "2"], ["3"], ["4", "5"]]
+
+
+def test_a_call_is_bounded_and_nobody_is_forgotten() -> None:
+    service = Service()
+    assert Requests(service).run(range(100)) == texts(range(100))
+    assert [len(call) for call in service.calls] == [16] * 6 + [4]
+
+
+def test_more_than_the_event_loop_answers_in_a_moment_takes_turns() -> None:
+    service = Service()
+    answers = Requests(service, waiting=3).run(range(40), direction=lambda number: ("a", "x", str(number)))
+    assert answers[:8] == texts(range(8))
+    refused = [answer for answer in answers if isinstance(answer, UnavailableError)]
+    assert 0 < len(refused) < 30
+    assert service.threads[:8] == [threading.current_thread()] * 8
+    assert threading.current_thread() not in service.threads[8:]
+
+
+def test_a_thread_ranks_what_is_quick_alone_but_not_together_and_the_next_ones_gather_meanwhile() -> None:
+    is_busy, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            is_busy.set()
+            assert may_end.wait(30.0)
+
+    service = Service(work)
+    service.large = DIRECTION[0]
+    requests = Requests(service)
 
     async def run() -> None:
-        first = Asker("a")
-        ride = await limiter.enter(first, "group")
         with anyio.fail_after(30.0):
-            await run_rides(first, ride)
-
-    async def run_rides(first: Asker, ride: Ride) -> None:
-        async with anyio.create_task_group() as tasks:
-            for number in range(3):
-                tasks.start_soon(ask, number)
-            await anyio.wait_all_tasks_blocked()
-            limiter.leave(first, ride)  # the three ride together
-            tasks.start_soon(ask, 3)
-            await anyio.wait_all_tasks_blocked()
-            assert limiter.waiting == 1
-            is_next_waiting.set()
+            async with anyio.create_task_group() as tasks:
+                for number in range(2):
+                    tasks.start_soon(requests.ask, number)
+                await anyio.to_thread.run_sync(is_busy.wait)
+                for number in range(2, 40):
+                    tasks.start_soon(requests.ask, number)
+                    await settle()
+                assert service.calls == [["0", "1"]]
+                await requests.ask(40, direction=("small", "x", "z"))  # does not wait for the others
+                assert requests.concurrency.reads.running == 0  # nobody took a place
+                may_end.set()
 
     anyio.run(run)
-    assert waiting == [0, 0, 0, 0]
-    assert limiter.running == 0
-    if fails:
-        assert [type(outcomes[number]) for number in range(4)] == [ValueError] * 4
-    else:
-        assert outcomes == {number: str(number).encode() for number in range(4)}
+    assert requests.answers == dict(enumerate(texts(range(41))))
+    assert service.calls[1:] == [["40"], *(texts_of(range(n, min(n + 16, 40))) for n in (2, 18, 34))]
+    assert threading.main_thread() is service.threads[1]
+
+
+def test_searches_that_gather_while_a_thread_is_busy_are_its_next_call_wherever_they_wait() -> None:
+    is_busy, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        is_busy.set()
+        assert may_end.wait(30.0)
+
+    service = Service(work, is_long=True)
+    requests = Requests(service)
+
+    async def run() -> None:
+        with anyio.fail_after(30.0):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(requests.ask, 0)
+                await anyio.to_thread.run_sync(is_busy.wait)
+                for number in range(1, 9):
+                    tasks.start_soon(requests.ask, number)
+                await settle()
+                assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (3, 6)
+                may_end.set()
+
+    anyio.run(run)
+    assert service.calls[0] == ["0"]
+    assert sorted(service.calls[1]) == texts_of(range(1, 9))
+    assert threading.current_thread() not in service.threads
+    assert requests.answers == dict(enumerate(texts(range(9))))
+    assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (0, 0)
+
+
+def texts_of(numbers: Sequence[int]) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+def test_the_next_call_takes_callers_in_turn() -> None:
+    is_busy, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        is_busy.set()
+        assert may_end.wait(30.0)
+
+    service = Service(work, is_long=True)
+    requests = Requests(service, running=2, waiting=40)
+
+    async def run() -> None:
+        with anyio.fail_after(30.0):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(requests.ask, 0, "crowd")
+                await anyio.to_thread.run_sync(is_busy.wait)
+                for number in range(1, 30):
+                    tasks.start_soon(requests.ask, number, "crowd")
+                await settle()
+                tasks.start_soon(requests.ask, 30, "newcomer")
+                await settle()
+                may_end.set()
+
+    anyio.run(run)
+    assert "30" in service.calls[1]
+    assert len(service.calls[1]) == 16
+    assert requests.answers == dict(enumerate(texts(range(31))))
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+@pytest.mark.parametrize("numbers", [range(1), range(3)])
+def test_an_error_is_told_to_all_and_the_next_call_runs(numbers: range, is_long: bool) -> None:
+    error = ValueError("no memory")
+
+    def fail() -> None:
+        raise error
+
+    service = Service(fail, is_long)
+    requests = Requests(service)
+    assert requests.run(numbers) == [error] * len(numbers)
+    service.work = lambda: None
+    assert requests.run(numbers) == texts(numbers)
+
+
+def test_an_answer_that_cannot_be_written_is_the_error_of_its_own_search() -> None:
+    requests = Requests(Service())
+    error = ValueError("this one")
+
+    async def run() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(requests.ask, 0)
+            tasks.start_soon(requests.ask, 1)
+
+    def encode(results: Any) -> bytes:
+        if results[0] == "1":
+            raise error
+        return b"0"
+
+    answer = requests.batches.answer
+    requests.batches.answer = lambda *given: answer(*given[:3], encode)  # type: ignore[method-assign]
+    anyio.run(run)
+    assert requests.answers == {0: b"0", 1: error}
+
+
+def test_those_who_have_to_wait_for_a_reload_go_on_alone() -> None:
+    service = Service(is_long=True)
+    service.must_go_alone = True
+    assert Requests(service).run(range(8)) == texts(range(8))
+    assert sorted(service.calls[1:]) == [[text] for text in texts_of(range(8))]
+
+
+def test_large_answers_and_new_filters_go_alone() -> None:
+    service = Service(is_long=True)
+    requests = Requests(service)
+    assert requests.run(range(3), k=lambda _: 101) == texts(range(3))
+    assert requests.run(range(3), item_filter=lambda _: ItemFilter(("red",))) == texts(range(3))
+    assert sorted(service.calls) == sorted([[text] for text in texts_of(range(3))] * 2)
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_cancelled_search_does_not_disturb_the_others(is_long: bool) -> None:
+    requests = Requests(Service(is_long=is_long))
+
+    async def run() -> None:
+        with anyio.fail_after(30.0):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(requests.ask, 0)
+                async with anyio.create_task_group() as leaving:
+                    leaving.start_soon(requests.ask, 1)
+                    await anyio.sleep(0)
+                    leaving.cancel_scope.cancel()
+                tasks.start_soon(requests.ask, 2)
+
+    anyio.run(run)
+    assert {number: requests.answers[number] for number in (0, 2)} == {0: b"0", 2: b"2"}
+    assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (0, 0)
+
+
+def test_of_more_long_searches_than_may_wait_some_are_refused() -> None:
+    may_end = threading.Event()
+    service = Service(lambda: may_end.wait(30.0) and None, is_long=True)
+    requests = Requests(service, running=2, waiting=3)
+
+    async def run() -> None:
+        with anyio.fail_after(30.0):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(requests.ask, 0)
+                await settle()
+                for number in range(1, 9):
+                    tasks.start_soon(requests.ask, number)
+                await settle()
+                may_end.set()
+
+    anyio.run(run)
+    answers = list(requests.answers.values())
+    assert sum(isinstance(answer, UnavailableError) for answer in answers) == 5
+    assert sum(isinstance(answer, bytes) for answer in answers) == 4

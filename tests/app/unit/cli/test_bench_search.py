@@ -20,7 +20,8 @@ _PLAN = LoadPlan("127.0.0.1", 1, "/search", "lrbs_key", ["{}"], connections=2, s
 
 def test_a_whole_run_reports_speed_recall_and_latencies():
     small = ["--items", "200", "--dim", "4", "--clients", "2", "--seconds", "0.3", "--rounds", "1"]
-    options = ["--queries", "10", "--during", "replay,import", "--client", OWN, "--lists", "--json"]
+    small += ["--pictures", "2", "--texts", "40", "--queries", "10"]
+    options = ["--during", "replay,import", "--client", OWN, "--lists", "--json"]
     run = CliRunner().invoke(cli, ["bench", "search", *small, *options])
     assert run.exit_code == 0, run.output
     report = json.loads(run.stdout)
@@ -31,8 +32,11 @@ def test_a_whole_run_reports_speed_recall_and_latencies():
     assert (report["server_cpu_ms_per_search"] is None) == (not Path("/proc/self/stat").is_file())
     assert report["seconds_to_train_and_index"] > 0.0
     kinds = [name.split(",")[0] for name in report["loads"]]
-    assert kinds.count("http") == 6
-    assert kinds.count("bare") == 2
+    assert (kinds.count("typed"), kinds.count("vectors"), kinds.count("bare")) == (2, 6, 2)
+    assert (report["typed_collection"], report["typed_items"], report["typed_texts"]) == ("sample", 72, 40)
+    if report["server_cpu_ms_per_search"] is not None:
+        assert report["loads"]["bare, 1 client"]["times_bare"] == 1.0
+        assert report["loads"]["typed, 1 client"]["times_bare"] > 0.0
     for name, load in report["loads"].items():
         # The open loop goes on at its rate, even if the machine is held up: what is too many gets a 503.
         assert set(load["failures"]) <= ({"503"} if "open loop" in name else set())
@@ -50,6 +54,25 @@ def test_rates_are_raised_while_items_are_written():
     )
     assert report["carried_per_second"] == steps[-1]["load"]["qps"] > 0.0
     assert all(step["items_written"] > 0 and step["write_p99"] > 0.0 for step in report["loads"])
+
+
+def test_numbers_of_processes_are_compared_in_turns(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    small = ["--items", "200", "--dim", "4", "--seconds", "0.2", "--rounds", "1", "--typed", "--json"]
+    run = CliRunner().invoke(cli, ["bench", "processes", *small, "--processes", "2", "--clients", "1,2"])
+    assert run.exit_code == 0, run.output
+    report = json.loads(run.stdout)
+    assert report["queries"] == "texts"
+    assert [load["clients"] for load in report["loads"]] == [1, 2]
+    for load in report["loads"]:
+        assert load["qps"]["2"] > 0.0
+        assert load["times_the_first"] == {"2": 1.0}
+        assert load["failures"] == 0
+    if Path("/proc/self/smaps_rollup").is_file():
+        assert len(report["idle_mib"]) == 1
+        assert len(report["memory_mib"]["2"]) == 3, "the processes and what started them"
+    for wrong in ("", "1,none", "0"):
+        assert CliRunner().invoke(cli, ["bench", "processes", "--processes", wrong]).exit_code == 2
 
 
 def test_what_is_carried_ends_at_the_first_rate_out_of_bounds():

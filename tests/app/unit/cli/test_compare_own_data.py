@@ -170,23 +170,23 @@ def test_a_key_that_one_modality_lacks_is_no_facet() -> None:
 
 
 def _sources(**given: Any) -> Sources:
-    none = dict.fromkeys(("protocol", "data", "npz", "table", "collection"))
+    none = dict.fromkeys(("protocol", "data", "table", "collection"))
     columns = TableColumns(**COLUMNS)
-    return Sources(**{"sets": (), **none, "columns": columns, "supervision": ALL, **given})
+    return Sources(**{"sets": (), "features": (), **none, "columns": columns, "supervision": ALL, **given})
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {},
-        {"sets": ("products",), "npz": Path("a.npz")},
-        {"npz": Path("a.npz"), "table": Path("a.csv")},
+        {"sets": ("products",), "features": (Path("a.npz"),)},
+        {"features": (Path("a.npz"),), "table": Path("a.csv")},
         {"table": Path("a.csv"), "collection": "shop"},
         {"collection": "shop", "protocol": ProtocolName.VOC2007, "data": Path()},
     ],
 )
 def test_exactly_one_kind_of_source_is_given(tmp_path: Path, given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidFieldError, match="--npz, --table and --collection") as refused:
+    with pytest.raises(InvalidFieldError, match="--features, --table and --collection") as refused:
         _sources(**given).loaders(Settings(data_dir=tmp_path), FileCache(tmp_path), 0)
     assert refused.value.field == "sets"
 
@@ -194,7 +194,7 @@ def test_exactly_one_kind_of_source_is_given(tmp_path: Path, given: dict[str, An
 @pytest.mark.parametrize(
     ("given", "supervision", "message"),
     [
-        ({"npz": Path("a.npz")}, Supervision(facets=("colour",)), r"--facets: .* facet_NAME"),
+        ({"features": (Path("a.npz"),)}, Supervision(facets=("colour",)), r"--facets: .* facet_NAME"),
         ({"sets": ("products",)}, Supervision(facets=("colour",)), "--facets: of one's own data only"),
         ({"sets": ("products",)}, Supervision(labels=False), "--no-labels and --no-pairs: of one's own"),
     ],

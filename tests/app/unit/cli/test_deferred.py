@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -52,6 +53,20 @@ def test_a_command_is_listed_with_the_first_line_of_its_help(name: str) -> None:
     assert (command.help or "").splitlines()[0] == described.help
     assert command.hidden == described.hidden
     assert (name in CliRunner().invoke(cli, ["--help"]).stdout) != entry.is_hidden
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(cli, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"lrbs {version('lrbs')}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"), [("compare --method CCA", "--methods"), ("--verison", "--version")]
+)
+def test_a_misspelt_option_is_told_with_the_nearest_one(command: str, meant: str) -> None:
+    done = CliRunner().invoke(cli, command.split())
+    assert done.exit_code == 2
+    assert f"Possible options: {meant})" in " ".join(done.stderr.split())
 
 
 def test_a_misspelt_command_is_told_with_the_nearest_one() -> None:

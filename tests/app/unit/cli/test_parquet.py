@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.cli.sources.embeddings import Embeddings, open_embeddings
-from app.cli.sources.parquet import ParquetColumns, ParquetTable, is_parquet
+from app.cli.sources.headers import TableColumns
+from app.cli.sources.parquet import is_parquet
 from app.cli.sources.rows import Refusal
+from app.cli.sources.tables import open_table
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.service import NewItem
 
@@ -33,7 +36,7 @@ def test_cells_become_contents_labels_pairs_and_metadata(tmp_path: Path) -> None
     ]
     facts = {
         "colour": "red",
-        "price": 2.5,
+        "price": Decimal("2.50"),
         "sizes": [1, 2],
         "taken": taken,
         "raw": b"?",
@@ -41,8 +44,8 @@ def test_cells_become_contents_labels_pairs_and_metadata(tmp_path: Path) -> None
     }
     file = write(tmp_path / "items.parquet", [{**row, **facts, "sku": "s", "split": "Train"} for row in rows])
     assert is_parquet(file)
-    columns = ParquetColumns(pair="sku", split="split")
-    table = ParquetTable(file, columns, NAMES, ("picture", "text")).check_columns()
+    columns = TableColumns(pair="sku", split="split")
+    table = open_table(file, columns, NAMES, ("picture", "text"))
     items = [row for row in table.rows() if isinstance(row, NewItem)]
     assert len(items) == table.total == 4
     assert [item.id for item in items] == ["photo-7", "words-7", "photo-8", "words-8"]
@@ -55,6 +58,7 @@ def test_cells_become_contents_labels_pairs_and_metadata(tmp_path: Path) -> None
         "sizes": [1, 2],
         "taken": "2026-01-02T00:00:00+00:00",
         "split": "train",
+        "source": "items.parquet",
     }
 
 
@@ -64,8 +68,8 @@ def test_vectors_sounds_and_separated_labels(tmp_path: Path) -> None:
         {"voice": b"RIFF", "vector": [3, 4], "kind": "c"},
     ]
     file = write(tmp_path / "items.parquet", rows)
-    columns = ParquetColumns(picture="voice", text="vector", labels=("kind",), label_separator="|")
-    items = list(ParquetTable(file, columns, ("sound", "text"), ("sound", "vector")).check_columns().rows())
+    columns = TableColumns(picture="voice", text="vector", labels=("kind",), label_separator="|")
+    items = list(open_table(file, columns, ("sound", "text"), ("sound", "vector")).rows())
     assert [item.id for item in items if isinstance(item, NewItem)] == [
         "sound-items:000000",
         "text-items:000000",
@@ -75,7 +79,11 @@ def test_vectors_sounds_and_separated_labels(tmp_path: Path) -> None:
     sound, vector = items[0], items[3]
     assert isinstance(sound, NewItem)
     assert isinstance(vector, NewItem)
-    assert (sound.content.sound, sound.labels, sound.metadata) == (b"RIFF", ("a", "b"), {})
+    assert (sound.content.sound, sound.labels, sound.metadata) == (
+        b"RIFF",
+        ("a", "b"),
+        {"source": "items.parquet"},
+    )
     assert vector.content.vector == [3.0, 4.0]
 
 
@@ -86,18 +94,15 @@ def test_bad_rows_are_named_and_the_others_are_read(tmp_path: Path) -> None:
         {"id": "c", "image": b"", "text": "text"},
     ]
     file = write(tmp_path / "items.parquet", rows)
-    found = list(ParquetTable(file, ParquetColumns(), NAMES, ("picture", "text")).rows())
-    assert [(row.place, row.reason) for row in found if isinstance(row, Refusal)] == [
-        ("items.parquet, row 0, column 'text'", "is empty"),
-        ("items.parquet, row 1", "column 'id' is empty"),
-        ("items.parquet, row 2, column 'image'", "expected a picture or the name of its file, got bytes"),
-    ]
+    found = list(open_table(file, TableColumns(), NAMES, ("picture", "text")).rows())
+    refused = [(row.place, row.reason) for row in found if isinstance(row, Refusal)]
+    assert refused == [("items.parquet, row 1", "column 'id' is empty")]
+    # A row of which one content is missing is an item of the other.
     assert [row.id for row in found if isinstance(row, NewItem)] == ["photo-a", "words-c"]
-    table = ParquetTable(file, ParquetColumns(split="part", labels=("kind",)), NAMES, ("picture", "text"))
     with pytest.raises(
-        InvalidFieldError, match="has no column 'kind', 'part'; it has 'id', 'image' and 'text'"
+        InvalidFieldError, match="has no column 'part', 'kind'; it has 'id', 'image' and 'text'"
     ):
-        table.check_columns()
+        open_table(file, TableColumns(split="part", labels=("kind",)), NAMES, ("picture", "text"))
 
 
 def test_a_number_that_is_none_is_an_empty_cell(tmp_path: Path) -> None:
@@ -107,8 +112,8 @@ def test_a_number_that_is_none_is_an_empty_cell(tmp_path: Path) -> None:
         {"id": nan, "image": b"picture", "text": "text", "label": 2.0, "sku": 2.0, "sizes": [nan]},
     ]
     file = write(tmp_path / "items.parquet", rows)
-    columns = ParquetColumns(labels=("label", "sizes"), pair="sku")
-    *found, refused = ParquetTable(file, columns, NAMES, ("picture", "text")).rows()
+    columns = TableColumns(labels=("label", "sizes"), pair="sku")
+    *found, refused = open_table(file, columns, NAMES, ("picture", "text")).rows()
     labels_and_pairs = [(row.labels, row.pair_id) for row in found if isinstance(row, NewItem)]
     assert labels_and_pairs == [(("1.0",), None)] * 2
     assert refused == Refusal("items.parquet, row 1", "column 'id' is empty")
@@ -127,20 +132,20 @@ def test_a_file_that_is_damaged_within_yields_what_comes_before(tmp_path: Path) 
     middle = len(content) // 2
     content[middle : middle + 600] = bytes(600)
     file.write_bytes(content)
-    *good, bad = ParquetTable(file, ParquetColumns(), NAMES, ("picture", "text")).rows()
+    *good, bad = open_table(file, TableColumns(), NAMES, ("picture", "text")).rows()
     assert 0 < len(good) < 2 * 900
     assert isinstance(bad, Refusal)
     assert bad.reason.startswith("is damaged from here on: ")
     file.write_bytes(content[: len(content) - 8])
     with pytest.raises(InvalidFieldError, match=r"items.parquet: is no readable Parquet file"):
-        ParquetTable(file, ParquetColumns(), NAMES, ("picture", "text")).check_columns()
+        open_table(file, TableColumns(), NAMES, ("picture", "text"))
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "items.parquet", [{"id": "a", "image": b"p", "text": "t"}])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(InvalidFieldError, match=r"needs the extra 'parquet': pip install 'lrbs\[parquet\]'"):
-        ParquetTable(file, ParquetColumns(), NAMES, ("picture", "text")).check_columns()
+        open_table(file, TableColumns(), NAMES, ("picture", "text"))
 
 
 def test_metadata_of_embeddings_have_as_many_rows_as_these(tmp_path: Path) -> None:

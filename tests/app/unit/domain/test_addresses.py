@@ -1,7 +1,6 @@
 import pytest
 
 from app.domain.addresses import party_of, unmap_ipv4
-from app.services.access.rates import RateLimits
 
 
 @pytest.mark.parametrize(
@@ -23,19 +22,3 @@ def test_an_address_of_the_other_family_has_its_usual_form() -> None:
     assert unmap_ipv4("::ffff:10.0.0.2") == "10.0.0.2"
     for host in ("10.0.0.2", "2001:db8::1", "testclient"):
         assert unmap_ipv4(host) == host
-
-
-def test_callers_whose_calls_have_expired_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = RateLimits(1)
-    now = 1_000_000.0
-    monkeypatch.setattr("time.time", lambda: now)
-    for number in range(3000):
-        rates.count(f"address {number}", None)
-    held = len(rates._storage.events)
-    now += 120.0
-    for number in range(3000):
-        rates.count(f"late {number % 2000} {number // 2000}", None)
-    rates._storage._MemoryStorage__expire_events()
-    rates._forget_idle_callers()
-    assert held == 3000
-    assert len(rates._storage.events) == 3000

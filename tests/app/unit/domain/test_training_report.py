@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from app.domain.entities import Supervision, TrainingReport
-from app.domain.entities.held_out_quality import DirectionQuality, HeldOutQuality
+from app.domain.entities.held_out_quality import DirectionQuality, Gate, HeldOutQuality
 from app.domain.entities.training_report import TrainingData
-from app.domain.errors import SchemaOutdatedError, UnknownReportFormatError
+from app.domain.errors import PROBLEMS
 from tests.app.earlier_reports import FACTS, OF_FORMAT_2, OF_FORMAT_3
+from tests.app.refused import refused
 
 
 def values_of(report: TrainingReport) -> dict[str, Any]:
@@ -184,8 +185,22 @@ def merged(values: dict[str, Any], stored: Any) -> dict[str, Any]:
 def test_a_format_that_this_release_does_not_know_is_refused(number: Any) -> None:
     values = {**values_of(TrainingReport.from_json(FACTS["lrbs"])), "format": number}
     before = copy.deepcopy(values)
-    with pytest.raises(UnknownReportFormatError, match=r"this release reads formats up to 4") as caught:
+    with refused("newer-report", match=r"this release reads formats up to 4") as caught:
         TrainingReport.from_json(values)
     assert repr(number) in str(caught.value)
-    assert isinstance(caught.value, SchemaOutdatedError)
+    assert PROBLEMS["newer-report"].type == "schema-outdated"
     assert values == before
+
+
+@pytest.mark.parametrize(
+    ("interval", "refused"),
+    [((-0.06, 0.02), False), ((-0.06, -0.001), True), (None, True)],
+    ids=["chance", "beyond chance", "release 0.1.0"],
+)
+def test_a_version_is_refused_only_if_it_is_worse_beyond_chance(
+    interval: tuple[float, float] | None, refused: bool
+) -> None:
+    gate = Gate(1, None, {"image": 57, "text": 57}, None, None, 0.02, "ndcg", 0.78, 0.803, interval)
+    assert (gate.refusal is not None) is refused
+    if refused and interval is not None:
+        assert "by -0.0600 to -0.0010 with 95 % confidence" in str(gate.refusal)

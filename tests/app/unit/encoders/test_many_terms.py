@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content
-from app.domain.errors import TrainingDataError
 from app.encoders.counting import TermCounts, most_frequent_terms
-from app.encoders.texts import parts_between, terms_between, words_as_written
+from app.encoders.terms import WeightedTerms, number_terms, term_features
+from app.encoders.texts import FIRST_RULE, parts_between, runs_by, words_as_written, words_by
 from app.encoders.types.tfidf import TfidfEncoder
+from tests.app.refused import refused
 from tests.conftest import ROOT
 
 MIB = 1 << 20
 MANY_TERMS = """
 import random, re
 from app.domain.entities import Content
-from app.encoders.texts import parts_between, terms_between, words_as_written
 from app.encoders.types.tfidf import TfidfEncoder
 
 chance = random.Random(1)
@@ -53,13 +53,14 @@ def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once
     ngrams: int, size: int
 ) -> None:
     texts = spoken(600, ngrams)
-    counter = CountVectorizer(ngram_range=(1, ngrams))
+    list_terms = CountVectorizer(ngram_range=(1, ngrams), strip_accents="unicode").build_analyzer()
+    counter = CountVectorizer(analyzer=list_terms)
     counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel().tolist()
     found = zip(counter.get_feature_names_out().tolist(), counts, strict=True)
-    ranked = sorted((" " in term, -count, term) for term, count in found)[:size]
+    ranked = sorted((" " in term, -count, term.replace(" ", "")) for term, count in found)[:size]
     terms = sorted(term for _, _, term in ranked)
     reference = TfidfVectorizer(
-        ngram_range=(1, ngrams),
+        analyzer=lambda text: [term.replace(" ", "") for term in list_terms(text)],
         sublinear_tf=True,
         vocabulary={term: place for place, term in enumerate(terms)},
     ).fit(texts)
@@ -77,7 +78,7 @@ def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once
 @pytest.mark.parametrize("size", [40, 10**6])
 def test_parts_of_words_are_those_of_counting_all_at_once_and_weigh_as_much_as_the_words(size: int) -> None:
     texts = spoken(200, 7)
-    words = [" ".join(CountVectorizer().build_analyzer()(text)) for text in texts]
+    words = [" ".join(CountVectorizer(strip_accents="unicode").build_analyzer()(text)) for text in texts]
     counter = CountVectorizer(analyzer="char_wb", ngram_range=(3, 4))
     counts = np.asarray(counter.fit_transform(words).sum(axis=0)).ravel().tolist()
     ranked = sorted(
@@ -99,8 +100,8 @@ def test_parts_of_words_are_those_of_counting_all_at_once_and_weigh_as_much_as_t
 
 
 def test_texts_without_a_word_are_refused() -> None:
-    with pytest.raises(TrainingDataError, match="no word has two"):
-        TfidfEncoder({}, 1000).fit(["a", "! ?", ""])
+    with refused("training-data", match="they hold no word"):
+        TfidfEncoder({}, 1000).fit(["!", "! ?", ""])
 
 
 def test_frequent_terms_are_found_though_most_of_the_others_are_let_go() -> None:
@@ -162,9 +163,36 @@ def test_learning_from_long_texts_takes_bounded_memory() -> None:
     st.text(st.one_of(st.characters(), st.sampled_from(" \t\n-_'aAbİßé9")), max_size=60),
     st.sampled_from([(1, 1), (1, 3), (2, 2), (2, 5), (3, 5)]),
 )
-def test_texts_are_taken_apart_as_by_scikit_learn(text: str, lengths: tuple[int, int]) -> None:
-    words = CountVectorizer(ngram_range=lengths).build_analyzer()
-    assert terms_between(*lengths)(text) == words(text)
+def test_texts_are_taken_apart_by_the_first_rule_as_by_scikit_learn(
+    text: str, lengths: tuple[int, int]
+) -> None:
+    terms = CountVectorizer(ngram_range=lengths).build_analyzer()(text)
+    assert runs_by(FIRST_RULE, *lengths)(words_by(FIRST_RULE)(text)) == terms
     parts = CountVectorizer(ngram_range=lengths, analyzer="char_wb").build_analyzer()
     assert parts_between(*lengths)(text) == parts(text)
     assert words_as_written(text) == CountVectorizer(lowercase=False).build_analyzer()(text)
+
+
+def test_a_text_has_the_same_features_alone_and_among_others() -> None:
+    rng = np.random.default_rng(0)
+    sizes, lengths = (50, 70), ((3, 0), (0, 0), (40, 90), (1, 1))
+    kinds = [WeightedTerms(number_terms([str(n) for n in range(size)]), rng.random(size)) for size in sizes]
+    texts = [
+        [
+            rng.integers(size, size=length).astype(np.int32)
+            for size, length in zip(sizes, of_text, strict=True)
+        ]
+        for of_text in lengths
+    ]
+    together = term_features(kinds, texts)
+    assert together.has_canonical_format
+    for number, text in enumerate(texts):
+        parts = []
+        for kind, positions in zip(kinds, text, strict=True):
+            counts = np.bincount(positions, minlength=len(kind.idf))
+            values = np.where(counts > 0, (np.log(np.maximum(counts, 1)) + 1.0) * kind.idf, 0.0)
+            norm = np.sqrt(len(kinds)) * np.linalg.norm(values)
+            parts.append(values / (norm or 1.0))
+        np.testing.assert_allclose(together[[number]].toarray()[0], np.concatenate(parts), rtol=1e-6)
+        alone = term_features(kinds, [text])
+        np.testing.assert_array_equal(alone.toarray(), together[[number]].toarray())

@@ -1,4 +1,5 @@
 import io
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -6,9 +7,10 @@ import numpy.typing as npt
 import pytest
 
 from app.domain.entities import Content
-from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.conftest import import_extra
+from tests.fuzz.images import damaged_file
 
 REGISTRY = EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
 
@@ -81,7 +83,7 @@ def test_sounds_that_are_too_long_or_short_or_of_another_kind_are_refused(soundf
         (stored(soundfile, noise[:300]), InvalidFieldError, "shorter than 25 milliseconds"),
         (stored(soundfile, noise, kind="OGG"), InvalidFieldError, "is a OGG file, expected WAV or FLAC"),
         (stored(soundfile, noise, 2000), InvalidFieldError, "has 2000 samples a second, expected 4000"),
-        (bytes(claims_more), InvalidFieldError, "is cut off|is no readable sound"),
+        (bytes(claims_more), InvalidFieldError, "is cut off|the sound is damaged"),
         (whole[:30], InvalidFieldError, "is no readable sound"),
         (b"", InvalidFieldError, "is no readable sound"),
         (
@@ -98,3 +100,28 @@ def test_sounds_that_are_too_long_or_short_or_of_another_kind_are_refused(soundf
     for content, kind, message in cases:
         with pytest.raises(kind, match=rf"^items\.3\.sound_base64: .*({message})"):
             encoder.check("items.3.sound_base64", Content(sound=content))
+
+
+def test_each_kind_of_file_is_taken_and_its_damage_is_a_refusal(soundfile: Any) -> None:
+    encoder, random = REGISTRY.make({"type": "mfcc"}), Random(3)
+    kinds = [
+        (form, kind)
+        for form in ("WAV", "WAVEX", "FLAC")
+        for kind in soundfile.available_subtypes(form)
+        if kind != "MPEG_LAYER_III"
+    ]
+    assert len(kinds) > 20
+    n_taken = 0
+    for form, kind in kinds:
+        rate = 8000 if kind.startswith(("G72", "GSM", "NMS")) else 16_000
+        sound = stored(soundfile, vowel(110, (800, 1200), rate)[:1600], rate, form, subtype=kind)
+        assert np.isfinite(encoder.encode([Content(sound=sound)])).all(), (form, kind)
+        for _ in range(8):
+            damaged = damaged_file(random, sound)
+            try:
+                encoder.check("sound", Content(sound=damaged))
+            except ServiceError:
+                continue
+            assert np.isfinite(encoder.encode([Content(sound=damaged)])).all()
+            n_taken += 1
+    assert 0 < n_taken < 8 * len(kinds)

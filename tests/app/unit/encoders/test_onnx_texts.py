@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,22 @@ def test_what_is_wrong_with_a_file_is_told_by_the_name_of_its_option(options: di
     model.write_bytes(flattening_model(4))
     with pytest.raises(InvalidFieldError, match=r"^encoder: m\.onnx does not take a text: "):
         REGISTRY.settle(options)
+
+
+def test_a_text_that_the_tokenizer_does_not_take_is_a_refusal_of_that_text(options: dict[str, Any]) -> None:
+    tokenizer = Path(options["tokenizer_path"])
+    facts = json.loads(tokenizer.read_text())
+    more = ("a", "text", "another", ",", "which", "is", "longer")
+    facts["model"]["vocab"] |= {word: number for number, word in enumerate(more, 8)}
+    del facts["model"]["vocab"]["[UNK]"]
+    facts["post_processor"] = None
+    facts["normalizer"] = {"type": "Replace", "pattern": {"String": "-"}, "content": ""}
+    tokenizer.write_text(json.dumps(facts))
+    Path(options["path"]).write_bytes(word_model(np.eye(15).tolist()))
+    encoder = REGISTRY.make(REGISTRY.settle(options))
+    encoder.check("items.3.text", Content(text="red"))
+    for text, message in (("\N{SNOWMAN}", "does not take this text: "), ("-", "finds no token in it")):
+        with pytest.raises(InvalidFieldError, match=rf"^items\.3\.text: t\.json {message}"):
+            encoder.check("items.3.text", Content(text=text))
+        with pytest.raises(InvalidFieldError, match=rf"^text: t\.json {message}"):
+            encoder.encode([Content(text=text)])

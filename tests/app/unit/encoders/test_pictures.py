@@ -5,21 +5,26 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageCms
 
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
-from app.encoders.content import PixelBudget, opened_picture
+from app.encoders.content import _FORMATS, PixelBudget, _readable_formats, opened_picture, picture_type
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model
-from tests.conftest import ROOT
+from tests.conftest import ROOT, import_extra
 
 ORIENTATION = 0x0112
+_OPTIONS: dict[str, dict[str, object]] = {
+    "P": {"transparency": 0},
+    "TIFF": {"compression": "tiff_deflate"},
+}
 
 
 def stored(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
@@ -89,11 +94,171 @@ def test_any_damage_is_a_refusal() -> None:
             assert opened(bytes(mutant)).dtype == np.uint8
 
 
-def test_sixteen_bits_of_grey_keep_their_shades() -> None:
+LEFT_OUT = {
+    *("EPS", "WMF"),  # another program draws them
+    *("BUFR", "GRIB", "HDF5", "FITS", "MCIDAS", "SPIDER", "MPEG", "FLI", "IPTC", "GBR"),  # no still pictures
+    *(
+        "BLP",
+        "DDS",
+        "DCX",
+        "FTEX",
+        "IM",
+        "IMT",
+        "MSP",
+        "PCD",
+        "PIXAR",
+        "SUN",
+        "XVTHUMB",
+        "DIB",
+    ),  # found nowhere
+    *("QOI", "XBM", "XPM"),  # decoded in Python or from text, byte by byte
+    *("CUR", "ICNS", "ICO"),  # whose parts may be larger than is told
+}
+
+
+def test_each_format_of_pillow_is_taken_or_left_out_on_purpose() -> None:
+    import_extra("pillow_heif")
+    taken = set(_readable_formats())
+    assert taken == set(_FORMATS) - {"MPO"}
+    assert taken.isdisjoint(LEFT_OUT)
+    assert set(Image.OPEN) == taken | LEFT_OUT
+
+
+def layered() -> bytes:
+    """A file of Photoshop, which Pillow only reads."""
+    pixels = np.asarray(corners()).transpose(2, 0, 1)
+    head = struct.pack(">4sH6xHIIHHIIIH", b"8BPS", 1, 3, 16, 24, 8, 3, 0, 0, 0, 0)
+    return head + pixels.tobytes()
+
+
+@pytest.mark.parametrize("form", _FORMATS)
+def test_pictures_of_each_format_are_taken(form: str) -> None:
+    import_extra("pillow_heif")
+    more = {"save_all": True, "append_images": [Image.new("RGB", (24, 16))]} if form == "MPO" else {}
+    content = layered() if form == "PSD" else stored(corners(), form, **more)
+    found = opened(content)[[4, 4, 12, 12], [6, 18, 6, 18]].astype(int)
+    assert np.abs(found - np.asarray(corners())[[4, 4, 12, 12], [6, 18, 6, 18]]).max() < 20
+    assert picture_type(content) == _FORMATS[form].media_type
+
+
+@pytest.mark.parametrize("form", ["MPO", "TIFF", "AVIF", "HEIF", "WEBP"])
+def test_each_format_that_has_it_is_turned_as_its_exif_says(form: str) -> None:
+    import_extra("pillow_heif")
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    found = opened(stored(corners(), form, exif=exif.tobytes()))
+    assert found.shape == (24, 16, 3)
+    assert np.abs(found[6, 12].astype(int) - (255, 0, 0)).max() < 20
+
+
+def test_of_several_frames_the_first_one_is_taken() -> None:
+    import_extra("pillow_heif")
+    for form in ("MPO", "TIFF", "AVIF", "HEIF", "WEBP", "PNG", "GIF"):
+        others = [Image.new("RGB", (24, 16), "white") for _ in range(2)]
+        content = stored(corners(), form, save_all=True, append_images=others)
+        assert np.abs(opened(content)[4, 6].astype(int) - (255, 0, 0)).max() < 20, form
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF", "JPEG2000", "PPM"])
+def test_sixteen_bits_of_grey_keep_their_shades(form: str) -> None:
     ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).round().astype(np.uint16)
-    found = opened(stored(Image.fromarray(ramp)))
+    found = opened(stored(Image.fromarray(ramp), form))
     np.testing.assert_array_equal(found[..., 0], (ramp / 257.0).round())
     assert (found[..., 0] == found[..., 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "kind"),
+    [
+        (0, 1, np.float32),
+        (0, 255, np.float32),
+        (0, 65_535, np.int32),
+        (-2e9, 2e9, np.int32),
+        (-7, 9, np.float32),
+    ],
+)
+def test_wide_levels_of_grey_keep_their_shades(lowest: float, highest: float, kind: type) -> None:
+    ramp = np.linspace(lowest, highest, 64 * 64).reshape(64, 64).astype(kind)
+    shades = np.linspace(0, 255, 64 * 64).reshape(64, 64)
+    assert np.abs(opened(stored(Image.fromarray(ramp), "TIFF"))[..., 1] - shades).max() < 1.0
+
+
+def test_levels_that_are_no_numbers_are_black() -> None:
+    levels = np.full((8, 8), np.nan, np.float32)
+    assert opened(stored(Image.fromarray(levels), "TIFF")).max() == 0
+    levels[0, 0], levels[0, 1] = 0.5, np.inf
+    found = opened(stored(Image.fromarray(levels), "TIFF"))[..., 0]
+    assert (found[0, 0], found[0, 1], found[1, 1]) == (128, 255, 0)
+
+
+def test_colours_of_print_and_palettes_become_red_green_and_blue() -> None:
+    for form, mode in (("JPEG", "CMYK"), ("TIFF", "CMYK"), ("TIFF", "LAB"), ("TIFF", "P"), ("PNG", "P")):
+        source = corners()
+        if mode == "LAB":
+            profiles = [ImageCms.createProfile(name) for name in ("sRGB", "LAB")]
+            source = ImageCms.profileToProfile(source, *profiles, outputMode="LAB")
+        else:
+            source = source.convert(mode)
+        found = opened(stored(source, form))
+        assert np.abs(found[4, [6, 18]].astype(int) - [(255, 0, 0), (0, 255, 0)]).max() < 16, (form, mode)
+
+
+def test_a_heic_picture_names_the_extra_where_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import_extra("pillow_heif")
+    _readable_formats()
+    content = stored(corners(), "HEIF")
+    _readable_formats.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pillow_heif", None)
+        patch.delitem(Image.OPEN, "HEIF")
+        with pytest.raises(InvalidFieldError, match=r"pip install 'lrbs\[heic\]'"):
+            opened(content)
+        with pytest.raises(InvalidFieldError, match=r"expected a file in JPEG, PNG, .* AVIF, JPEG2000,"):
+            opened(b"no picture")
+    _readable_formats.cache_clear()
+
+
+def tiff_of_one_part(side: int, packed: bytes, kind: int) -> bytes:
+    """A TIFF of 100 x 100 pixels that is stored in one tile of another size, told in a type of number."""
+    entries = [(256, 4, 100), (257, 4, 100), (258, 4, 8), (259, 4, 8), (262, 4, 2), (277, 4, 3)]
+    place = 8 + 2 + 12 * 10 + 4
+    size = (kind, side if kind == 4 else place)
+    entries += [(322, *size), (323, *size), (324, 4, place + 8), (325, 4, len(packed))]
+    directory = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
+    return b"II*\0" + struct.pack("<IH", 8, 10) + directory + struct.pack("<Iq", 0, side) + packed
+
+
+@pytest.mark.parametrize("kind", [4, 16, 17, 18])
+def test_a_part_of_a_tiff_that_is_larger_than_a_picture_may_be_is_refused(kind: int) -> None:
+    assert opened(tiff_of_one_part(128, zlib.compress(bytes(3 * 128 * 128)), kind)).shape == (100, 100, 3)
+    with pytest.raises(ContentTooLargeError, match="parts of 20000 x 20000 pixels"):
+        opened(tiff_of_one_part(20_000, zlib.compress(bytes(1000)), kind))
+
+
+def test_an_avif_whose_coded_picture_is_larger_than_it_says_is_refused() -> None:
+    for options in ({}, {"save_all": True, "append_images": [Image.new("RGB", (1500, 1400))] * 2}):
+        content = stored(Image.new("RGB", (1500, 1400)), "AVIF", speed=10, **options)
+        lie = content
+        for form, scale in (
+            (">II", 1),
+            (">HH", 1),
+            (">II", 1 << 16),
+        ):  # of an item, of a film and of its track
+            sizes = [struct.pack(form, *(scale * side for side in size)) for size in ((1500, 1400), (9, 9))]
+            lie = lie.replace(*sizes)
+        with pytest.raises(ContentTooLargeError, match="2100000 pixels are coded in it"):
+            opened(lie)
+
+
+def test_grey_whose_lowest_level_is_white_is_not_turned_around() -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).round().astype(np.uint16)
+    content = stored(Image.fromarray(ramp), "TIFF", tiffinfo={262: 0})
+    np.testing.assert_array_equal(opened(content)[..., 0], 255 - (ramp / 257.0).round())
+
+
+def test_digits_in_place_of_pixels_are_refused() -> None:
+    with pytest.raises(InvalidFieldError, match="PPM file of digits, expected a binary one"):
+        opened(b"P1 8 8\n" + b"1" * 64)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -116,6 +281,10 @@ def test_transparent_parts_show_a_white_page(mode: str) -> None:
         ("I;16", "PNG", (65_535, 381)),
         ("RGBA", "PNG", (381, 65_535)),
         ("RGBA", "WEBP", (5000, 1666)),
+        ("RGBA", "AVIF", (4000, 2000)),
+        ("RGBA", "HEIF", (4000, 2000)),
+        ("RGBA", "JPEG2000", (3000, 1000)),
+        ("RGBA", "TIFF", (5000, 5000)),
     ],
 )
 def test_a_picture_of_whatever_kind_costs_so_many_bytes_a_pixel_that_is_allowed(
@@ -126,12 +295,13 @@ def test_a_picture_of_whatever_kind_costs_so_many_bytes_a_pixel_that_is_allowed(
     picture = Image.fromarray(zeros) if mode == "I;16" else Image.new(mode, size)
     turned = Image.Exif()
     turned[ExifTags.Base.Orientation] = 6
-    allowed = width * height * (3 if form == "WEBP" else 1)
+    times_held = {"WEBP": 3, "JPEG2000": 3, "AVIF": 1.5, "HEIF": 1.5}.get(form, 1)
+    allowed = round(width * height * times_held)
     path = tmp_path / "picture"
-    picture.save(path, form, **{"transparency": 0} if mode == "P" else {"exif": turned})
+    picture.save(path, form, **_OPTIONS.get(mode if mode == "P" else form, {"exif": turned.tobytes()}))
     measure = f"""
 import resource
-from app.encoders.content import PixelBudget, opened_picture
+from app.encoders.content import _FORMATS, PixelBudget, _readable_formats, opened_picture, picture_type
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content
-from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import is_sparse
+from tests.app.refused import refused
 
 REGISTRY = EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
 ROWS = (np.random.default_rng(0).normal(size=(60, 5)) * [9, 3, 1, 0.1, 0] + [1, 2, 3, 4, 5]).astype(
@@ -86,7 +87,7 @@ def test_texts_remain_sparse_where_no_step_needs_all_numbers() -> None:
 
 def test_more_features_than_can_be_learned_from_are_refused() -> None:
     encoder = REGISTRY.make({"type": "vector", "steps": ["pca"]})
-    with pytest.raises(TrainingDataError, match="at most 8192 features, and it gives 8193"):
+    with refused("training-data", match="at most 8192 features, and it gives 8193"):
         encoder.fit_to_stored(np.zeros((2, 8193), np.float32))
 
 

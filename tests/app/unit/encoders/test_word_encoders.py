@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content, WordReport
-from app.domain.errors import EncoderUnavailableError, InvalidFieldError, TrainingDataError
+from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.word_vector_files import load_word_vectors
+from tests.app.refused import refused
 
 REGISTRY = EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
 VECTORS = {"shoe": (1.0, 0.0, 0.0), "boot": (0.9, 0.1, 0.0), "bag": (0.0, 1.0, 0.0), "red": (0.0, 0.0, 1.0)}
@@ -42,9 +43,18 @@ def test_frequencies_are_shares_of_the_learned_words() -> None:
     encoder = REGISTRY.make({"type": "word-frequency", "max_words": 2})
     encoder.fit(["red bag red", "red bag", "red shoe"])
     features = encoder.encode(contents("red red bag and shoe", "unknown"))
-    assert encoder.state() == {"words": ["bag", "red"]}
+    assert encoder.state() == {"words": ["bag", "red"], "rule": 2, "spellings": ["red", "bag"]}
     np.testing.assert_array_equal(features.toarray(), np.float32([[1 / 3, 2 / 3], [0, 0]]))
     assert encoder.look_up_words(Content(text="red shoe")) == WordReport(1, ("shoe",))
+
+
+def test_frequencies_of_before_are_those_of_their_own_words() -> None:
+    words = ["by", "café", "işik", "sea", "shirt", "size", "the", "红色手机"]
+    encoder = REGISTRY.make({"type": "word-frequency"}).restore({"words": words})
+    features = encoder.encode(contents("cafe café", "ışık", "手机 红色手机", "SIZE l C++ shirts"))
+    assert [row.nonzero()[0].tolist() for row in features.toarray()] == [[1], [], [7], [5]]
+    assert encoder.look_up_words(Content(text="SIZE l C++ shirts")) == WordReport(1, ("shirts",))
+    assert encoder.state() == {"words": words}
 
 
 def test_texts_of_one_topic_are_nearer_than_those_of_another() -> None:
@@ -61,8 +71,8 @@ def test_texts_of_one_topic_are_nearer_than_those_of_another() -> None:
 
 @pytest.mark.parametrize("kind", ["word-frequency", "lda"])
 def test_texts_without_words_cannot_be_learned_from(kind: str) -> None:
-    with pytest.raises(TrainingDataError, match="no word has two characters"):
-        REGISTRY.make({"type": kind}).fit(["a b", "!"])
+    with refused("training-data", match="they hold no word"):
+        REGISTRY.make({"type": kind}).fit(["?", "!"])
 
 
 @pytest.mark.parametrize(
@@ -95,6 +105,23 @@ def test_words_are_told_apart_as_they_are_written_where_the_file_does(tmp_path: 
     encoder = vector_encoder(tmp_path, as_text(vectors, header=False)).fit(["may"])
     features = encoder.encode(contents("may", "May", "MAY", "paris", "PARIS"))
     np.testing.assert_array_equal(np.argmax(features, axis=1), [0, 1, 0, 2, 2])
+
+
+def test_vectors_are_found_by_accents_capitals_and_pairs_of_characters(tmp_path: Path) -> None:
+    vectors = {"café": (1.0, 0.0, 0.0), "手机": (0.0, 1.0, 0.0), "ışık": (0.0, 0.0, 1.0)}
+    encoder = vector_encoder(tmp_path, as_text(vectors, header=False)).fit(["café"])
+    features = encoder.encode(contents("CAFE", "cafe\u0301", "红色手机", "IŞIK", "isik"))
+    np.testing.assert_array_equal(np.argmax(features, axis=1), [0, 0, 1, 2, 2])
+    assert encoder.look_up_words(Content(text="Cafe 手机 xyzzy")) == WordReport(2, ("xyzzy",))
+    state = {name: value for name, value in encoder.state().items() if name != "rule"}
+    options = {"type": "word-vectors", "path": str(tmp_path / "vectors")}
+    before = REGISTRY.restore(options, state)
+    assert [bool(row.any()) for row in before.encode(contents("CAFE", "红色手机", "Café"))] == [
+        False,
+        False,
+        True,
+    ]
+    assert before.state() == state
 
 
 def test_a_word_that_comes_twice_or_is_no_utf8_does_not_count(tmp_path: Path) -> None:

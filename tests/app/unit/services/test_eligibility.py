@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.errors import TrainingDataError
 from app.services.training.eligibility import check_labels
+from tests.app.refused import refused
 
 NAMES = ("image", "text")
 
@@ -26,7 +26,7 @@ def labels(classes: str) -> Iterator[tuple[str, ...]]:
 def test_labels_that_cannot_be_trained_on_are_refused(
     images: str, texts: str, chooses: bool, said: str
 ) -> None:
-    with pytest.raises(TrainingDataError, match=said):
+    with refused("training-data", match=said):
         check_labels(NAMES, (labels(images), labels(texts)), chooses)
 
 

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Carried, Supervision
-from app.domain.errors import InvalidFieldError, TrainingDataError
+from app.domain.errors import InvalidFieldError
 from app.services.training.eligibility import check_facets, teaches_without_labels
-from app.services.training.facets import facet_keys, facet_values
+from app.services.training.facets import categorical_keys, facet_keys, facet_values
 from app.services.training.partners import pairs_of
+from tests.app.refused import refused
 
 NAMES = ("image", "text")
 
@@ -36,6 +37,8 @@ def chosen(
         lambda n: 2000 + n // 4,
         lambda n: [["a", "b"], ["b"], ["a"]][n % 3],
         lambda n: [None, "red", "blue"][n % 3],
+        lambda n: 37.5 + n // 4,  # sizes that a table brought as numbers teach what they taught as texts
+        lambda n: 15_000 + n // 4,
     ],
 )
 def test_a_key_with_a_few_shared_values_is_a_facet(value: object) -> None:
@@ -58,6 +61,14 @@ def test_other_keys_are_no_facets(value: object) -> None:
     assert chosen(items(key=value)) == []
 
 
+def test_numbers_that_measure_are_facets_only_where_they_are_few() -> None:
+    for number in (0.5, 10_000):
+        assert chosen(items(80, price=lambda n, number=number: number + n // 4)) == ["price"]
+        assert chosen(items(84, price=lambda n, number=number: number + n // 4)) == []
+    assert chosen(items(84, year=lambda n: 1900 + n // 4)) == ["year"]
+    assert facet_values({"size": 42.0}, "size") == facet_values({"size": 42}, "size") == ("42",)
+
+
 def test_values_must_be_shared_by_both_modalities() -> None:
     x, z = items(kind=lambda n: "ab"[n // 4]), items(kind=lambda n: "bc"[n // 4])
     assert chosen(x, z) == []
@@ -78,7 +89,7 @@ def test_a_key_called_label_does_not_take_the_place_of_the_labels() -> None:
 
 def test_a_facet_without_a_shared_value_is_refused_by_name() -> None:
     x, z = items(colour=lambda n: "ab"[n % 2]), items(colour=lambda n: "cd"[n % 2])
-    with pytest.raises(TrainingDataError, match=r"facet 'colour': no value .* both modalities"):
+    with refused("training-data", match=r"facet 'colour': no value .* both modalities"):
         facet_keys((x, z), Supervision(facets=("colour",)))
 
 
@@ -88,13 +99,17 @@ def test_unknown_facets_are_refused_before_the_training() -> None:
     with pytest.raises(InvalidFieldError, match="'image'") as caught:
         check_facets(NAMES, (x, x), Supervision(facets=("colour", "size")))
     assert caught.value.field == "supervision.facets.1"
+    with pytest.raises(
+        InvalidFieldError, match=r"key 'color' \(did you mean 'colour'\?\); keys are 'colour'"
+    ):
+        check_facets(NAMES, (x, x), Supervision(facets=("color",)))
     with pytest.raises(InvalidFieldError, match="'text'"):
         check_facets(NAMES, (x, items(size="a")), Supervision(facets=("colour",)))
 
 
 def test_values_are_text_and_unknown_where_they_are_not_categorical() -> None:
     assert facet_values({"a": [True, 3, "x", "x", None, ""]}, "a") == ("true", "3", "x")
-    assert facet_values({"a": 1.5}, "a") == facet_values({}, "a") == ()
+    assert facet_values({"a": {"b": 1}}, "a") == facet_values({}, "a") == ()
 
 
 def test_pairs_or_facets_suffice_without_labels() -> None:
@@ -114,3 +129,10 @@ def test_items_with_equal_ids_are_paired_and_large_groups_stay_linear() -> None:
     assert len(many) == 100
     assert (set(many[:, 0]), set(many[:, 1])) == (set(range(100)), set(range(30)))
     assert pairs_of(x, np.array(["", "d"])).shape == (0, 2)
+
+
+def test_the_files_that_items_came_from_are_no_facet_but_a_column_of_that_name_is() -> None:
+    files = [{"source": f"{number % 2}.csv", "kind": "ab"[number // 2 % 2]} for number in range(8)]
+    assert categorical_keys((files, files), None) == ["kind"]
+    shops = [{**facts, "source": ("web", "shop")[number % 2]} for number, facts in enumerate(files)]
+    assert categorical_keys((shops, shops), None) == ["kind", "source"]

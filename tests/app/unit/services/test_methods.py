@@ -55,8 +55,8 @@ def test_all_items_are_fitted_with_the_classifiers_that_were_selected(
 ) -> None:
     fitting, held_out = parts
     method = SemanticMethod(TrainingParameters(), lambda _: None)
-    held_out_fit = method.evaluate(fitting, held_out)
-    sides = (held_out_fit.projector.x_ensemble, held_out_fit.projector.z_ensemble)
+    fitted: Any = method.evaluate(fitting, held_out)
+    sides = (fitted.x_ensemble, fitted.z_ensemble)
     evaluated = [
         [
             (b.feature_map.scaler.kind_, b.feature_map.kernel, m.weight)

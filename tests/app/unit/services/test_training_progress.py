@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.services.training.progress import StagedReport, TimedReport
+from app.services.training.progress import StagedReport, add_time_left
 
 
 def test_the_share_of_a_stage_becomes_that_of_the_whole_and_never_falls() -> None:
@@ -26,11 +26,11 @@ def test_the_share_of_a_stage_becomes_that_of_the_whole_and_never_falls() -> Non
 def test_the_time_left_is_estimated_from_the_time_so_far() -> None:
     events: list[Any] = []
     seconds = iter([100.0, 101.0, 104.0, 110.0, 130.0])
-    timed = TimedReport(events.append, now=lambda: next(seconds))
-    timed({"phase": "loading", "share": 0.0})
-    timed({"phase": "fitting", "step": 1, "share": 0.1})
-    timed({"phase": "fitting", "step": 3, "share": 0.25})
-    timed({"phase": "fitting", "share": 0.75})
+    report = add_time_left(events.append, now=lambda: next(seconds))
+    report({"phase": "loading", "share": 0.0})
+    report({"phase": "fitting", "step": 1, "share": 0.1})
+    report({"phase": "fitting", "step": 3, "share": 0.25})
+    report({"phase": "fitting", "share": 0.75})
     assert events == [
         {"phase": "loading", "percent": 0.0},
         {"phase": "fitting", "step": 1, "percent": 10.0},  # too soon to tell

@@ -1,0 +1,300 @@
+"""The gate: what every request passes on its way in, and every answer on its way out, in one ASGI class."""
+# On the way in: an id and a line in the log, the limits of the body, a place in the queue of its workload. On
+# the way out: a problem in place of an error, security headers, pieces that wait for their reader, and the
+# rest of the body.
+#
+# Of large answers the bytes are counted rather than places, or slow readers would block other requests; one
+# that does not fit is replaced by a 503. A client that stops reading, or reads too slowly, loses the
+# connection: uvicorn waits for it without end, and Starlette has no limit on responses.
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import anyio
+from fastapi import Request
+from starlette._utils import get_route_path
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
+from app.api.middleware.admission import ConcurrencyLimits, place_in
+from app.api.middleware.request_body_limits import BYTES_PER_SECOND, Budget, IncomingBody, keep_body
+from app.api.middleware.workload import Workload, Workloads, collection_of
+from app.api.problems import service_problem, unexpected_problem
+from app.api.request_scope import ABORT, CURRENT_REQUEST_ID
+from app.domain.errors import UnavailableError, overload
+
+PIECE = 1 << 16
+"""Bytes sent at a time; responses of no more are not counted."""
+OnAnswer = Callable[[str, str, int, float], None]
+"""Takes method, route template, status and seconds of an answered request."""
+_VALID_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_ID_HEADER = REQUEST_ID.lower().encode()
+_SECURITY_HEADERS = {name.lower().encode(): value.encode() for name, value in SECURITY_HEADERS.items()}
+_OF_OTHER_SITES = (b"access-control-", b"vary")
+_UNMATCHED = "unmatched"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+_logger = logging.getLogger(__name__)
+
+
+class _StalledError(Exception):
+    """The client reads too slowly."""
+
+
+def _ignore(*_: object) -> None:
+    """Count nothing."""
+
+
+class Gate:
+    """ASGI middleware around the whole application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        concurrency: ConcurrencyLimits,
+        workloads: Workloads,
+        max_body_bytes: int,
+        body_bytes_at_once: int,
+        pause_seconds: float,
+        on_answer: OnAnswer = _ignore,
+        on_change: Callable[[int], None] = _ignore,
+        origins: Sequence[str] = (),
+    ) -> None:
+        self.concurrency = concurrency
+        self.workloads = workloads
+        self.max_bytes = max_body_bytes
+        self.pause_seconds = pause_seconds
+        self.budget = Budget(body_bytes_at_once, body_bytes_at_once - max_body_bytes)
+        self.held = 0
+        """Bytes of large responses that are being sent."""
+        self._app = app
+        self._on_answer = on_answer
+        self._on_change = on_change
+        # Inside, so that preflights are logged, and around the problems, which pages of other sites can read.
+        self._inner: ASGIApp = self._answer_failures
+        if origins:
+            self._inner = CORSMiddleware(
+                self._answer_failures,
+                allow_origins=origins,
+                allow_methods=["GET", "POST", "PUT", "DELETE"],
+                allow_headers=["Authorization", "Content-Type", REQUEST_ID],
+                expose_headers=["Location", "Retry-After", REQUEST_ID],
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        passage = _Passage(self, scope, receive, send)
+        self._on_change(1)
+        token = CURRENT_REQUEST_ID.set(passage.request_id)
+        try:
+            await self._inner(scope, passage.receive, passage.send)
+        except Exception:  # of a stream it is one of a group
+            if not passage.has_stalled:
+                raise
+            await passage.abort()
+        finally:
+            passage.close()
+            seconds = time.perf_counter() - passage.began
+            self._on_change(-1)
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._on_answer(method, _template(scope), passage.status, seconds)
+            _log(scope, passage.status, seconds)
+            CURRENT_REQUEST_ID.reset(token)
+
+    async def _answer_failures(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an error with a problem, which keeps the connection usable; Starlette raises it again."""
+        passage: _Passage = scope["state"]["passage"]
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            # Only a stopping server cancels a request that is being answered.
+            if passage.has_answer:
+                raise
+            answer = service_problem(Request(scope), UnavailableError("stopping"))
+        except Exception as error:
+            if passage.has_answer:
+                raise  # the end of the connection shows the client that the answer is incomplete
+            answer = unexpected_problem(Request(scope), error)
+        else:
+            return
+        await answer(scope, receive, send)
+
+
+class _Passage:
+    """One request on its way in, and its answer on the way out."""
+
+    def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
+        self.began = time.perf_counter()
+        self.status = 500
+        self.has_answer = False
+        """Whether the application has begun to answer; the client may know nothing of it yet."""
+        self.has_stalled = False
+        self._gate, self._scope, self._send = gate, scope, send
+        headers = scope["headers"]
+        client_id = next((value for name, value in headers if name == _ID_HEADER), b"").decode("latin-1")
+        self.request_id = client_id if _VALID_ID.fullmatch(client_id) else secrets.token_hex(8)
+        workload, self._collection = gate.workloads.of(scope), collection_of(scope)
+        budget = None if workload is Workload.IMPORT else gate.budget
+        self._body = IncomingBody(scope, receive, gate.max_bytes, gate.pause_seconds, budget)
+        state = scope.setdefault("state", {})
+        state["passage"], state["request_id"] = self, self.request_id
+        keep_body(scope, self._body)
+        self._limiter = gate.concurrency.of(workload)
+        self._place = None
+        if self._limiter is not None:
+            party = gate.concurrency.party_of(self._collection)
+            self._place = place_in(scope, self._limiter, party, self._body.is_unread)
+        self._is_head = scope["method"] == "HEAD"
+        if self._is_head:
+            scope["method"] = "GET"  # which answers it, but for the body
+        self._has_started = self._is_refused = self._is_over = False
+        self._counted = 0
+        self._credit = gate.pause_seconds
+
+    async def receive(self) -> Message:
+        """Return a piece of the body; the last one leads to a place, unless the route takes it."""
+        message = await self._body.receive()
+        is_last = message["type"] == "http.request" and not message.get("more_body", False)
+        if is_last and self._place is not None and not self._place.is_deferred:
+            await self._place.take()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, at the pace of its reader."""
+        self.has_answer = True
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+        elif message["type"] != "http.response.body":
+            await self._send(message)
+        elif not self._is_refused:
+            for piece in _pieces(message):
+                await self._send_body(piece)
+
+    async def _begin(self, message: Message) -> None:
+        status, limiter = message["status"], self._limiter
+        self._gate.concurrency.learn(self._collection, status)
+        # After a rejection only the unread rest of a body may follow.
+        if self._place is not None and limiter is not None and (not limiter.whole or status >= 400):
+            self._place.give_back()
+        length = Headers(raw=message["headers"]).get("content-length", "")
+        size = int(length) if length.isdigit() else 0
+        if size > PIECE:
+            reads = self._gate.concurrency.reads
+            has_room = not self._gate.held or self._gate.held + size <= self._gate.max_bytes
+            if limiter is reads and not has_room:
+                reads.on_refusal(reads)
+                await self._refuse(message)
+                return
+            self._counted = size
+            self._gate.held += size
+        await self._start(message)
+
+    async def _refuse(self, message: Message) -> None:
+        """Send a problem in place of an answer, and of its headers those for pages of other sites."""
+        refusal = service_problem(Request(self._scope), overload("too many large answers are being read"))
+        shared = [pair for pair in message["headers"] if pair[0].lower().startswith(_OF_OTHER_SITES)]
+        headers = [*refusal.raw_headers, *shared]
+        await self._start({"type": "http.response.start", "status": refusal.status_code, "headers": headers})
+        await self._send_body({"type": "http.response.body", "body": bytes(refusal.body)})
+        self._is_refused = True
+
+    async def _start(self, message: Message) -> None:
+        self.status = message["status"]
+        own = {name.lower(): value for name, value in message["headers"]}  # the last of one name counts
+        headers = {**_SECURITY_HEADERS, **own, _ID_HEADER: self.request_id.encode("latin-1")}
+        if self._body.is_unread:
+            # Otherwise a client that sends on would be read, and one that stopped would be waited for.
+            headers[b"connection"] = b"close"
+        if self._is_head:
+            self._scope["method"] = "HEAD"  # as the server, which counts what it sends, and the log know it
+        await self._send_in_time({**message, "headers": list(headers.items())})
+        self._has_started = True
+        if self._is_head:
+            await self._send_body({"type": "http.response.body", "body": b""})
+
+    async def _send_body(self, message: Message) -> None:
+        if self._is_over:
+            return  # it was asked for by HEAD
+        self._is_over = not message.get("more_body", False)
+        if self._is_over and self._body.is_unread:
+            await self._send_in_time({**message, "more_body": True})
+            await self._body.drain()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send_in_time(message)
+
+    async def _send_in_time(self, message: Message) -> None:
+        began = time.monotonic()
+        try:
+            # Not AnyIO's: that takes several times as long, and most answers are sent without a wait.
+            async with asyncio.timeout(max(min(self._credit, self._gate.pause_seconds), 0.0)):
+                await self._send(message)
+        except TimeoutError as error:
+            self.has_stalled = True
+            raise _StalledError from error
+        self._credit += len(message.get("body", b"")) / BYTES_PER_SECOND - (time.monotonic() - began)
+
+    async def abort(self) -> None:
+        """Close the connection of a slow reader: without its last piece the answer is incomplete."""
+        _logger.warning("a response was read too slowly; closing the connection")
+        abort = self._scope.get("extensions", {}).get(ABORT, {}).get("abort")
+        if not self._has_started and abort is not None:
+            # The server would answer 500 instead, and wait for the same reader without end.
+            abort()
+            await anyio.sleep(0)  # the server learns of it
+
+    def close(self) -> None:
+        """Give back what the request holds."""
+        if self._is_head:
+            self._scope["method"] = "HEAD"
+        if self._place is not None:
+            self._place.give_back()
+        self._gate.held -= self._counted
+        self._body.close()
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    """Yield a message as messages with a small body each."""
+    body = memoryview(message.get("body", b""))
+    if len(body) <= PIECE:
+        yield message
+        return
+    for start in range(0, len(body), PIECE):
+        is_last = start + PIECE >= len(body)
+        more = bool(message.get("more_body", False)) or not is_last
+        yield {**message, "body": bytes(body[start : start + PIECE]), "more_body": more}
+
+
+def _template(scope: Scope) -> str:
+    """Return the path with the names of its parameters, since a client's choice must not become a label."""
+    path: str = getattr(scope.get("route"), "path", _UNMATCHED)
+    return path
+
+
+def _log(scope: Scope, status: int, seconds: float) -> None:
+    """Log a request: the path without its query, and nothing of headers and bodies: no key, no picture."""
+    level = logging.WARNING if status >= 500 else logging.INFO
+    if get_route_path(scope) in _PROBES and level == logging.INFO:
+        level = logging.DEBUG
+    if not _logger.isEnabledFor(level):
+        return
+    fields = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "milliseconds": round(seconds * 1000, 1),
+        "key_id": scope["state"].get("key_id"),
+    }
+    cause = scope["method"], _template(scope), status
+    text = "%(method)s %(path)s %(status)d %(milliseconds).1f ms"
+    _logger.log(level, text, fields, extra={**fields, "cause": cause})

@@ -1,0 +1,154 @@
+"""The results of a comparison as data: tables over seeds for CSV and LaTeX, and the points of the curves."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cli.compare.sets import ComparedSet
+from app.domain.errors import InvalidFieldError
+from solver import RetrievalCurves, retrieval_curves
+from solver.comparison import Comparison
+
+Runs = Mapping[int, Sequence[tuple[ComparedSet, Comparison]]]
+"""Sets and their comparisons by seed."""
+MEASURES = ("image_query", "text_query", "average", "ndcg_at_10", "recall_at_10")
+"""Of each line: MAP of the queries of either modality and of both, then nDCG@10 and R@10 of both."""
+_SHOWN = MEASURES[:3]
+_MOST_SEEDS = 100
+_PLUS_MINUS = r"\pm"
+_LATEX = {character: f"\\{character}" for character in "_&%$#{}"}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLine:
+    """A method on a set, with or without PCA after the scaling."""
+
+    dataset: str
+    method: str
+    pca: bool
+    # each of the `MEASURES` by seed; NaN where there is nothing to measure by
+    values: Mapping[str, Sequence[float]]
+
+    def mean(self, measure: str) -> float:
+        """Return the mean over the seeds."""
+        return statistics.fmean(self.values[measure])
+
+    def deviation(self, measure: str) -> float:
+        """Return the standard deviation between seeds (n - 1); NaN of a single one."""
+        values = self.values[measure]
+        return statistics.stdev(values) if len(values) > 1 else math.nan
+
+    def show(self, measure: str, sign: str = "±") -> str:
+        """Return mean and deviation in percent."""
+        shown, deviation = f"{100 * self.mean(measure):.2f}", self.deviation(measure)
+        return shown if math.isnan(deviation) else f"{shown} {sign} {100 * deviation:.2f}"
+
+
+def read_seeds(text: str | None, first: int) -> tuple[int, ...]:
+    """Return the seeds of ``--seeds``: a list such as "0,1,2", or how many, counted from the first."""
+    words = (text or "1").split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise InvalidFieldError(
+            "--seeds", f"expected a number of seeds, or a list such as 0,1,2, got {text!r}"
+        )
+    numbers = [int(word) for word in words]
+    seeds = tuple(range(first, first + numbers[0])) if len(numbers) == 1 else tuple(numbers)
+    if not 0 < len(set(seeds)) == len(seeds) <= _MOST_SEEDS:
+        raise InvalidFieldError("--seeds", f"expected 1 to {_MOST_SEEDS} different seeds, got {text!r}")
+    return seeds
+
+
+def result_lines(runs: Runs) -> list[ResultLine]:
+    """Return a line for each set, method and use of PCA, in the order of the first seed that has it."""
+    values: dict[tuple[str, str, bool], dict[str, list[float]]] = {}
+    for parts in runs.values():
+        for _, comparison in parts:
+            for row, quality in zip(comparison.rows, comparison.qualities, strict=True):
+                key = comparison.dataset, row.method, row.pca
+                line = values.setdefault(key, {measure: [] for measure in MEASURES})
+                measured = quality.mean.ndcg, quality.mean.recall_at_10
+                for measure, value in zip(
+                    MEASURES, (row.image_query, row.text_query, row.average, *measured), strict=True
+                ):
+                    line[measure].append(value)
+    return [ResultLine(*key, line) for key, line in values.items()]
+
+
+def write_results(folder: Path, runs: Runs) -> None:
+    """Write ``results.csv``, ``results.tex`` and ``curves.csv`` of all seeds into an existing folder."""
+    lines = result_lines(runs)
+    columns = [f"{measure}{end}" for measure in MEASURES for end in ("", "_sd")]
+    with (folder / "results.csv").open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(["dataset", "method", "pca", "n_seeds", *columns])
+        for line in lines:
+            cells = [cell for name in MEASURES for cell in (line.mean(name), line.deviation(name))]
+            n_seeds = len(line.values["average"])
+            shown = ["" if math.isnan(cell) else f"{cell:.6f}" for cell in cells]
+            table.writerow([line.dataset, line.method, int(line.pca), n_seeds, *shown])
+    modalities = {part.name: part.modalities for part, _ in next(iter(runs.values()))}
+    tables = [_latex(name, modalities[name], lines) for name in modalities]
+    (folder / "results.tex").write_text("\n".join(tables), encoding="utf-8")
+    with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as stream:
+        points = csv.writer(stream)
+        points.writerow(["dataset", "seed", "method", "pca", "query", "curve", "at", "precision"])
+        points.writerows(_points(runs))
+
+
+def _latex(dataset: str, modalities: tuple[str, str], lines: Sequence[ResultLine]) -> str:
+    """Return a table of LaTeX (package booktabs) of a set; the best average is bold."""
+    of_set = sorted(
+        (line for line in lines if line.dataset == dataset), key=lambda line: -line.mean("average")
+    )
+    n_seeds = max(len(line.values["average"]) for line in of_set)
+    over = f", mean $\\pm$ standard deviation over {n_seeds} seeds" if n_seeds > 1 else ""
+    rows = []
+    for line in of_set:
+        cells = [f"${line.show(measure, _PLUS_MINUS)}$" for measure in _SHOWN]
+        if line is of_set[0]:
+            cells[-1] = f"\\boldmath{cells[-1]}"
+        pca = r"99\,\%" if line.pca else "none"
+        rows.append(f"{_escape(line.method)} & {pca} & {' & '.join(cells)} " + r"\\")
+    return "\n".join(
+        [
+            f"% {dataset}: MAP in %{over}",
+            r"\begin{tabular}{llrrr}",
+            r"\toprule",
+            f"method & PCA & {_escape(modalities[0])} query & {_escape(modalities[1])} query & average \\\\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _escape(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _points(runs: Runs) -> Iterator[tuple[object, ...]]:
+    """Yield the points of both curves of every row, in both directions."""
+    for seed, parts in runs.items():
+        for part, comparison in parts:
+            labels = comparison.test_labels
+            for outcome in comparison.outcomes:
+                sides = outcome.x_test, outcome.z_test
+                for name, queries, gallery in zip(part.modalities, sides, sides[::-1], strict=True):
+                    curves = retrieval_curves(queries, gallery, labels, labels)
+                    for curve, at, precision in _curve_points(curves):
+                        key = comparison.dataset, seed, outcome.method, int(outcome.pca), name
+                        yield (*key, curve, f"{at:g}", f"{precision:.6f}")
+
+
+def _curve_points(curves: RetrievalCurves) -> Iterator[tuple[str, float, float]]:
+    for at, precision in zip(curves.recall, curves.precision_at_recall, strict=True):
+        yield "recall", float(at), float(precision)
+    for at, precision in zip(curves.scopes, curves.precision_at_scope, strict=True):
+        yield "scope", float(at), float(precision)

@@ -1,0 +1,337 @@
+"""What there is more than one of behind the services, as protocols: indexes, vector engines, stored files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from app.domain.entities import Content, Features, ItemFilter, Matrix, Vector
+from app.domain.entities.index_choice import IndexSpec
+
+EncodeBatches = Callable[[Mapping[str, Any], Iterable[Sequence[Content]]], Iterator[Features]]
+"""Yields what the encoder of some options stores of each batch, in their order."""
+
+
+class BestRows(NamedTuple):
+    """The best rows of an index for a query, of all that were to be searched, with their inner products."""
+
+    rows: npt.NDArray[np.intp]
+    scores: Vector
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no better row can have been missed."""
+        return True
+
+
+class VisitedRows(BestRows):
+    """The best of those rows that a search visited."""
+
+    @property
+    @override
+    def is_exact(self) -> bool:
+        return False
+
+
+class RowSearch(Protocol):
+    """A search among some rows of an index, prepared once for many queries; immutable."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows that may be returned."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory, that of the index excluded."""
+        ...
+
+    @property
+    def numbers_per_search(self) -> int:
+        """As of `GalleryIndex`."""
+        ...
+
+    def search(self, query: Vector, k: int) -> BestRows:
+        """Return row numbers of the index and scores, as of `GalleryIndex.search`."""
+        ...
+
+
+class GalleryIndex(Protocol):
+    """Maximum-inner-product search over the rows of a matrix; immutable once built."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every search returns the true best rows, so that its recall need not be measured."""
+        ...
+
+    @property
+    def spec(self) -> IndexSpec:
+        """What it is."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def vectors(self) -> Matrix:
+        """The (size, rank) rows themselves."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory, that of the rows included."""
+        ...
+
+    @property
+    def numbers_per_search(self) -> int:
+        """About how many numbers a search compares with those of its query."""
+        ...
+
+    def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> GalleryIndex:
+        """Return an index of the same kind over other rows of the same space, without learning from them.
+        `rows_before` has for each its number in this index, which saves time, or -1."""
+        ...
+
+    def search(self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None) -> BestRows:
+        """Return row numbers and scores of the `k` best rows that are alive (None: all), best first.
+        Fewer only if fewer are alive; more if some tie with the last: the caller orders equal scores."""
+        ...
+
+    def restrict(self, alive: npt.NDArray[np.bool]) -> RowSearch:
+        """Return a search among the rows that are alive, for a mask that many queries share."""
+        ...
+
+    def search_many(
+        self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
+    ) -> list[BestRows]:
+        """Return for each query what `search` would return, to the bit, in less time where that is
+        possible."""
+        return [self.search(query, k, alive) for query, k in zip(queries, ks, strict=True)]
+
+
+class GalleryKey(NamedTuple):
+    """Which gallery: of a collection, as one model sees one of its modalities."""
+
+    collection_id: int
+    bundle: str
+    modality: str
+
+
+class EngineItem(NamedTuple):
+    """An item as an engine keeps it beside its projection."""
+
+    id: str
+    labels: tuple[str, ...]
+    metadata: dict[str, Any]
+
+
+class EngineHit(NamedTuple):
+    """An item with its score."""
+
+    item: EngineItem
+    score: float
+
+
+class EngineGallery(Protocol):
+    """One gallery in an engine; of processes that replay the same changes one writes them.
+    Its methods raise VectorEngineUnavailableError."""
+
+    # A row stands for an item from the revision in which it was written to the one in which it was written
+    # again or deleted, so that each caller finds what its own revision holds, whatever others write
+    # meanwhile.
+
+    is_gone: bool
+    """Whether others have removed it, as a method found out, so that it has to be made again."""
+
+    def write(
+        self,
+        revision: int,
+        since: int,
+        item_ids: Collection[str],
+        items: Sequence[EngineItem],
+        vectors: Matrix,
+        unranked: Collection[str],
+    ) -> int:
+        """Make the gallery of a revision, in one step, unless a later one was made; return which one it is.
+        VectorEngineUnavailableError also if it does not hold `since` yet, since it is being made again."""
+        # `item_ids` is everything that was written or deleted since `since`; of these, `items` can be ranked
+        # by their projections, (n_items, rank), and the model cannot place `unranked`. Where another process
+        # made a later revision, what this one was to hold is true from there on only.
+        ...
+
+    def latest_revision(self) -> int:
+        """Return the latest revision of which everything was written."""
+        ...
+
+    def item_ids(self, revision: int) -> Iterator[str]:
+        """Yield the id of each item, including those that cannot be ranked."""
+        ...
+
+    def count(self, revision: int, item_filter: ItemFilter) -> int:
+        """Return how many items that match a filter can be ranked."""
+        ...
+
+    def find_unranked(self, revision: int) -> frozenset[str]:
+        """Return the items that the model cannot place."""
+        ...
+
+    def search(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> tuple[list[EngineHit], bool]:
+        """Return results offset + 1 to offset + k by inner product, equal ones by id, and whether exact.
+        Fewer than `k` are returned only where fewer match."""
+        ...
+
+    def search_exactly(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
+    ) -> list[EngineHit]:
+        """Return the same, compared with every row."""
+        ...
+
+    def search_similar(
+        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
+    ) -> list[EngineHit]:
+        """Return the same by cosine; `left_out` is no result."""
+        ...
+
+    def has_label(self, revision: int, label: str) -> bool:
+        """Return whether an item that can be ranked carries a label."""
+        ...
+
+    def count_labels(self, revision: int) -> dict[str, int]:
+        """Return how many items carry each label."""
+        ...
+
+    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
+        """Return how many items have each value under a metadata key, by what `comparable` makes of it."""
+        ...
+
+    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+        """Yield some items with their projections, the same ones for the same revision."""
+        ...
+
+    def purge(self, before: int) -> int:
+        """Remove the rows that no revision from `before` on holds; return how many. Earlier ones are answered
+        by it. What others may still be reading is left to later calls."""
+        ...
+
+
+class VectorEngine(Protocol):
+    """Keeps galleries."""
+
+    def open(self, key: GalleryKey) -> EngineGallery | None:
+        """Return a gallery that is complete; None where there is none."""
+        ...
+
+    def claim(self, key: GalleryKey) -> AbstractContextManager[None]:
+        """Be the only one who makes a gallery, and those made with it, within a ``with`` statement.
+        VectorEngineUnavailableError while another process is, after some seconds."""
+        ...
+
+    def create(
+        self,
+        key: GalleryKey,
+        revision: int,
+        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        vectors: Matrix,
+        queries: Matrix,
+        unranked: Collection[str],
+    ) -> EngineGallery:
+        """Make a gallery, or finish one that another process left unfinished."""
+        # `batches` are its items with their projections; an index may learn from `vectors`, (n_items, rank),
+        # the same or a sample of them, and from `queries`, those of the other modality. The model cannot
+        # place `unranked`.
+        ...
+
+    def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
+        """Put a gallery in the place of another of the same model, in one step, under the other's key.
+        False, and nothing is done, while the new one is of an earlier revision."""
+        # What is answered from then on is the new one's, also by those who had opened the old one.
+        ...
+
+    def belongs_to(self, installation: str) -> bool:
+        """Return whether all galleries are those of one installation; the first that asks has the engine."""
+        ...
+
+    def keys(self) -> list[GalleryKey]:
+        """Return the galleries there are."""
+        ...
+
+    def drop(self, key: GalleryKey) -> None:
+        """Remove a gallery, if there is one."""
+        ...
+
+    def remove_unfinished(self) -> int:
+        """Remove what processes that were killed left of galleries, which no key names; return how many."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class StoredFiles(Protocol):
+    """Files, or folders of files, that are named by rows of the database and can be found unused."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of everything that is stored."""
+        ...
+
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield each name, and when it was last written or touched, in seconds since the epoch."""
+        ...
+
+    def discard(self, names: Sequence[str], before: float) -> int:
+        """Take away what is unused, which may come back for a while; return how much was there.
+        Where nothing is kept, what was touched before that time is gone for good, at once or when tidied."""
+        ...
+
+    def tidy(self, before: float, used: Callable[[Sequence[str]], set[str]]) -> Iterator[int]:
+        """Remove what interrupted writes left, and bring back what was taken but is used.
+        It is done in steps, while the result is iterated over: the number removed in each."""
+        ...
+
+
+class BlobStore(StoredFiles, Protocol):
+    """Content-addressed files."""
+
+    def put(self, content: bytes) -> str:
+        """Store content durably and return its SHA-256."""
+        ...
+
+    def get(self, content_hash: str) -> bytes:
+        """Return content, whose sum was checked; raises FileNotFoundError where it is lost or damaged."""
+        ...
+
+    def touch(self, content_hash: str) -> None:
+        """Make content as young as if it were put now, so that no sweep removes it before its row is written.
+        FileNotFoundError where it is not there."""
+        ...
+
+
+class BundleFiles(StoredFiles, Protocol):
+    """Folders that are published whole and checked when they are opened."""
+
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle; return its folder name and the hash of its manifest.
+        DatabaseUnavailableError where the disk does not take it."""
+        ...
+
+    def open(
+        self, folder: str, manifest_hash: str, without: Sequence[str] = ()
+    ) -> AbstractContextManager[Path]:
+        """Return a context with the files on this machine, which stay there until its end.
+        Entering it checks them but for parts that are not read, and raises DamagedBundleError."""
+        ...
+
+    def check(self, folder: str, manifest_hash: str) -> None:
+        """Look for damage in what is stored, whatever copies of it there are; raises DamagedBundleError."""
+        ...

@@ -1,0 +1,112 @@
+"""Why a filter lets nothing through: a key, a value, a type or a label that no item has."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from app.domain.entities import ItemFilter, Notice
+from app.domain.names import join_words, some_of
+from app.domain.words import fold, split_words
+
+SAMPLE = 1000
+"""Items whose keys and values are named: to read them takes some milliseconds."""
+_REASONS = 3  # a filter may have a hundred conditions; a person reads a few
+_ASKED, _COMPARED, _LONGEST, _LIKELY = 5, 200, 60, 2
+"""Values that are looked up among how many others, characters that are shown of each, and what is offered."""
+
+Traits = tuple[Sequence[str], Mapping[str, Any]]
+"""Labels and metadata of an item."""
+
+
+def explain_filter(
+    item_filter: ItemFilter, sample: Sequence[Traits], count: Callable[[ItemFilter], int], n_items: int
+) -> tuple[Notice, ...]:
+    """Return a notice of why no item passes a filter, by some items and what passes others; none where there
+    are no items."""
+    if not sample:
+        return ()
+    reasons = islice(_reasons(item_filter, sample, count, n_items), _REASONS)
+    message = ". ".join(reasons) or "each condition is met by some item, but no item meets all of them"
+    return (Notice("filter-matches-nothing", message, ()),)
+
+
+def _reasons(
+    item_filter: ItemFilter, sample: Sequence[Traits], count: Callable[[ItemFilter], int], n_items: int
+) -> Iterator[str]:
+    if item_filter.labels is not None and not count(ItemFilter(item_filter.labels)):
+        there = _by_frequency(label for labels, _ in sample for label in labels)
+        yield _missing("has the label", item_filter.labels, there, "labels")
+    for key, values in item_filter.metadata.items():
+        if count(ItemFilter(metadata={key: values})):
+            continue
+        if count(ItemFilter(metadata={key: (None,)})) == n_items:
+            there = _by_frequency(name for _, metadata in sample for name in metadata)
+            yield _missing("has the key", (key,), there, "keys")
+            continue
+        own = [metadata[key] for _, metadata in sample if metadata.get(key) is not None]
+        listed = [value for value in own if not isinstance(value, list | dict)]
+        if own and not listed:
+            yield f"the values of {key!r} are lists or objects, which no filter compares"
+        else:
+            yield _missing(f"has under {key!r}", values, _by_frequency(listed), _kind_of(listed, values))
+
+
+def _missing(what: str, wanted_values: Sequence[Any], there: Sequence[Any], kind: str) -> str:
+    """Return what no item has, what is written much like it, and what there is."""
+    others = _describe_others(wanted_values, there, kind)
+    return f"no item {what} {some_of(_shorten(wanted_values)) or 'any of none'}{others}"
+
+
+def describe_others(missing: Any, values: Iterable[Any], kind: str) -> str:
+    """Return which of some values are written much like one that no item has, and which there are."""
+    return _describe_others((missing,), _by_frequency(values), kind)
+
+
+def _describe_others(wanted_values: Sequence[Any], there: Sequence[Any], kind: str) -> str:
+    names = [name for name in there if isinstance(name, str) and len(name) <= _LONGEST][:_COMPARED]
+    likely = list(dict.fromkeys(like for value in wanted_values[:_ASKED] for like in _alike(value, names)))
+    hint = f" (did you mean {join_words(map(repr, likely))}?)" if likely else ""
+    return hint + (f"; {kind} are {some_of(_shorten(there))}" if there else f"; there are no {kind}")
+
+
+def _shorten(values: Sequence[Any]) -> list[Any]:
+    return [
+        f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value
+        for value in values
+    ]
+
+
+def _alike(value: Any, names: Sequence[str]) -> list[str]:
+    if not isinstance(value, str) or len(value) > _LONGEST:
+        return []
+    by_folded = {fold(name).strip(): name for name in names}
+    folded = fold(value).strip()
+    words = set(split_words(value))
+    near = difflib.get_close_matches(folded, by_folded, _LIKELY, 0.75) or [
+        name for name in by_folded if words and words <= set(split_words(name))
+    ]
+    return [by_folded[name] for name in near[:_LIKELY]]
+
+
+def _kind_of(there: Sequence[Any], wanted_values: Sequence[Any]) -> str:
+    """Return what values are called, with their type where nothing of that type was asked for."""
+    kinds = {_type_of(value) for value in there}
+    is_other = len(kinds) == 1 and not kinds & {_type_of(value) for value in wanted_values}
+    return f"the values, which are {kinds.pop()}," if is_other else "values"
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    return "texts" if isinstance(value, str) else "numbers"
+
+
+def _by_frequency(values: Iterable[Any]) -> list[Any]:
+    """Return different values, the most frequent first; true and 1 are different."""
+    counts = Counter(json.dumps(value) for value in values)
+    return [json.loads(text) for text, _ in counts.most_common()]

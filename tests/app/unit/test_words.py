@@ -1,0 +1,100 @@
+"""What is the same word, and what is a word, in the scripts that people write."""
+
+import pytest
+
+from app.domain.words import RULE, characters_of, fold, spell_words, split_words
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        ("ışık", "IŞIK", "isik", "İŞIK", "ıs\u0327ık"),
+        ("istanbul", "İSTANBUL", "ISTANBUL", "i\u0307stanbul"),
+        ("café", "cafe\u0301", "CAFÉ", "cafe", "ｃａｆé"),
+        ("Straße", "STRASSE", "STRAẞE"),
+        ("œuvre", "OEUVRE", "Œuvre"),
+        ("Łódź", "lodz"),
+        ("đường", "Duong", "ĐƯỜNG"),
+        ("smørrebrød", "SMORREBROD"),
+        ("čeština", "cestina"),
+        ("ğ", "g", "g\u0306"),
+        ("ﬁne", "fine"),
+        ("ΟΔΟΣ", "οδός", "οδοσ"),
+        ("ёлка", "ЕЛКА", "е\u0308лка"),
+        ("йод", "Йод", "и\u0306од"),
+        ("м’яч", "м'яч", "мяч", "мʼяч"),
+        ("हिन्दी", "हिंदी"),
+        ("क़लम", "कलम", "क\u093cलम"),
+        ("٤٢", "42", "४२", "４２"),
+        ("كِتَابٌ", "كتـــاب", "كتاب"),
+        ("أحمد", "احمد", "إحمد"),
+        ("مدرسة", "مدرسه"),
+        ("على", "علي", "علی"),
+        ("שָׁלוֹם", "שלום"),
+        ("ｶﾞﾗｽ", "ガラス", "カ\u3099ラス", "がらす"),
+        ("컵", "\u110f\u1165\u11b8"),
+        ("น้ำ", "น้ํา"),
+        ("boy's", "boys", "boy’s", "BOYʼS"),
+        ("l'été", "été", "L’ÉTÉ", "ete"),
+        ("1,000", "1000", "1.000"),
+        ("3,5", "3.5"),
+        ("👍🏽", "👍", "👍\ufe0f"),
+        ("👩🏽\u200d💻", "👩\u200d💻"),
+        ("soft\u00adware", "software", "soft\u200bware", "\ufeffsoftware"),
+        ("C♯", "c#"),
+    ],
+)
+def test_forms_of_a_word_are_one(forms: tuple[str, ...]) -> None:
+    assert [split_words(form) for form in forms] == [split_words(forms[0])] * len(forms)
+    assert split_words(forms[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("йод", "иод"), ("बाल", "बल"), ("กา", "กี"), ("c++", "c"), ("c#", "c"), (".net", "net"), ("🇩🇪", "🇫🇷")],
+)
+def test_different_words_are_told_apart(one: str, other: str) -> None:
+    assert split_words(one) != split_words(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("size L, R; C++ (C#) and .NET.", ["size", "l", "r", "c++", "c#", "and", ".net"]),
+        ("C++17 C#.", ["c++", "17", "c#"]),
+        (
+            "black+white 2.5kg mp3 4K t-shirt_new",
+            ["black", "white", "2.5", "kg", "mp3", "4k", "t", "shirt", "new"],
+        ),
+        ("192.168.0.1 node.js #sale", ["192.168.0.1", "node", "js", "sale"]),
+        ("don't rock'n'roll d'or", ["dont", "rocknroll", "or"]),
+        ("红色手机 包", ["红色", "色手", "手机", "包"]),
+        ("휴대폰을 컵", ["휴대", "대폰", "폰을", "컵"]),
+        ("赤い2024年", ["赤い", "2024", "年"]),
+        ("สีดำ", ["สีดํ", "ดํา"]),
+        ("किताबें", ["किताबें"]),
+        ("🍎🍎❤\ufe0f\u200d🔥 1\ufe0f\u20e3 🇩🇪🇫🇷", ["🍎", "🍎", "❤\u200d🔥", "1", "🇩🇪", "🇫🇷"]),
+        ("♥ ★ $20 20° ™", ["♥", "★", "$", "20", "20"]),
+        ("• — … « » 、。", []),
+        ("می\u200cخواهم", ["مي", "خواهم"]),
+    ],
+)
+def test_a_text_has_words(text: str, words: list[str]) -> None:
+    assert split_words(text) == words
+    assert split_words(" ".join(words)) == words or any(len(word) == 2 for word in words)
+
+
+def test_every_character_can_be_folded_and_folding_ends() -> None:
+    for code in range(0x3200):
+        once = fold(chr(code))
+        assert fold(once) == once, hex(code)
+    assert split_words("a\ud800b") == ["a", "b"]
+
+
+def test_words_are_found_where_they_stand() -> None:
+    text = "A «Сумка», hand-bag... .NET C++ 휴대폰!"
+    found = [(word, text[start:end]) for word, start, end in spell_words(text)]
+    assert found == [("a", "A"), ("сумка", "Сумка"), (".net", ".NET"), ("c++", "C++"), ("휴대폰", "휴대폰")]
+    assert characters_of("手机") == ["手", "机"]
+    assert characters_of("word") == []
+    assert RULE == 2
