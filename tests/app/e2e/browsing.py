@@ -1,9 +1,10 @@
 """What a page in a browser says and asks, for the tests of every page."""
 
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import ConsoleMessage, Page, Request
+from playwright.sync_api import ConsoleMessage, Page, Request, Route
 
 
 class Watch:
@@ -23,6 +24,21 @@ class Watch:
     def _see(self, request: Request) -> None:
         if request.url.startswith(("http:", "https:", "ws:", "wss:")):
             self.hosts.add(urlsplit(request.url).netloc)
+
+
+def hold_first(page: Page, address: str) -> list[Route]:
+    """Keep the first request of an address unanswered; it is in the list once the page has sent it."""
+    held: list[Route] = []
+    page.route(address, lambda route: route.continue_() if held else held.append(route))
+    return held
+
+
+def wait_for_held(page: Page, held: list[Route]) -> None:
+    """Wait until a request is held: if it is cancelled before that, the next one is held instead."""
+    deadline = time.monotonic() + 30
+    while not held:
+        assert time.monotonic() < deadline, "the page did not ask"
+        page.wait_for_timeout(20)
 
 
 def drop(page: Page, place: str, dropped: Path | str) -> None:

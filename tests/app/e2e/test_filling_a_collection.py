@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image, ImageDraw
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from app.client import Client
-from tests.app.e2e.browsing import Watch, drop
+from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held
 from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
@@ -129,14 +129,14 @@ def test_files_chosen_before_the_collections_are_known_wait_for_them(
     page: Page, watch: Watch, demo_server: str, client: Client
 ) -> None:
     client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    waiting: list[Route] = []
-    page.route("**/v1/collections", lambda route: waiting.append(route))
+    held = hold_first(page, "**/v1/collections")
     page.goto(f"{demo_server}/collection?collection={NAME}")
     page.get_by_text("Add items", exact=True).click()
     use_files(page, table_csv=b"id,text\na,sea\n")
     page.wait_for_function("document.getElementById('add-files').files.length === 0")
+    wait_for_held(page, held)
     expect(page.locator("#found")).to_be_hidden()
-    waiting[0].continue_()
+    held[0].continue_()
     expect(page.locator("#found")).to_have_text("table.csv with 1 row")
     expect(page.get_by_label("Texts", exact=True)).to_have_value("text")
     expect(page.get_by_role("button", name="Add them")).to_be_visible()

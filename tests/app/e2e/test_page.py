@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from app.client import Client
-from tests.app.e2e.browsing import Watch, drop
+from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held
 from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
@@ -180,10 +180,9 @@ def test_typing_shows_the_results_of_the_last_letters(opened: Page, watch: Watch
 def test_a_search_that_is_overtaken_is_cancelled(opened: Page, watch: Watch) -> None:
     failed: list[str] = []
     opened.on("requestfailed", lambda request: failed.append(request.post_data or ""))
-    held = []
-    opened.route("**/search/**", lambda route: held.append(route) if not held else route.continue_())
+    held = hold_first(opened, "**/search/**")
     search_text(opened, "a forest")
-    opened.wait_for_timeout(50)
+    wait_for_held(opened, held)
     search_text(opened, "boats on the sea")
     wait_for_pictures(opened)
     expect(opened.locator("#results-title")).to_have_text("Pictures for “boats on the sea”")
@@ -323,9 +322,9 @@ def test_results_are_filtered_by_labels_and_metadata(opened: Page, watch: Watch)
     search_text(opened, "a forest")  # of the same gallery: the filter stays
     expect(opened.locator("#results-title")).to_have_text("Pictures for “a forest”")
     assert sorted(shown_ids(opened)) == sorted(filtered)
-    held: list[Route] = []  # the second filter is removed before the results without the first are there
-    opened.route("**/search/**", lambda route: route.continue_() if held else held.append(route))
+    held = hold_first(opened, "**/search/**")
     opened.get_by_role("button", name=f"Remove the filter {label}").click()
+    wait_for_held(opened, held)  # the second filter is removed before the results without the first are there
     opened.get_by_role("button", name="Remove the filter split: test").click()
     expect(opened.locator("#hits > li")).to_have_count(24)
     expect(opened.locator("#chosen")).to_be_hidden()
