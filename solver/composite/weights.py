@@ -22,6 +22,9 @@ _FACTORS = (0.0, 0.5, 0.7, 1.4, 2.0, 4.0)  # by which a weight is multiplied in 
 _RETURN = 0.5  # what a weight of 0 is tried with again
 _MOST_ROUNDS = 4  # passes over all terms: a further one hardly changes a weight
 _MIN_GAIN = 1e-4  # steps that gain less are noise
+_FEW_SAMPLES, _FEW_SHARE = 30, 0.25
+"""Of fewer samples, a step has to gain this share of one sample's ranking: a swap of two hits is chance, which
+rounding decides."""
 _FINE_FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
 """As `_FACTORS`, of the search for short queries, which starts from weights that are good already."""
 _TOLERATED_LOSS = 0.005
@@ -130,6 +133,8 @@ class WeightSearch:
         ]
 
         self._query_gains = [GradedGain(scores.grades) for part in parts for scores in part.queries]
+        n_samples = sum(min(part.grades.shape) for part in parts)
+        self._min_gain = _FEW_SHARE / n_samples if n_samples < _FEW_SAMPLES else _MIN_GAIN
 
     @property
     def most_steps(self) -> int:
@@ -247,7 +252,7 @@ class WeightSearch:
                     if not any(trial.values()):
                         continue
                     reward = value(trial)
-                    if reward > best + _MIN_GAIN and is_allowed(trial):
+                    if reward > best + self._min_gain and is_allowed(trial):
                         reached, best = trial, reward
             if best <= before:
                 break
