@@ -33,6 +33,8 @@ COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
 _FACET = "facet:"
 _TOLERATED_LOSS = 0.005
 """Of the gain of held-out partners, relative, for a lower rank: less than it varies between folds."""
+_FEWEST_BANKED = 64
+"""Samples without which hubness is left out: of few, a sample's own partner is most of its bank."""
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
 
@@ -238,7 +240,8 @@ class _Terms:
             )
             x, z = map(to_unit_length, directions.project(x_rows, z_rows))
             terms[PAIRS] = x, z
-            terms[DISTINCTNESS] = distinctness(x, z_bank), distinctness(z, x_bank)
+            if min(map(len, self._coordinates)) >= _FEWEST_BANKED:
+                terms[DISTINCTNESS] = distinctness(x, z_bank), distinctness(z, x_bank)
         if self._has_signs:
             self._heartbeat()
             factors = self._judged_factors_without(part, pairing)

@@ -19,7 +19,8 @@ def fit_match_curve(
     """Return levels of similarity, ascending, and the probability of a match at each, by held-out pairs."""
     # The probability never decreases with the similarity (isotonic regression: Zadrozny and Elkan,
     # "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", KDD 2002). The levels
-    # are quantiles of all pairs and, since matches are rare, of the matches.
+    # are quantiles of all pairs and, since matches are rare, of the matches. Few pairs prove neither 0 nor
+    # 1, so the targets are those of J. Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
     from sklearn.isotonic import IsotonicRegression
 
     scores = np.concatenate([block.ravel() for block in similarities]).astype(np.float64)
@@ -27,7 +28,9 @@ def fit_match_curve(
     if len(scores) > _MOST_PAIRS:
         chosen = rng.choice(len(scores), _MOST_PAIRS, replace=False)
         scores, matches = scores[chosen], matches[chosen]
-    curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, matches)
+    n_matches = np.count_nonzero(matches)
+    targets = np.where(matches, (n_matches + 1) / (n_matches + 2), 1 / (len(matches) - n_matches + 2))
+    curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, targets)
     shares = np.linspace(0.0, 1.0, _LEVELS // 2)
     groups = [scores, scores[matches]] if matches.any() else [scores]
     levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups]))

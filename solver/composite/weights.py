@@ -23,8 +23,8 @@ _RETURN = 0.5  # what a weight of 0 is tried with again
 _MOST_ROUNDS = 4  # passes over all terms: a further one hardly changes a weight
 _MIN_GAIN = 1e-4  # steps that gain less are noise
 _FEW_SAMPLES, _FEW_SHARE = 30, 0.25
-"""Of fewer samples, a step has to gain this share of one sample's ranking: a swap of two hits is chance, which
-rounding decides."""
+"""Of fewer samples, a step has to gain this share of one sample's ranking: a swap of two hits is chance, and
+decided by rounding."""
 _FINE_FACTORS = (0.5, 0.7, 0.85, 1.2, 1.4, 2.0)
 """As `_FACTORS`, of the search for short queries, which starts from weights that are good already."""
 _TOLERATED_LOSS = 0.005

@@ -103,6 +103,7 @@ def test_the_commands_bring_in_train_and_search_a_table(desk: Path) -> None:
     assert said[1].startswith("version 1:")
     found = [line for line in said if re.match(r" +\d+ +-?\d+\.\d+ +\d+\.\d% .*image-", line)]
     assert ["shoe" in line for line in found] == [True] * 3
+    assert float(found[0].split()[2].rstrip("%")) > 50.0
     hits = [json.loads(line) for line in said if line.startswith("{")]
     assert [hit["labels"] for hit in hits] == [["bag"]] * 3
     assert all(0.0 <= hit["probability"] <= 1.0 for hit in hits)

@@ -200,6 +200,13 @@ def test_the_match_curve_ascends_to_the_share_of_matches() -> None:
     )
 
 
+def test_few_pairs_prove_neither_that_all_match_nor_that_none_does() -> None:
+    matches = np.eye(4, dtype=bool)
+    _, probabilities = fit_match_curve([np.eye(4)], [matches], np.random.default_rng(0))
+    assert probabilities[0] == pytest.approx(1 / 14)
+    assert probabilities[-1] == pytest.approx(5 / 6)
+
+
 def test_the_map_that_predicts_is_chosen_and_a_linear_one_where_it_is_as_good() -> None:
     X = _draw(150, 2)
     circle = np.eye(2)[(np.linalg.norm(X, axis=1) > 1.1).astype(int)]
