@@ -6,17 +6,28 @@ import json
 import re
 from collections.abc import Sequence
 from typing import Any
+from unicodedata import normalize
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,17})?", re.ASCII)
 _MOST_DIGITS = 40
 _BOOLEANS = {True: ("true", "True", "TRUE"), False: ("false", "False", "FALSE")}
 
 
+def compose(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels in the one form in which they are stored, however their accents were composed."""
+    return tuple(normalize("NFC", label) for label in labels)
+
+
+def equal_texts(text: str) -> tuple[str, ...]:
+    """Return a text as it is, and with its accents composed and decomposed."""
+    return tuple(dict.fromkeys((text, normalize("NFC", text), normalize("NFD", text))))
+
+
 def equal_values(value: Any) -> tuple[Any, ...]:
     """Return a JSON value that a filter names with those that count as the same."""
     # A number is the same as a text that spells it, as tables without types of columns leave it: 42 as "42",
     # "42.0" and "42.00", 19.9 as "19.9" and "19.90". So are true and "true", "True" or "TRUE". Texts are the
-    # same as no other texts, and numbers as no other numbers.
+    # same as no texts but those that differ in how accents are composed, and numbers as no other numbers.
     if isinstance(value, bool):
         return (value, *_BOOLEANS[value])
     if isinstance(value, int | float):
@@ -26,7 +37,7 @@ def equal_values(value: Any) -> tuple[Any, ...]:
     if _DECIMAL.fullmatch(value):
         number = float(value) if "." in value else int(value)
         return (value, number) if value in _spellings(number) else (value,)
-    return (value, *(answer for answer, spellings in _BOOLEANS.items() if value in spellings))
+    return (*equal_texts(value), *(answer for answer, spellings in _BOOLEANS.items() if value in spellings))
 
 
 def _spellings(number: float) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
 from app.answers import Notice
-from app.domain.conditions import equal_values, values_by_key
+from app.domain.conditions import equal_texts, equal_values, values_by_key
 
 HIT_FIELDS = frozenset({"labels", "metadata", "text"})
 """Fields of an item that a search result may show besides its id."""
@@ -41,7 +41,7 @@ class ItemFilter:
 
     def accepts(self, labels: Collection[str], metadata: Mapping[str, Any]) -> bool:
         """Return whether an item passes; a key that it does not have counts as null."""
-        if self.labels is not None and not any(label in labels for label in self.labels):
+        if self.labels is not None and not any(label in labels for label in self.equal_labels):
             return False
         pairs = ((metadata.get(key), accepted) for key, accepted in self.wanted_values.items())
         return all(isinstance(value, Hashable) and comparable(value) in accepted for value, accepted in pairs)
@@ -57,6 +57,11 @@ class ItemFilter:
     def wanted_values(self) -> Mapping[str, frozenset[Hashable]]:
         """Values by key, as sets of `comparable` keys: a row takes equally long, however many there are."""
         return {key: frozenset(map(comparable, values)) for key, values in self.equal_metadata.items()}
+
+    @property
+    def equal_labels(self) -> tuple[str, ...]:
+        """Labels with all that count as the same."""
+        return tuple(itertools.chain.from_iterable(map(equal_texts, self.labels or ())))
 
     @property
     def equal_metadata(self) -> Mapping[str, tuple[Any, ...]]:

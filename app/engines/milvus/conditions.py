@@ -42,7 +42,7 @@ def condition_of(revision: int, item_filter: ItemFilter) -> str:
     """Return the rows of a revision that match a filter, in Milvus's language."""
     parts = [alive_at(revision), "is_ranked == true"]
     if item_filter.labels is not None:
-        parts.append(_any_of([digest_of("label", label) for label in item_filter.labels]))
+        parts.append(_any_of([digest_of("label", label) for label in item_filter.equal_labels]))
     for key, values in item_filter.equal_metadata.items():
         accepted = [_any_of([_value_digest(key, value) for value in values if value is not None])]
         if None in values:

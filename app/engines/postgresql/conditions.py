@@ -32,7 +32,7 @@ class Conditions:
         parts, parameters = [condition], dict[str, Any](revision=revision)
         if item_filter.labels is not None:
             parts.append("labels && CAST(:labels AS text[])")
-            parameters["labels"] = list(item_filter.labels)
+            parameters["labels"] = list(item_filter.equal_labels)
         for number, (name, values) in enumerate(item_filter.equal_metadata.items()):
             parts.append(
                 f"COALESCE(metadata -> :key_{number}, 'null'::jsonb) "

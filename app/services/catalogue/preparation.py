@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.db.session import UnitOfWork
+from app.domain.conditions import compose
 from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
 from app.domain.errors import InvalidFieldError, unknown_modality
 from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, join_path
@@ -50,7 +51,7 @@ class ItemChange:
         metadata = {
             key: value for key, value in {**item.metadata, **self.metadata}.items() if value is not None
         }
-        labels = item.labels if self.labels is None else self.labels
+        labels = item.labels if self.labels is None else compose(self.labels)
         check_labels(join_path(self.place, "labels"), labels)
         check_metadata(join_path(self.place, "metadata"), metadata)
         return dataclasses.replace(item, labels=labels, metadata=metadata)
@@ -190,7 +191,7 @@ class Preparation:
             text=new.content.text,
             content_type=self._encoders.media_type(new.content),
             features=features,
-            labels=new.labels,
+            labels=compose(new.labels),
             pair_id=new.pair_id,
             metadata=new.metadata,
             train=new.train,

@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.db.session import UnitOfWork
+from app.domain.conditions import equal_texts
 from app.domain.entities import (
     HIT_FIELDS,
     Content,
@@ -488,7 +489,8 @@ def _needs(snapshot: Snapshot, target: str, search: Search) -> Needs:
 
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
     for number, label in enumerate(item_filter.labels or ()):
-        if not any(gallery.has_label(label) for gallery in snapshot.galleries.values()):
+        texts = equal_texts(label)
+        if not any(gallery.has_label(text) for gallery in snapshot.galleries.values() for text in texts):
             sample = (item for gallery in snapshot.galleries.values() for item in gallery.first_items(SAMPLE))
             others = describe_others(label, (other for item in sample for other in item.labels), "labels")
             message = f"no item of collection {snapshot.collection.name!r} has the label {label!r}{others}"
@@ -501,7 +503,7 @@ def _are_labels_ready(snapshot: Snapshot, item_filter: ItemFilter) -> bool:
         for gallery in snapshot.galleries.values():
             if gallery.rows_to_read(ColumnNames(labels=True)):
                 return False
-            if gallery.has_label(label):
+            if any(map(gallery.has_label, equal_texts(label))):
                 break
     return True
 

@@ -178,7 +178,7 @@ class Segment:
     def _evaluate(self, item_filter: ItemFilter) -> Mask:
         self.columns.read(ColumnNames.of(item_filter))  # all of them in one pass
         mask = np.full(len(self.items), item_filter.labels is None)
-        for label in item_filter.labels or ():
+        for label in item_filter.equal_labels:
             mask[self.columns.rows_by_label.get(label, [])] = True
         for key, values in item_filter.wanted_values.items():
             mask &= self.columns.matches(key, values)

@@ -70,3 +70,17 @@ def test_pages_have_what_the_filter_accepts_in_order(
 def test_partners_are_the_first_of_the_other_modality(shelf: Services) -> None:
     found = shelf.catalogue.partners(NAME, ["t007", "t008", "o1", "nobody"])
     assert {own: partner.id for own, partner in found.items()} == {"t007": "o0", "o1": "t007"}
+
+
+def test_a_label_is_one_however_its_accents_are_composed(shelf: Services) -> None:
+    decomposed, composed = "cafe\u0301", "caf\u00e9"
+    shelf.catalogue.add_items(
+        NAME,
+        [NewItem("text", Content(text="x"), "x1", (decomposed,)), NewItem("text", Content(text="y"), "y1")],
+    )
+    shelf.catalogue.change_labels(NAME, "y1", (decomposed, "b"))
+    assert shelf.catalogue.item(NAME, "x1").labels == (composed,)
+    assert shelf.catalogue.item(NAME, "y1").labels == (composed, "b")
+    for label in (decomposed, composed):
+        page = shelf.catalogue.page(NAME, "text", 0, 100, None, ItemFilter((label,)))
+        assert [item.id for _, item in page.rows] == ["x1", "y1"]

@@ -45,6 +45,9 @@ def is_returned(item_filter: ItemFilter, labels: tuple[str, ...], metadata: dict
         ("True", (True,), True),
         (False, ("false",), True),
         ("yes", (True,), False),
+        ("caf\u00e9", ("cafe\u0301",), True),
+        ("cafe\u0301", ("caf\u00e9",), True),
+        ("cafe", ("caf\u00e9",), False),
         (1, ("true",), False),
         (None, (0, "", False), False),
         ([1], (1,), False),
@@ -55,6 +58,14 @@ def is_returned(item_filter: ItemFilter, labels: tuple[str, ...], metadata: dict
 def test_values_are_equal_when_json_says_so(value: Any, values: tuple[Any, ...], is_match: bool) -> None:
     assert is_returned(ItemFilter(metadata={"n": values}), (), {"n": value}) is is_match
     assert is_returned(ItemFilter(metadata={"n": values}), (), {"m": value}) is False
+
+
+@pytest.mark.parametrize("stored", ["caf\u00e9", "cafe\u0301"])
+@pytest.mark.parametrize("wanted", ["caf\u00e9", "cafe\u0301"])
+def test_labels_are_equal_however_accents_are_composed(stored: str, wanted: str) -> None:
+    assert is_returned(ItemFilter((wanted,)), (stored,), {})
+    assert ItemFilter((wanted,)).accepts((stored,), {})
+    assert not is_returned(ItemFilter((wanted,)), ("cafe",), {})
 
 
 @pytest.mark.parametrize("labels", [(), ("a",)])
