@@ -5,7 +5,7 @@ import { typesOf } from "./columns.js";
 import { byId, element } from "./elements.js";
 import { filesOfDrop, filesOfInput, isHidden } from "./files.js";
 import { announce, attempt, showError } from "./messages.js";
-import { KINDS, isTable, isTar, isTrainingSplit, isWorkbook, kindOfFile, lastStepOf, layoutOf, rowsOfFiles, rowsOfTable } from "./rows.js";
+import { KINDS, isLabels, isTable, isTar, isTrainingSplit, isWorkbook, kindOfFile, lastStepOf, layoutOf, rowsOfFiles, rowsOfTable } from "./rows.js";
 import { collectionPath, kindOf, state } from "./state.js";
 import { readTable } from "./tables.js";
 import { upload } from "./uploads.js";
@@ -95,7 +95,7 @@ function showChosen() {
   const { files, layouts, nHidden, table } = chosen;
   const counts = KINDS.filter((kind) => kind !== "text" || !table)
     .map((kind) => ({ kind, count: files.filter((file) => kindOfFile(file) === kind).length }));
-  const others = files.filter((file) => file !== table?.file && !counts.some(({ kind }) => kind === kindOfFile(file)));
+  const others = files.filter((file) => file !== table?.file && !counts.some(({ kind }) => kind === kindOfFile(file)) && (table || !isLabels(file)));
   const parts = counts.filter(({ count }) => count > 0).map(({ kind, count }) => amount(count, kind));
   if (table) parts.push(`${table.file.name} with ${amount(table.rows.length, "row")}`);
   if (others.length > 0) parts.push(`${amount(others.length, "other file")} (${endingsOf(others)}), left out`);

@@ -78,7 +78,7 @@ async function showAddress() {
 }
 
 const showTotal = ({ total, target }) => {
-  byId("results-title").textContent = `${total} ${plural(target)}`;
+  byId("results-title").textContent = `${total} ${plural(target, total)}`;
 };
 
 function choiceOf(modality, chosen) {
@@ -113,7 +113,7 @@ async function showPage() {
   const count = byId("hits").childElementCount;
   byId("nothing").hidden = count > 0 || shown.filter.labels.length + shown.filter.metadata.size === 0;
   byId("nothing").textContent = shown.notices.join(". ") || "No item passes these filters.";
-  announce(byId("nothing").hidden ? `${count} ${plural(shown.target)} are shown` : byId("nothing").textContent);
+  announce(byId("nothing").hidden ? `${count} ${plural(shown.target, count)} ${count === 1 ? "is" : "are"} shown` : byId("nothing").textContent);
 }
 
 function queryOf({ target, filter }) {

@@ -50,7 +50,7 @@ const show = (value, format) => (value === null || value === undefined ? "" : fo
 
 /** Say how a version was trained. */
 export function describeTraining({ method, data }) {
-  const items = Object.entries(data.items).map(([name, number]) => `${number} ${plural(name)}`).join(", ");
+  const items = Object.entries(data.items).map(([name, number]) => `${number} ${plural(name, number)}`).join(", ");
   return [method, METHODS[method] ?? "", items && `learned from ${items}`].filter(Boolean).join(" · ");
 }
 
@@ -63,7 +63,7 @@ export function remarksOn(report) {
 function gateOf({ compared_with: other, skipped, items, objective, new_value: own, active_value: theirs, interval }) {
   if (other === null) return [];
   if (skipped !== null) return [`Not compared with version ${other}: ${skipped}.`];
-  const numbers = Object.entries(items).map(([name, number]) => `${number} ${plural(name)}`).join(" and ");
+  const numbers = Object.entries(items).map(([name, number]) => `${number} ${plural(name, number)}`).join(" and ");
   const sure = interval ? `: different by ${signed(interval[0])} to ${signed(interval[1])} with 95 % confidence` : "";
   return [`${nameOf(objective)} ${share(own)} against ${share(theirs)} of version ${other}, on ${numbers} new to both${sure}.`];
 }

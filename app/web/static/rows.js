@@ -2,6 +2,7 @@
 // {place, read}; `read` returns the item as the API takes it, or throws an Error that says why there is none.
 
 import { encode } from "./base64.js";
+import { sha256 } from "./digest.js";
 import { readText } from "./tables.js";
 
 const ENDINGS = { picture: /\.(apng|avif|bmp|gif|heic|heif|hif|j2[ck]|jfif|jp2|jp[cefgx]|jpeg|mpo|p[bgnp]m|pcx|pfm|png|psd|sgi|tga|tiff?|webp)$/i, sound: /\.(wav|flac)$/i, text: /\.txt$/i };
@@ -10,12 +11,14 @@ const MORE = "(?:(?:dat(?:a|en)|set|split|image|img|picture|photo|file|sample|it
 const TRAINING = splitNamed("train(?:ing|val)?|trn|learn(?:ing)?");
 const HELD_OUT = splitNamed("test(?:ing)?|tst|eval(?:uation)?|h[eo]ldout|val(?:id(?:ation|ate)?)?|dev(?:el(?:opment)?)?");
 const LONGEST_NAME = 46; // of a name in an id, as of `lrbs ingest`: the longest modality and a digest fit beside it
+const DIGEST_CHARACTERS = 16; // likewise
 const LONGEST_ID = 63; // the longest modality fits beside it
 const NAME = /^[A-Za-z0-9_.:@+-]+$/;
 
 export const isTable = ({ name }) => /\.(csv|tsv)$/i.test(name);
 export const isWorkbook = ({ name }) => /\.(xls[xmb]?|ods|numbers)$/i.test(name);
 export const isTar = ({ name }) => /\.(tar(\.[a-z0-9]+)?|t[bgx]z2?)$/i.test(name);
+export const isLabels = ({ name }) => /\.cls$/i.test(name);
 export const KINDS = Object.keys(ENDINGS);
 
 /** Return "picture", "sound" or "text" by the ending of a file; undefined for others. */
@@ -73,18 +76,22 @@ function labelLevelOf(names, splits) {
 }
 
 /**
- * Make a row of each picture, sound and .txt file: those of one name are partners, and the outermost folder is a label.
+ * Make a row of each picture, sound and .txt file: those of one name are partners. Labels are the lines of the .cls file
+ * of this name, as in a tar file that was unpacked, or else the outermost folder.
  *
  * modalities: {picture, sound, text}, names of the collection's modalities that take them, where it has such;
  * layout: as `layoutOf` returned it
  */
 export function rowsOfFiles(files, modalities, layout, hasClassFolders) {
   const pairs = pairsOf(files.filter(kindOfFile));
+  const labelFiles = new Map(files.filter(isLabels).map((file) => [stemOf(file), file]));
   return files.filter(kindOfFile).map((file) => ({
     place: file.name,
     read: async () => {
       const kind = kindOfFile(file);
       const facts = factsOf(file.name, modalityFor(kind, modalities), layout, hasClassFolders);
+      const labelFile = labelFiles.get(stemOf(file));
+      if (labelFile) facts.labels = (await readText(await labelFile.open())).split("\n").map((label) => label.trim()).filter(Boolean);
       return { ...await contentOf(file, kind), ...facts, pair_id: identifierOf(pairs.get(stemOf(file))) };
     },
   }));
@@ -131,14 +138,7 @@ function factsOf(name, modality, { splits, labelLevel }, hasClassFolders) {
 function identifierOf(name) {
   const path = name.replaceAll("/", ":");
   if (path.length <= LONGEST_NAME && !name.includes(":") && NAME.test(path)) return path;
-  return `${path.replace(/[^A-Za-z0-9_.-]+/g, "_").slice(-LONGEST_NAME)}:${digestOf(name)}`;
-}
-
-/** Return the 64-bit FNV-1a digest: that of the platform is missing where a page comes without TLS. */
-function digestOf(text) {
-  let digest = 0xcbf29ce484222325n;
-  for (const byte of new TextEncoder().encode(text)) digest = BigInt.asUintN(64, (digest ^ BigInt(byte)) * 0x100000001b3n);
-  return digest.toString(16).padStart(16, "0");
+  return `${path.replace(/[^A-Za-z0-9_.-]+/g, "_").slice(-LONGEST_NAME)}:${sha256(name).slice(0, DIGEST_CHARACTERS)}`;
 }
 
 /**

@@ -109,7 +109,7 @@ function showResults(shown, result, isTyped) {
   byId("hits").replaceChildren();
   section.hidden = false;
   append(shown, result);
-  announce([`${result.hits.length || "No"} ${plural(target)} found`, ...notices.map(capitalise)].join(". "));
+  announce([`${result.hits.length || "No"} ${plural(target, result.hits.length)} found`, ...notices.map(capitalise)].join(". "));
   if (!isTyped) bringIntoView(section, query.itemId !== undefined);
 }
 
@@ -146,7 +146,7 @@ async function showMore() {
   const result = await request(shown);
   if (state.shown !== shown) return;
   append(shown, result);
-  announce(`${shown.ids.size} ${plural(shown.target)} are shown`);
+  announce(`${shown.ids.size} ${plural(shown.target, shown.ids.size)} ${shown.ids.size === 1 ? "is" : "are"} shown`);
 }
 
 const endOfResults = new IntersectionObserver((entries) => {

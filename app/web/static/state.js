@@ -54,9 +54,8 @@ export const contentUrlOf = (item) =>
 export const pictureUrlOf = (item, modality) =>
   kindOf(state.collection.modalities[modality]) === "sound" ? undefined : contentUrlOf(item);
 
-/** Return "pictures" for the modality image and "texts" for text; any other keeps its own name. */
-export function plural(name) {
-  if (name === "image") return "pictures";
-  if (name === "text") return "texts";
-  return `“${name}” items`;
+/** Return "pictures" for the modality image and "texts" for text, or what one of them is called; any other keeps its own name. */
+export function plural(name, count = 2) {
+  const noun = { image: "picture", text: "text" }[name] ?? `“${name}” item`;
+  return count === 1 ? noun : `${noun}s`;
 }

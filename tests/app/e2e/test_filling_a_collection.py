@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Page, expect
 
+from app.cli.sources.rows import identifier_of
 from app.client import Client
 from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held
 from tests.app.phone_pictures import picture_of
@@ -345,3 +346,24 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int, demo_server: s
     use_files(page, a_csv=b"id,a_long_name_of_a_column_for_the_texts\n1,b\n")
     expect(page.get_by_label("Labels", exact=True)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_files_of_an_unpacked_tar_get_the_ids_of_the_commands_and_their_labels(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
+) -> None:
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
+    page.goto(f"{demo_server}/collection?collection={NAME}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    page.get_by_text("Add items", exact=True).click()
+    name = f"caf\u00e9 {'long ' * 20}"
+    files = {f"{name}.png": png("red"), f"{name}.txt": b"a red", f"{name}.cls": b"Bags\r\n red \n\n"}
+    use_files(page, shop_zip=zipped(files))
+    expect(page.locator("#found")).to_have_text("1 picture \u00b7 1 text")
+    page.get_by_role("button", name="Add them").click()
+    expect(page.locator("#add-state")).to_have_text("2 new items, 0 changed, 0 unchanged")
+    for modality, ending in (("image", "png"), ("text", "txt")):
+        item = client.get_item(NAME, f"{modality}-{identifier_of(f'{name}.{ending}')}")
+        assert (item.labels, item.pair_id) == (["Bags", "red"], identifier_of(name))
+    page.reload()
+    expect(page.locator("#results-title")).to_have_text("1 picture")
+    assert watch.complaints == []
