@@ -23,7 +23,6 @@ from app.api.middleware.request_body_limits import body_of
 from app.domain.cores import usable_cores
 from app.domain.entities import SearchResult
 from app.services.serving.search import MOMENT_NUMBERS, Search, SearchService, results_of
-from app.services.serving.snapshot_reader import MustWaitError
 
 Encode = Callable[[list[SearchResult]], bytes]
 """Makes the answer to a request of the results of its search."""
@@ -91,11 +90,11 @@ class SearchBatches:
         if search.is_short:
             waiter = _Waiter(request, search, encode)
             answer = await self._at_once(direction, waiter)
-            if isinstance(answer, MustWaitError) and search.item_filter.is_empty:
+            if isinstance(answer, BlockingIOError) and search.item_filter.is_empty:
                 answer = await self._in_turn(direction, _Waiter(request, search, encode))
             if isinstance(answer, bytes):
                 return answer
-            if not isinstance(answer, MustWaitError):
+            if not isinstance(answer, BlockingIOError):
                 raise answer
         await take_place(request.scope)
         alone = [_Waiter(request, search, encode)]
@@ -121,12 +120,12 @@ class SearchBatches:
         return answers
 
     def _at_once(self, direction: Direction, waiter: _Waiter) -> asyncio.Future[bytes | Exception]:
-        """Return the answer of the event loop, which is a MustWaitError where it would take long."""
+        """Return the answer of the event loop, which is a BlockingIOError where it would take long."""
         group = (*direction, waiter.search.item_filter.fingerprint)
         batch = self._open.get(group)
         if batch is None or len(batch) >= _LARGEST_BATCH:
             if len(self._queue) >= _MOST_BATCHES:
-                waiter.tell(MustWaitError())
+                waiter.tell(BlockingIOError())
                 return waiter.answer
             batch = self._open[group] = []
             self._queue.append((group, direction, batch))
@@ -165,7 +164,7 @@ class SearchBatches:
             self._run_next()  # in a thread while these answers are sent
 
     async def _in_turn(self, direction: Direction, waiter: _Waiter) -> bytes | Exception:
-        """Return the answer of a thread, together with others; MustWaitError if it has to go alone."""
+        """Return the answer of a thread, together with others; BlockingIOError if it has to go alone."""
         gathered = self._gathered.setdefault(direction, _Gathered())
         gathered.waiting.append(waiter)
         waiter.place = asyncio.ensure_future(take_place(waiter.request.scope))
@@ -224,7 +223,7 @@ def _answers_of(
 ) -> Sequence[bytes | Exception]:
     """Return what a thread answered; where it failed, each goes alone."""
     has_failed = done.cancelled() or done.exception() is not None
-    return [MustWaitError()] * len(batch) if has_failed else done.result()
+    return [BlockingIOError()] * len(batch) if has_failed else done.result()
 
 
 def _tell(batch: Sequence[_Waiter], answers: Sequence[bytes | Exception]) -> None:

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -85,10 +85,6 @@ Place = FolderPlace | RemotePlace
 """Files by names with slashes."""
 
 
-class _DamageError(Exception):
-    """A file is not what its sum says."""
-
-
 class _Copy:
     """One copy on its way, with a folder aside for its files."""
 
@@ -107,15 +103,20 @@ class _Copy:
 
     def copy_picture(self, name: str) -> None:
         """Copy a file that is named by its sum."""
-        with self._note_damage(name):
+        with suppress(FileNotFoundError):  # moved or removed in the meantime
             self._copy(name, name.rpartition("/")[2])
 
     def copy_bundle(self, name: str) -> None:
         """Copy the files that a manifest names, and the manifest after them."""
         manifest = f"{name}/{MANIFEST}"
-        with self._note_damage(manifest), self._fetch(manifest) as path:
-            for file, expected in _sums_in(path).items():
-                with self._note_damage(f"{name}/{file}"):
+        with suppress(FileNotFoundError), self._fetch(manifest) as path:
+            try:
+                sums = parse_sums(path.read_bytes())
+            except (ValueError, KeyError, TypeError):
+                self._note_damage(manifest)
+                return
+            for file, expected in sums.items():
+                with suppress(FileNotFoundError):
                     self._copy_part(f"{name}/{file}", expected, manifest)
             if manifest not in self._present:
                 self._take(path, manifest)
@@ -125,16 +126,18 @@ class _Copy:
             self._copy(name, expected)
         except FileNotFoundError:
             with self._fetch(manifest):  # otherwise all of the bundle was moved in the meantime
-                raise _DamageError from None
+                self._note_damage(name)
 
     def _copy(self, name: str, expected: str) -> None:
         if name in self._present:
             return
         with self._fetch(name) as path:
             with path.open("rb") as stream:
-                if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
-                    raise _DamageError
-            self._take(path, name)
+                is_whole = hashlib.file_digest(stream, "sha256").hexdigest() == expected
+            if is_whole:
+                self._take(path, name)
+            else:
+                self._note_damage(name)
 
     def _take(self, path: Path, name: str) -> None:
         self._target.take(path, name)
@@ -150,18 +153,12 @@ class _Copy:
         finally:
             path.unlink(missing_ok=True)
 
-    @contextmanager
-    def _note_damage(self, name: str) -> Iterator[None]:
-        """Note a damaged file and go on; so also where a file was moved or removed in the meantime."""
-        try:
-            yield
-        except FileNotFoundError:
-            return
-        except _DamageError:
-            if name.startswith(f"{TRASH}/"):
-                _logger.warning("%s is damaged, and left out of the copy: nothing refers to it", name)
-            else:
-                self._damaged.append(name)
+    def _note_damage(self, name: str) -> None:
+        """Note a file that is missing or not what its sum says."""
+        if name.startswith(f"{TRASH}/"):
+            _logger.warning("%s is damaged, and left out of the copy: nothing refers to it", name)
+        else:
+            self._damaged.append(name)
 
 
 def copy_pictures(source: Place, target: Place) -> CopiedFiles:
@@ -203,10 +200,3 @@ def _bundles_in(folder: str, names: list[str]) -> list[str]:
     depth = 3 if folder == TRASH else 1
     parts = (name.split("/") for name in names)
     return ["/".join(part[:depth]) for part in parts if part[depth:] == [MANIFEST]]
-
-
-def _sums_in(manifest: Path) -> dict[str, str]:
-    try:
-        return parse_sums(manifest.read_bytes())
-    except (ValueError, KeyError, TypeError) as error:
-        raise _DamageError from error

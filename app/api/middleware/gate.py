@@ -21,6 +21,7 @@ from fastapi import Request
 from starlette._utils import get_route_path
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
@@ -43,10 +44,6 @@ _UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _logger = logging.getLogger(__name__)
-
-
-class _StalledError(Exception):
-    """The client reads too slowly."""
 
 
 def _ignore(*_: object) -> None:
@@ -241,7 +238,7 @@ class _Passage:
                 await self._send(message)
         except TimeoutError as error:
             self.has_stalled = True
-            raise _StalledError from error
+            raise ClientDisconnect from error
         self._credit += len(message.get("body", b"")) / BYTES_PER_SECOND - (time.monotonic() - began)
 
     async def abort(self) -> None:

@@ -40,7 +40,7 @@ from app.services.serving.item_columns import ColumnNames
 from app.services.serving.notices import filter_notices, unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_reader import MustWaitError, SnapshotReader
+from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.version_snapshots import VersionSnapshots
 from app.services.serving.waiting_room import ReleaseSlot
 from solver import can_be_ranked, is_finite
@@ -184,7 +184,7 @@ class SearchService:
     ) -> list[Outcome]:
         """Answer searches of one direction from one snapshot, each as if it came alone; raises what
         `SnapshotReader.open` does."""
-        # What would have to wait for the work of others gets a `MustWaitError` unless it `may_wait`, with
+        # What would have to wait for the work of others gets a `BlockingIOError` unless it `may_wait`, with
         # `at_once` also what takes more than a moment by itself. Within one modality stored queries are not
         # among their own results.
         refused = [self._refuse_hits(search) for search in searches]
@@ -211,13 +211,13 @@ class SearchService:
                 ):
                     if _can_filter(snapshot, target, searches):
                         return self._answer(_Ground(snapshot, work, source, target), searches)
-            except MustWaitError:
+            except BlockingIOError:
                 break
             if not may_wait:
                 break
             needs = itertools.chain.from_iterable(_needs(snapshot, target, search) for search in searches)
             self._columns.wait(snapshot.collection, needs, release_slot)
-        return [MustWaitError()] * len(searches)
+        return [BlockingIOError()] * len(searches)
 
     def search_version(
         self,
@@ -335,7 +335,7 @@ class SearchService:
         of_gallery = unranked_notices(gallery, ground.target)
         if any(map(partial(_has_nothing, search), part.pages, part.projections)):
             if ground.at_once:
-                raise MustWaitError  # to say why takes many times as long as a search
+                raise BlockingIOError  # to say why takes many times as long as a search
             of_gallery += filter_notices(gallery, search.item_filter)
         return [
             _result(ground, search, query, page, items, took_ms, (*projection.notices, *of_gallery))
@@ -402,7 +402,7 @@ def _ask(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
     if earlier is not None and may_offer:
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
-        raise MustWaitError
+        raise BlockingIOError
     encoder.check(query.field, content)
     report = encoder.look_up_words(content)
     encoded = encoder.encode([content])

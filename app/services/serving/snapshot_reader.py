@@ -33,10 +33,6 @@ _SEARCHED_SECONDS = 0.1  # since the last search, while more are expected
 _logger = logging.getLogger(__name__)
 
 
-class MustWaitError(Exception):
-    """A caller that waits for nothing would have to wait for a reload."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Serve:
     """Answer from this snapshot."""
@@ -112,7 +108,7 @@ class SnapshotReader:
     ) -> Iterator[tuple[Snapshot, UnitOfWork]]:
         """Open a snapshot to answer from, and a read transaction."""
         # Raises CollectionNotFoundError, ConflictError, DamagedBundleError, UnavailableError, and
-        # MustWaitError if it may not wait and would have to. The snapshot is that of the state which the
+        # BlockingIOError if it may not wait and would have to. The snapshot is that of the state which the
         # transaction sees, except while much is replayed or a version of a large collection is loaded in the
         # background. Then it is an earlier one, and an item with a later revision in the transaction differs
         # from what the snapshot contains.
@@ -136,7 +132,7 @@ class SnapshotReader:
                     return
             waited = time.monotonic() - began
             if isinstance(action, _Wait) and not may_wait:
-                raise MustWaitError
+                raise BlockingIOError
             if isinstance(action, _ReplayFew):
                 with ExitStack() as until_answered:
                     opened = self._updater.replay_few(collection, release_slot, until_answered)

@@ -12,7 +12,6 @@ from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.services.catalogue.preparation import NewItem
 from app.services.models.recent_texts import ProjectedQuery, RecentTexts
 from app.services.serving.search import Outcome, Query, Search
-from app.services.serving.snapshot_reader import MustWaitError
 from app.services.training.requests import TrainingParameters
 
 WORDS = ("red shoe", "blue hat", "green bag")
@@ -97,7 +96,7 @@ def test_a_write_is_in_the_next_answers(pairs: Any, searches: list[Search]) -> N
 
 def test_what_may_have_to_wait_is_left_to_a_search_alone(pairs: Any, searches: list[Search]) -> None:
     pairs.services.snapshots.evict(pairs.services.snapshots.peek_all())
-    waits = shown(MustWaitError())
+    waits = shown(BlockingIOError())
     assert ask(pairs, searches[:8], may_wait=False) == [waits] * 8
     assert ask(pairs, searches[:1], may_wait=False) == [waits]
     assert ask(pairs, searches[:8], at_once=True) == [waits] * 8
@@ -112,7 +111,7 @@ def test_what_may_have_to_wait_is_left_to_a_search_alone(pairs: Any, searches: l
 def test_what_takes_longer_than_a_moment_is_not_done_at_once(
     pairs: Any, searches: list[Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = shown(MustWaitError())
+    waits = shown(BlockingIOError())
     assert pairs.services.search.numbers_per_search("nowhere", "x", ItemFilter()) == np.inf
     numbers = pairs.services.search.numbers_per_search("a", "x", ItemFilter())
     assert numbers > 1

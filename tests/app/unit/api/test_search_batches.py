@@ -14,7 +14,6 @@ from app.api.search_batches import SearchBatches
 from app.domain.entities import Content, ItemFilter
 from app.domain.errors import UnavailableError
 from app.services.serving.search import MOMENT_NUMBERS, Outcome, Query, Search
-from app.services.serving.snapshot_reader import MustWaitError
 
 DIRECTION = ("a", "x", "z")
 
@@ -34,12 +33,12 @@ class Service:
     def search(self, *arguments: Any) -> list[Outcome]:
         *_, searches, _, may_wait, at_once = arguments
         if at_once and self.is_long:
-            return [MustWaitError()] * len(searches)
+            return [BlockingIOError()] * len(searches)
         self.calls.append([text_of(search) for search in searches])
         self.threads.append(threading.current_thread())
         self.work()
         if self.must_go_alone and not may_wait:
-            return [MustWaitError()] * len(searches)
+            return [BlockingIOError()] * len(searches)
         return [[text_of(search)] for search in searches]  # type: ignore[list-item]
 
 
