@@ -18,7 +18,6 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from app.db.calls import CallRepository
-from app.db.changes import Changes
 from app.db.clock import now
 from app.db.collections import CollectionRepository
 from app.db.encoded_contents import EncodedContentRepository
@@ -49,6 +48,31 @@ _LOST_CONNECTIONS = {
     "tcp_user_timeout": 60_000,
 }
 """When libpq gives up a vanished server, in seconds and (timeout) milliseconds: by default after hours."""
+
+
+class _Changes:
+    """Count the rows that a transaction, which has just begun, changes from now on: one that only reads does
+    not show that the disk takes writes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._rows = 0
+        self._sqlite: sqlite3.Connection | None = None
+        driver: Any = connection.connection.dbapi_connection
+        if isinstance(driver, sqlite3.Connection):
+            # SQLite's cursors know the number of changed rows only after all returned rows were fetched.
+            self._sqlite, self._before = driver, driver.total_changes
+        else:
+            event.listen(connection, "after_cursor_execute", self._count)
+
+    def are_made(self) -> bool:
+        """Return whether a row was inserted, updated or deleted; to be called before the transaction ends."""
+        if self._sqlite is not None:
+            return self._sqlite.total_changes > self._before
+        return self._rows > 0
+
+    def _count(self, _: Connection, cursor: Any, __: str, ___: Any, context: Any, ____: bool) -> None:
+        if context is not None and (context.isinsert or context.isupdate or context.isdelete):
+            self._rows += max(cursor.rowcount, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +207,7 @@ class Database:
 
 
 def _watch_changes(session: Session, _: SessionTransaction, connection: Connection) -> None:
-    session.info[_CHANGES] = Changes(connection)
+    session.info[_CHANGES] = _Changes(connection)
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:

@@ -17,7 +17,6 @@ from starlette.types import Scope
 
 from app.api.middleware.queues import Asker, ConcurrencyLimiter, OnChange
 from app.api.middleware.workload import Workload
-from app.api.newest import set_newest
 
 _STATE = "place"
 _UNKNOWN = "/"  # no collection can have this name
@@ -64,7 +63,10 @@ class ConcurrencyLimits:
     def learn(self, name: str, status: int) -> None:
         """Remember the collection of a request that succeeded."""
         if name and status < 300:
-            set_newest(self._known, name, None, _MAX_KNOWN)
+            self._known.pop(name, None)
+            self._known[name] = None
+            if len(self._known) > _MAX_KNOWN:
+                del self._known[next(iter(self._known))]  # set longest ago
 
     def of(self, workload: Workload | None) -> ConcurrencyLimiter | None:
         """Return the limiter of a workload; None for what is not limited, such as probes and pages."""

@@ -14,8 +14,8 @@ from app.api.middleware.admission import aside
 from app.api.middleware.workload import Workload, works_as
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.searches import READ_SEARCH, search_for
+from app.api.schemas.admin import ActivateIn
 from app.api.schemas.searches import SearchOptions, encode_result
-from app.api.schemas.versions import ActivateIn
 from app.api.shown import show_model
 from app.domain.limits import LARGEST_VERSION
 from app.services.serving.search import Query

@@ -1,4 +1,4 @@
-"""Wire models of administration: retrains, jobs, keys."""
+"""Wire models of administration: retrains, jobs, activations, keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.api.schemas.encoders import EncoderIn, without_paths
 from app.domain.entities import KeyBounds, Scope, Supervision, TrainingParameters
 from app.domain.entities.held_out_quality import Objective
 from app.domain.entities.training import ENCODERS
-from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
+from app.domain.limits import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
 from app.services.training.parameters import (
     LARGEST_ALPHA,
     LARGEST_SEED,
@@ -211,3 +211,17 @@ class KeyIn(Strict):
         """Return the service's form."""
         collections = None if self.collections is None else tuple(dict.fromkeys(self.collections))
         return KeyBounds(collections, self.expires_at, self.requests_per_minute)
+
+
+class ActivateIn(Strict):
+    """Options of an activation or a rollback; all may be left out."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{}, {"expected_version": 1, "reason": "better on mobile"}]},
+    )
+
+    expected_version: Annotated[int, Field(ge=0, le=LARGEST_VERSION), BeforeValidator(whole)] | None = Field(
+        None, description="the version that must be active now, 0 for none; 409 otherwise"
+    )
+    reason: str | None = Field(None, min_length=1, max_length=500, description="kept in the history")

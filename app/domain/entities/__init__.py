@@ -1,14 +1,26 @@
 """The values that travel between the layers; none of them changes after it was made."""
 
 from app.answers import Activation, Notice
-from app.domain.entities.arrays import Features, Matrix, Vector, vector_bytes, vector_of
-from app.domain.entities.calls import CallCount
-from app.domain.entities.collections import Carried, Change, Collection, Content, Counts, Item, Modality
-from app.domain.entities.feedback import Feedback
-from app.domain.entities.imports import RunningImport
+from app.domain.entities.access import ApiKey, CallCount, KeyBounds
+from app.domain.entities.collections import (
+    Carried,
+    Change,
+    Collection,
+    Content,
+    Counts,
+    Features,
+    Feedback,
+    Item,
+    Matrix,
+    Modality,
+    RunningImport,
+    Vector,
+    json_bytes,
+    vector_bytes,
+    vector_of,
+)
 from app.domain.entities.installation import CopiedFiles, Installation, Mark
 from app.domain.entities.jobs import Job, JobEvent, JobState
-from app.domain.entities.keys import ApiKey, KeyBounds
 from app.domain.entities.searches import (
     HIT_FIELDS,
     WHOLE_ITEM,
@@ -63,6 +75,7 @@ __all__ = [
     "Vector",
     "WordReport",
     "comparable",
+    "json_bytes",
     "vector_bytes",
     "vector_of",
 ]

@@ -1,13 +1,35 @@
-"""Collections, their items, and what changes in them."""
+"""Collections, their items and feedback, and what changes in them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from app.domain.entities.arrays import Vector
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+
+Matrix = npt.NDArray[np.float32]
+
+Features = Any
+"""An (n, dim) float32 array, dense or sparse by rows (`scipy.sparse.csr_array`)."""
+
+_NOT_STORED = datetime.fromtimestamp(0, UTC)  # time of feedback before it is stored
+_ENCODER = msgspec.json.Encoder()
+
+
+def vector_bytes(vector: Vector) -> bytes:
+    """Return a vector as it is stored: little-endian float32, on every machine."""
+    return vector.astype("<f4", copy=False).tobytes()
+
+
+def vector_of(stored: bytes) -> Vector:
+    """Return the vector that `vector_bytes` made bytes of."""
+    return np.frombuffer(stored, dtype="<f4").astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +145,37 @@ class Change:
     modality: str
     item: Item | None
     revision: int
+
+
+def json_bytes(item: Item) -> int:
+    """Return how many bytes the item's labels, metadata and text take as JSON."""
+    parts: tuple[str | tuple[str, ...] | Mapping[str, Any] | None, ...]
+    parts = (item.labels, item.metadata, item.text)
+    return sum(len(_ENCODER.encode(part)) for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feedback:
+    """One item's relevance to one query; the query is an item of the collection or content of its own."""
+
+    source: str  # modality of the query
+    target: str  # modality of the item; they may be the same
+    item_id: str
+    is_relevant: bool
+    query_item_id: str | None = None
+    # any other query, as an item of modality `source` without an id; features as of `Item`
+    query: Item | None = None
+    id: int = 0  # given when it is stored; grows with each feedback
+    created_at: datetime = _NOT_STORED  # UTC, given when it is stored
+
+
+@dataclass(frozen=True, slots=True)
+class RunningImport:
+    """An import that keeps writers out of its collection: it is being stored, or its leftovers are there."""
+
+    id: str
+    collection_id: int
+    revision: int  # of the collection once it is published; readers do not see it before
+    size: int  # items that came in
+    started_at: datetime  # when storing began
+    is_abandoned: bool  # the process that stored it fell silent or gave it up

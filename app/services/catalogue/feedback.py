@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, Content, Feedback, Item
+from app.domain.entities import Collection, Content, Feedback, Item, json_bytes
 from app.domain.errors import InvalidFieldError, item_not_found, unknown_modality
 from app.domain.names import check_storable, join_path
 from app.domain.ports import BlobStore
-from app.domain.sizes import json_bytes
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.services.storage.garbage_collector import GarbageCollector

@@ -7,10 +7,9 @@ from collections.abc import Collection as AbstractCollection
 from collections.abc import Iterable, Mapping
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Item, ShownItem
+from app.domain.entities import Item, ShownItem, json_bytes
 from app.domain.errors import ContentTooLargeError
 from app.domain.limits import MAX_LABEL, MAX_LABELS, MAX_METADATA
-from app.domain.sizes import json_bytes
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 

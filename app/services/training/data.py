@@ -18,9 +18,9 @@ from app.domain.errors import ConflictError
 from app.services.models.features import item_features
 from app.services.training.eligibility import class_of
 from app.services.training.facets import LABEL, facet_keys, facet_values
+from app.services.training.holdout import Names
 from app.services.training.items import LabelledItems, Values, as_values
 from app.services.training.judgements import Judgements
-from app.services.training.partners import Names
 from app.services.training.short_queries import MOST_NAMES, telling_names
 from solver import is_sparse
 

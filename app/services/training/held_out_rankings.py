@@ -10,8 +10,8 @@ import numpy as np
 
 from app.domain.entities import Matrix
 from app.domain.entities.held_out_quality import Curve, ExampleHit, QueryExample, ReliabilityBins
+from app.services.training.holdout import Names
 from app.services.training.items import LabelledItems
-from app.services.training.partners import Names
 from solver import (
     InvalidInputError,
     Projector,

@@ -13,8 +13,15 @@ import scipy.sparse
 from app.domain.entities import Features
 from app.encoders.base import BaseEncoder
 from app.services.training.facets import LABEL
-from app.services.training.holdout import Parts, keys_of, split_by_class, split_partners
-from app.services.training.partners import Names, Rows, pairs_of
+from app.services.training.holdout import (
+    Names,
+    Parts,
+    Rows,
+    keys_of,
+    pairs_of,
+    split_by_class,
+    split_partners,
+)
 from solver import Annotations, Facet, LabelledPair, SupervisionError, is_sparse
 
 Values = npt.NDArray[np.object_]

@@ -5,7 +5,7 @@ from app.domain.entities import Carried, Supervision
 from app.domain.errors import InvalidFieldError
 from app.services.training.eligibility import check_facets, teaches_without_labels
 from app.services.training.facets import categorical_keys, facet_keys, facet_values
-from app.services.training.partners import pairs_of
+from app.services.training.holdout import pairs_of
 from tests.app.refused import refused
 
 NAMES = ("image", "text")

@@ -1,4 +1,4 @@
-"""Keys and what they allow."""
+"""Keys, what they allow, and the calls of late."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ class ApiKey:
     name: str | None = None
     bounds: KeyBounds = KeyBounds()
     last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """How often a caller called within the last minute, and how long ago the first of these calls was."""
+
+    calls: int
+    age_seconds: float
