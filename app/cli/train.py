@@ -52,7 +52,7 @@ def train(
     seed: SeedOption = 0,
     labels: Annotated[bool, typer.Option(help="learn from labels")] = True,
     facet: FacetOption = None,
-    facets: Annotated[bool, typer.Option(help="learn from metadata")] = True,
+    no_facets: Annotated[bool, typer.Option("--no-facets", help="learn nothing from metadata")] = False,
     pairs: Annotated[bool, typer.Option(help="learn from equal pair_id")] = True,
     feedback: Annotated[bool, typer.Option(help="learn from feedback")] = True,
     objective: ObjectiveOption = None,
@@ -69,10 +69,10 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Retrain a collection and activate the new version unless it is worse."""
-    if facet and not facets:
+    if facet and no_facets:
         raise typer.BadParameter("give --facet or --no-facets, not both")
     services = ready_services(may_create=False, **engine_settings(engine, scheduler))
-    keys: tuple[str, ...] | Literal["auto"] = "auto" if facets else ()
+    keys: tuple[str, ...] | Literal["auto"] = () if no_facets else "auto"
     parameters = TrainingParameters(
         method=method,
         alpha=alpha,

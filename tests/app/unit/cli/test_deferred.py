@@ -61,7 +61,12 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "meant"), [("compare --method CCA", "--methods"), ("--verison", "--version")]
+    ("command", "meant"),
+    [
+        ("compare --method CCA", "--methods"),
+        ("--verison", "--version"),
+        ("train things --facets colour", "--facet, --labels, --no-facets"),
+    ],
 )
 def test_a_misspelt_option_is_told_with_the_nearest_one(command: str, meant: str) -> None:
     done = CliRunner().invoke(cli, command.split())
