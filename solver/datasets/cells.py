@@ -23,13 +23,16 @@ _BINARY = {
     b"PAR1": "a Parquet file",
     b"\x1f\x8b": "compressed: unpack it first",
     b"%PDF": "a PDF file: save the table as CSV",
+    **dict.fromkeys(
+        (b"\xff\xd8\xff", b"\x89PNG", b"GIF8"), "a picture: lrbs ingest folder takes a folder of them"
+    ),
 }
 """First bytes of what people take for a CSV file."""
 _DELIMITERS = (",", ";", "\t", "|")
 """The first that fits is taken: a comma, unless another one gives more of the wanted columns."""
 _DECLARED = re.compile(r"\ufeff?sep=(.)\s*", re.IGNORECASE)  # first line that gives Excel the delimiter
 _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 1 << 16, 20  # beginning of a file by which the delimiter is recognised
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES, _HEAD_BYTES = 1 << 20, 512
 _STRAY = "its quotes do not pair: one opens a cell and is not closed, or stands within a quoted cell"
 
 
@@ -179,16 +182,22 @@ def _literal(line: str, delimiter: str) -> list[str]:
     return [cell.strip()[1:-1] if re.fullmatch(r'\s*"[^"]*"\s*', cell) else cell for cell in cells]
 
 
+def describe_binary(head: bytes) -> str:
+    """Return what a file is that begins so, and what to do with it; nothing of what may be text."""
+    if head[257:262] == b"ustar":
+        return "a tar file: lrbs ingest tar takes it"
+    return next((what for beginning, what in _BINARY.items() if head.startswith(beginning)), "")
+
+
 def _guess_encoding(path: Path) -> str:
     """Return the encoding of a file; raises DatasetError for what is no text, or damaged UTF-8."""
     with path.open("rb") as stream:
-        head = stream.read(8)
+        head = stream.read(_HEAD_BYTES)
         for mark, encoding in _MARKED.items():
             if head.startswith(mark):
                 return encoding
-        for beginning, what in _BINARY.items():
-            if head.startswith(beginning):
-                raise DatasetError(f"{path} is no CSV table, but {what}")
+        if what := describe_binary(head):
+            raise DatasetError(f"{path} is no CSV table, but {what}")
         if 0 in head[:2]:  # as of UTF-16 without a mark
             return "utf-16-le" if head[0] else "utf-16-be"
         decoder = codecs.getincrementaldecoder("utf-8")()

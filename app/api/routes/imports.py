@@ -20,9 +20,10 @@ from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.items import ItemLineIn
 from app.api.state import ApiLimits, State
-from app.domain.errors import ContentTooLargeError, ServiceError
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.services.catalogue.imports import Import, Imported
 from app.services.catalogue.preparation import ItemChange, NewItem
+from solver.datasets.cells import describe_binary
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
 _BLOCK_BYTES = 1 << 20  # enough lines to be worth handing to a thread
@@ -134,6 +135,10 @@ def _item(number: int, line: bytes) -> NewItem | ItemChange:
     try:
         return parse_line(ItemLineIn, limit_keys(line, MIN_KEY_LIMIT)).to_row()
     except ServiceError as error:
+        if number == 1 and not line.lstrip().startswith(b"{"):
+            what = describe_binary(line) or "no item in JSON: lrbs ingest table takes tables such as CSV"
+            message = f"is {what}; expected one item a line, in JSON"
+            raise InvalidFieldError("body", message).at_line(1) from error
         error.line = number
         raise
 

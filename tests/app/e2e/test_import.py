@@ -332,3 +332,21 @@ def test_nothing_is_left_on_disk(api: Api, tmp_path: Path) -> None:
     imported(api, lines_of(*vectors(3000, metadata={"note": "x" * 2000})))
     run_import(api, lines_of(*vectors(3000, metadata={"note": "x" * 2000})) + b"{")
     assert list((tmp_path / "imports").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"id,text\n1,a red shoe\n", "is no item in JSON: lrbs ingest table takes tables such as CSV"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(8), "is a picture: lrbs ingest folder"),
+        (b"PK\x03\x04" + bytes(30), "is a workbook or another ZIP file"),
+        (b"a.txt".ljust(257, b"\0") + b"ustar\x0000" + bytes(248), "is a tar file: lrbs ingest tar"),
+    ],
+)
+def test_a_file_in_place_of_lines_is_named(api: Api, content: bytes, said: str) -> None:
+    answer = run_import(api, content)
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert (problem["field"], problem["line"]) == ("body", 1)
+    assert problem["detail"].endswith("expected one item a line, in JSON")
+    assert said in problem["detail"]

@@ -307,6 +307,8 @@ def test_an_id_that_can_be_none_is_kept_beside_one_that_can(tmp_path: Path) -> N
     ("content", "said"),
     [
         (b"PK\x03\x04junk", "a damaged workbook or another ZIP file"),
+        (b"\xff\xd8\xff\xe0\x00\x10\x81\n", "a picture: lrbs ingest folder"),
+        (b"a.txt".ljust(257, b"\0") + b"ustar\x0000\x81\n", "a tar file: lrbs ingest tar"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", r"an old Excel file \(\.xls\): save it as CSV"),
         (b"id,text\n1,f\xc3\xbcr\n2,f\xfcr\n", "line 3: the byte 0xfc is not utf-8"),
     ],
