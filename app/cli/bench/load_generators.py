@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from click import ClickException
+
 from app.cli.bench import load_client
 from app.cli.bench.load_client import PERCENTILES, LoadPlan, LoadResult
 
@@ -40,17 +42,13 @@ end
 """
 
 
-class LoadGeneratorError(Exception):
-    """A load generator failed; the message has its output."""
-
-
 def installed_generator() -> str:
     """Return the name of the first compiled load generator that is installed; `OWN` without one."""
     return next((name for name in COMPILED if shutil.which(name)), OWN)
 
 
 def run_generator(generator: str, plan: LoadPlan) -> LoadResult:
-    """Run a load to its end; only `OWN` knows open loops and warming. Raises LoadGeneratorError."""
+    """Run a load to its end; only `OWN` knows open loops and warming. Raises ClickException."""
     if generator == OWN:
         with OwnLoad(plan) as load:
             return load.result()
@@ -63,7 +61,7 @@ def run_generator(generator: str, plan: LoadPlan) -> LoadResult:
     try:
         return parse(run.stdout, plan)
     except (ValueError, KeyError, IndexError) as error:
-        raise LoadGeneratorError(f"{generator}: {run.stderr.strip() or run.stdout.strip()}") from error
+        raise ClickException(f"{generator}: {run.stderr.strip() or run.stdout.strip()}") from error
 
 
 class OwnLoad:
@@ -95,12 +93,12 @@ class OwnLoad:
         return self.result()
 
     def result(self) -> LoadResult:
-        """Wait for the end of the load, and return what came of it; raises LoadGeneratorError."""
+        """Wait for the end of the load, and return what came of it; raises ClickException."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         output = self._process.stdout.read()
         if not output:
-            raise LoadGeneratorError(f"the client ended without a result: {self._process.stderr.read()}")
+            raise ClickException(f"the client ended without a result: {self._process.stderr.read()}")
         return LoadResult(**json.loads(output))
 
 

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from app.bootstrap import build
-from app.cli.bench.index import made_gallery
 from app.cli.main import cli
 from app.cli.report_lines import index_lines
 from app.domain.entities import ItemFilter, TrainingReport
@@ -29,6 +28,7 @@ from tests.app.filters import accepts
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
+from tests.benchmarks.index import made_gallery
 
 INDEXES: InvertedListIndexes = InvertedListIndexes()
 

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from app.api.metrics import Metrics
 from app.bootstrap import Services, build, open_vector_engine
-from app.cli.bench import bench
 from app.db.migrate import upgrade
 from app.db.session import make_engine
 from app.domain.entities import Content, ItemFilter, SearchResult
@@ -40,6 +39,7 @@ from tests.app.closing import close
 from tests.app.integration.searching import NAME, fill, find, ids, search, train, vector_item
 from tests.app.refused import refused
 from tests.app.waiting import wait_for
+from tests.benchmarks.__main__ import benchmarks
 from tests.milvus import MilvusServer
 from tests.pgvector import PgvectorServer
 
@@ -543,7 +543,7 @@ def test_its_speed_is_measured_beside_galleries_in_memory(
     monkeypatch.setenv("LRBS_VECTOR_ENGINE", engine)
     if engine == "postgresql":
         monkeypatch.setenv("LRBS_DATABASE_URL", request.getfixturevalue("pgvector_url"))
-    result = CliRunner().invoke(bench, ["engine", "--items", "2000", "--seconds", "0", "--json"])
+    result = CliRunner().invoke(benchmarks, ["engine", "--items", "2000", "--seconds", "0", "--json"])
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout)["results"]
     assert {row["gallery"] for row in figures} >= {"memory, exact", *({engine} - {"faiss"})}

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.bench.index import made_gallery
 from app.domain.errors import DamagedBundleError
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import InvertedLists
 from app.services.training.evaluation import index_recall
+from tests.benchmarks.index import made_gallery
 
 INDEXES: InvertedListIndexes = InvertedListIndexes()
 ROWS, QUERIES = made_gallery(4000, 300, dim=12)

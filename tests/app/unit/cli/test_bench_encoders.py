@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from app.cli.bench import bench
 from app.cli.compare.cache import FileCache
 from app.cli.compare.encoding import SetEncoder
 from app.cli.compare.quality import quality_values
@@ -16,6 +15,7 @@ from app.cli.compare.tables import TableColumns, load_table
 from app.domain.entities import Supervision
 from app.encoders.registry import EncoderRegistry
 from solver.comparison import compare
+from tests.benchmarks.__main__ import benchmarks
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "blue": (40, 40, 200)}
 
@@ -38,7 +38,7 @@ def write_table(folder: Path) -> Path:
 
 
 def measured(file: Path, *options: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(bench, ["encoders", str(file), *options, "--method", "CCA", "--json"])
+    done = CliRunner().invoke(benchmarks, ["encoders", str(file), *options, "--method", "CCA", "--json"])
     assert done.exit_code == 0, done.output
     rows: list[dict[str, Any]] = json.loads(done.stdout)["results"]
     return rows
@@ -74,6 +74,6 @@ def test_each_encoder_is_measured_beside_the_first_of_the_other_side(tmp_path: P
 
 def test_an_encoder_of_other_contents_is_named(tmp_path: Path) -> None:
     done = CliRunner().invoke(
-        bench, ["encoders", str(write_table(tmp_path)), "--image-encoder", "tfidf", "--json"]
+        benchmarks, ["encoders", str(write_table(tmp_path)), "--image-encoder", "tfidf", "--json"]
     )
     assert "--image-encoder: content: expected a text" in str(done.exception)

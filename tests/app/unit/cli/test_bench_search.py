@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.bench.load import Step, carried_rate
 from app.cli.bench.load_client import LoadPlan, LoadResult
 from app.cli.bench.load_generators import COMPILED, OWN, OwnLoad, installed_generator, run_generator
 from app.cli.main import cli
 from tests.app.waiting import wait_for
+from tests.benchmarks.__main__ import benchmarks
+from tests.benchmarks.load import Step, carried_rate
 
 _PLAN = LoadPlan("127.0.0.1", 1, "/search", "lrbs_key", ["{}"], connections=2, seconds=2.0)
 
@@ -44,7 +45,7 @@ def test_a_whole_run_reports_speed_recall_and_latencies():
 
 def test_rates_are_raised_while_items_are_written():
     small = ["--items", "200", "--dim", "4", "--clients", "2", "--seconds", "0.2", "--writes", "1000"]
-    run = CliRunner().invoke(cli, ["bench", "load", *small, "--p99", "60000", "--errors", "1", "--json"])
+    run = CliRunner().invoke(benchmarks, ["load", *small, "--p99", "60000", "--errors", "1", "--json"])
     assert run.exit_code == 0, run.output
     report = json.loads(run.stdout)
     closed, *steps = report["loads"]
@@ -59,7 +60,7 @@ def test_rates_are_raised_while_items_are_written():
 def test_numbers_of_processes_are_compared_in_turns(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     small = ["--items", "200", "--dim", "4", "--seconds", "0.2", "--rounds", "1", "--typed", "--json"]
-    run = CliRunner().invoke(cli, ["bench", "processes", *small, "--processes", "2", "--clients", "1,2"])
+    run = CliRunner().invoke(benchmarks, ["processes", *small, "--processes", "2", "--clients", "1,2"])
     assert run.exit_code == 0, run.output
     report = json.loads(run.stdout)
     assert report["queries"] == "texts"
@@ -72,7 +73,7 @@ def test_numbers_of_processes_are_compared_in_turns(monkeypatch):
         assert len(report["idle_mib"]) == 1
         assert len(report["memory_mib"]["2"]) == 3, "the processes and what started them"
     for wrong in ("", "1,none", "0"):
-        assert CliRunner().invoke(cli, ["bench", "processes", "--processes", wrong]).exit_code == 2
+        assert CliRunner().invoke(benchmarks, ["processes", "--processes", wrong]).exit_code == 2
 
 
 def test_what_is_carried_ends_at_the_first_rate_out_of_bounds():

@@ -1,4 +1,4 @@
-"""`lrbs bench import`: items imported per second over HTTP, and the time a restarted server needs."""
+"""`import`: items imported per second over HTTP, and the time a restarted server needs."""
 
 from __future__ import annotations
 

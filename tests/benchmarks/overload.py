@@ -1,4 +1,4 @@
-"""`lrbs bench overload`: latencies under more load than the service can answer."""
+"""`overload`: latencies under more load than the service can answer."""
 
 from __future__ import annotations
 

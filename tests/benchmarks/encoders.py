@@ -1,4 +1,4 @@
-"""`lrbs bench encoders`: what encoders find on one's own pictures and texts, and how fast they are."""
+"""`encoders`: what encoders find on one's own pictures and texts, and how fast they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lrbs bench processes`: what more server processes bring, and what memory they take."""
+"""`processes`: what more server processes bring, and what memory they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lrbs bench engine`: searches of made galleries in the vector engine of the settings, beside memory."""
+"""`engine`: searches of made galleries in the vector engine of the settings, beside memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import open_vector_engine
-from app.cli.bench.index import made_gallery
 from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.entities import ItemFilter, Matrix
 from app.domain.ports import EngineItem, GalleryIndex, GalleryKey, VectorEngine
@@ -27,6 +26,7 @@ from app.services.serving.segments import IndexedItem
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.benchmark import machine
+from tests.benchmarks.index import made_gallery
 
 _KEY = GalleryKey(0, "lrbs-bench", "image")  # no collection has the id 0
 _DEPTH = 10

@@ -1,4 +1,4 @@
-"""`lrbs bench index`: what a training would choose for made galleries, and what it measured."""
+"""`index`: what a training would choose for made galleries, and what it measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lrbs bench load`: how many searches a second a machine carries, while items are written."""
+"""`load`: how many searches a second a machine carries, while items are written."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Measuring tools that are no command of the package."""

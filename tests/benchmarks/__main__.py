@@ -1,0 +1,30 @@
+"""`python -m tests.benchmarks NAME`: tools that measure speed; every ratio is taken within one run."""
+
+from __future__ import annotations
+
+import typer
+
+from tests.benchmarks.dask import dask_command
+from tests.benchmarks.encoders import encoders_command
+from tests.benchmarks.engine import engine_command
+from tests.benchmarks.imports import import_command
+from tests.benchmarks.index import index_command
+from tests.benchmarks.load import load_command
+from tests.benchmarks.overload import overload_command
+from tests.benchmarks.processes import processes_command
+
+benchmarks = typer.Typer(name="benchmarks", no_args_is_help=True, add_completion=False)
+for name, command in {
+    "dask": dask_command,
+    "encoders": encoders_command,
+    "engine": engine_command,
+    "import": import_command,
+    "index": index_command,
+    "load": load_command,
+    "overload": overload_command,
+    "processes": processes_command,
+}.items():
+    benchmarks.command(name)(command)
+
+if __name__ == "__main__":
+    benchmarks()
