@@ -41,7 +41,7 @@ from app.services.serving.engine_snapshots import EngineGalleries
 from app.services.serving.engine_state import EngineWatch
 from app.services.serving.gallery_rebuild import rebuild_galleries
 from app.services.serving.gallery_saver import GallerySaver
-from app.services.serving.maps import GalleryMaps
+from app.services.serving.overviews import GalleryOverviews
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reload_scheduler import MAX_RELOADS
 from app.services.serving.saved_galleries import SavedGalleries
@@ -50,7 +50,6 @@ from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.snapshot_updater import ServingState, SnapshotUpdater
-from app.services.serving.values import GalleryValues
 from app.services.serving.version_snapshots import VersionSnapshots
 from app.services.storage.backup import Backup
 from app.services.storage.engine_sweeper import EngineSweeper
@@ -102,8 +101,7 @@ class Services:
     imports: ImportService
     feedback: FeedbackService
     search: SearchService
-    values: GalleryValues
-    maps: GalleryMaps
+    overviews: GalleryOverviews
     training: TrainingService
     versions: ModelRegistry
     originals: Originals  # encodes items that were stored with other encoders
@@ -188,8 +186,7 @@ def build(settings: Settings) -> Services:
         search=SearchService(
             snapshots, version_snapshots, recall_monitor, columns, _MAX_HITS, settings.max_answer_bytes
         ),
-        values=GalleryValues(snapshots, columns),
-        maps=GalleryMaps(snapshots),
+        overviews=GalleryOverviews(snapshots, columns),
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         originals=originals,

@@ -17,15 +17,14 @@ from app.api.request_scope import CURRENT_KEY_ID
 from app.api.state import ApiState, state_of
 from app.domain.addresses import party_of
 from app.domain.entities import ApiKey, Scope
-from app.domain.errors import AccessDeniedError, CollectionNotFoundError, job_not_found
+from app.domain.errors import CollectionNotFoundError, ServiceError, job_not_found
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.models.registry import ModelRegistry
-from app.services.serving.maps import GalleryMaps
+from app.services.serving.overviews import GalleryOverviews
 from app.services.serving.search import SearchService
-from app.services.serving.values import GalleryValues
 from app.services.training.requests import TrainingService
 
 _Part = TypeVar("_Part")
@@ -47,8 +46,7 @@ Catalogue = Annotated[CatalogueService, _part(lambda state: state.catalogue)]
 Feedback = Annotated[FeedbackService, _part(lambda state: state.feedback)]
 Imports = Annotated[ImportService, _part(lambda state: state.imports)]
 Search = Annotated[SearchService, _part(lambda state: state.search)]
-Values = Annotated[GalleryValues, _part(lambda state: state.values)]
-Maps = Annotated[GalleryMaps, _part(lambda state: state.maps)]
+Overviews = Annotated[GalleryOverviews, _part(lambda state: state.overviews)]
 Training = Annotated[TrainingService, _part(lambda state: state.training)]
 Versions = Annotated[ModelRegistry, _part(lambda state: state.versions)]
 Access = Annotated[AccessService, _part(lambda state: state.access)]
@@ -131,7 +129,7 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
         if not key.bounds.allow(job.collection):
             raise job_not_found(path["job_id"])
     else:
-        raise AccessDeniedError("key-bound")
+        raise ServiceError("key-bound")
 
 
 async def may_search(request: Request, credentials: Credentials) -> None:

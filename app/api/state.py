@@ -17,9 +17,8 @@ from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
 from app.services.health.readiness import Readiness
 from app.services.models.registry import ModelRegistry
-from app.services.serving.maps import GalleryMaps
+from app.services.serving.overviews import GalleryOverviews
 from app.services.serving.search import SearchService
-from app.services.serving.values import GalleryValues
 from app.services.training.requests import TrainingService
 
 
@@ -43,8 +42,7 @@ class ApiState:
     imports: ImportService
     feedback: FeedbackService
     search: SearchService
-    values: GalleryValues
-    maps: GalleryMaps
+    overviews: GalleryOverviews
     training: TrainingService
     versions: ModelRegistry
     access: AccessService

@@ -76,10 +76,6 @@ class ContentTooLargeError(ServiceError):
         super().__init__("content-too-large", f"{field}: {message}", field)
 
 
-class AccessDeniedError(ServiceError):
-    """There is no valid key, or not one for this call."""
-
-
 class UnavailableError(ServiceError):
     """The service cannot do its work at the moment."""
 
@@ -127,13 +123,13 @@ class Problem(NamedTuple):
 _DATABASE = "database-unavailable"
 _AGAIN = "try again in a moment"
 PROBLEMS: dict[str, Problem] = {
-    "unauthenticated": Problem(401, "Key needed", AccessDeniedError),
-    "key-missing": Problem(401, "Key needed", AccessDeniedError, "this call needs a key", "unauthenticated"),
-    "forbidden": Problem(403, "Key lacks a scope", AccessDeniedError),
+    "unauthenticated": Problem(401, "Key needed", ServiceError),
+    "key-missing": Problem(401, "Key needed", ServiceError, "this call needs a key", "unauthenticated"),
+    "forbidden": Problem(403, "Key lacks a scope", ServiceError),
     "key-bound": Problem(
         403,
         "Key is bound to collections",
-        AccessDeniedError,
+        ServiceError,
         "the key is bound to some collections, and this call is not about one of them",
         "forbidden",
     ),

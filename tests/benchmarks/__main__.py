@@ -14,17 +14,14 @@ from tests.benchmarks.overload import overload_command
 from tests.benchmarks.processes import processes_command
 
 benchmarks = typer.Typer(name="benchmarks", no_args_is_help=True, add_completion=False)
-for name, command in {
-    "dask": dask_command,
-    "encoders": encoders_command,
-    "engine": engine_command,
-    "import": import_command,
-    "index": index_command,
-    "load": load_command,
-    "overload": overload_command,
-    "processes": processes_command,
-}.items():
-    benchmarks.command(name)(command)
+benchmarks.command("dask")(dask_command)
+benchmarks.command("encoders")(encoders_command)
+benchmarks.command("engine")(engine_command)
+benchmarks.command("import")(import_command)
+benchmarks.command("index")(index_command)
+benchmarks.command("load")(load_command)
+benchmarks.command("overload")(overload_command)
+benchmarks.command("processes")(processes_command)
 
 if __name__ == "__main__":
     benchmarks()

@@ -2,7 +2,6 @@
 
 from app.api.routes import (
     collections,
-    encoders,
     feedback,
     galleries,
     health,
@@ -20,7 +19,6 @@ ROUTERS = tuple(
     for module in (
         searches,  # most requests are searches
         collections,
-        encoders,
         items,
         imports,
         galleries,

@@ -1,4 +1,4 @@
-"""Routes of collections."""
+"""Routes of collections, and of the encoders that they can have."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from app.api.bodies import read_json
 from app.api.deps import Catalogue, may_administer, may_list, may_search
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.collections import CollectionIn
-from app.api.shown import show_collection
+from app.api.shown import show_collection, show_encoders
 from app.domain.entities import ApiKey
 
-router = APIRouter(prefix="/v1/collections", tags=["collections"])
+router = APIRouter(prefix="/v1", tags=["collections"])
 
 
 @router.post(
-    "",
+    "/collections",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_administer)],
     responses=responses(401, 403, 409, *OF_BODIES),
@@ -30,7 +30,7 @@ def create_collection(
     return show_collection(catalogue.create(body.name, body.to_modalities()))
 
 
-@router.get("", responses=responses(401, 403))
+@router.get("/collections", responses=responses(401, 403))
 def list_collections(
     key: Annotated[ApiKey | None, Depends(may_list)], catalogue: Catalogue
 ) -> answers.Collections:
@@ -41,14 +41,16 @@ def list_collections(
     return answers.Collections([show_collection(collection) for collection in visible])
 
 
-@router.get("/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+@router.get(
+    "/collections/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404)
+)
 def get_collection(collection: str, catalogue: Catalogue) -> answers.Collection:
     """Return one collection with its item counts."""
     return show_collection(*catalogue.collection(collection))
 
 
 @router.delete(
-    "/{collection}",
+    "/collections/{collection}",
     status_code=status.HTTP_204_NO_CONTENT,
     dependencies=[Depends(may_administer)],
     responses=responses(401, 403, 404),
@@ -56,3 +58,9 @@ def get_collection(collection: str, catalogue: Catalogue) -> answers.Collection:
 def delete_collection(collection: str, catalogue: Catalogue) -> None:
     """Delete a collection with all its items and models; its name is free immediately."""
     catalogue.delete_collection(collection)
+
+
+@router.get("/encoders", dependencies=[Depends(may_list)], responses=responses(401, 403))
+def list_encoders() -> answers.Encoders:
+    """List the encoders of this server with their options, those of other packages as well."""
+    return show_encoders()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from app import answers
-from app.api.deps import Catalogue, Maps, Readers, RootPath, Values, may_search
+from app.api.deps import Catalogue, Overviews, Readers, RootPath, may_search
 from app.api.middleware.admission import aside
 from app.api.problems import responses
 from app.api.schemas.base import Identifier
@@ -41,7 +41,7 @@ def list_partners(
 def count_values(
     collection: str,
     modality: str,
-    values: Values,
+    overviews: Overviews,
     readers: Readers,
     limit: Annotated[int, Query(ge=1, le=_MAX_VALUES)] = 50,
 ) -> answers.Values:
@@ -50,13 +50,13 @@ def count_values(
     These are at most 12 keys whose values repeat among the first 1000 items. `limit` is the most labels, and
     the most values of each key, the most frequent first.
     """
-    return values.count(collection, modality, limit, aside, readers)
+    return overviews.count_values(collection, modality, limit, aside, readers)
 
 
 @router.get("/map", responses=responses(401, 403, 404, 409))
 def draw_map(
     collection: str,
-    maps: Maps,
+    overviews: Overviews,
     readers: Readers,
     limit: Annotated[int, Query(ge=1, le=_MOST_POINTS)] = 300,
 ) -> answers.Map:
@@ -65,4 +65,4 @@ def draw_map(
     The axes are the first two principal components of at most `limit` items of each gallery, evenly spaced
     ones of a larger gallery. Each gallery is centred and scaled to the same spread.
     """
-    return maps.draw(collection, limit, aside, readers)
+    return overviews.draw_map(collection, limit, aside, readers)

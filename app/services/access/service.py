@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.db.session import Database
 from app.domain.entities import ApiKey, KeyBounds, Scope
-from app.domain.errors import AccessDeniedError, DatabaseUnavailableError, InvalidFieldError
+from app.domain.errors import DatabaseUnavailableError, InvalidFieldError, ServiceError
 from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
 from app.domain.names import check_storable
 from app.services.access.rates import RateLimits
@@ -78,9 +78,9 @@ class AccessService:
 
     def require(self, secret: str | None, scope: Scope) -> ApiKey:
         """Return the key of a call, if it has at least this scope; counts the call. Raises
-        AccessDeniedError without a valid key or for its scope, and ServiceError for too many calls."""
+        ServiceError without a valid key or for its scope, and for too many calls."""
         if not secret:
-            raise AccessDeniedError("key-missing")
+            raise ServiceError("key-missing")
         hashed = _hash(secret)
         key, mark, now = None, self._database.change_mark(), None
         if _SECRET.fullmatch(secret):
@@ -90,7 +90,7 @@ class AccessService:
                     now = work.now()
         self._note(hashed, mark, key)
         if key is None:
-            raise AccessDeniedError("unauthenticated", "the key is unknown or was revoked")
+            raise ServiceError("unauthenticated", "the key is unknown or was revoked")
         return self.admit(key, scope, now)
 
     def recall(self, secret: str, scope: Scope) -> ApiKey | None:
@@ -113,12 +113,12 @@ class AccessService:
         # `now` is the database's; it may be left out for a remembered key: the database is a file then, on
         # this host's clock.
         if key.bounds.expires_at is not None and key.bounds.expires_at <= (now or datetime.now(UTC)):
-            raise AccessDeniedError("unauthenticated", "the key has expired")
+            raise ServiceError("unauthenticated", "the key has expired")
         self._rates.count(f"key {key.id}", key.bounds.requests_per_minute)
         with self._lock:
             self._used_at[key.id] = time.monotonic()
         if not key.scope.allows(scope):
-            raise AccessDeniedError("forbidden", f"the key lacks the scope {scope.value!r}")
+            raise ServiceError("forbidden", f"the key lacks the scope {scope.value!r}")
         return key
 
     def has_seen(self, secret: str) -> bool:

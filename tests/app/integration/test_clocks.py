@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 
 from app.bootstrap import build
 from app.domain.entities import KeyBounds, Modality, Scope
-from app.domain.errors import AccessDeniedError, InvalidFieldError
+from app.domain.errors import ServiceError
 from app.settings import Settings
 
 url, folder, secret, expired, past, future = sys.argv[1:]
@@ -40,7 +40,7 @@ services = build(Settings(database_url=url, data_dir=folder, sweep_grace_seconds
 def outcome(call, *arguments, **named):
     try:
         return call(*arguments, **named)
-    except (InvalidFieldError, AccessDeniedError) as error:
+    except ServiceError as error:
         return str(error)
 
 

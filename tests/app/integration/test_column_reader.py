@@ -128,7 +128,7 @@ def test_columns_outlive_writes_merges_and_other_versions(
     version = shelved.train("a")
     shelved.services.versions.activate("a", version, "test")
     assert search(shelved, "a", EVEN, Slots()).model_version == version
-    assert shelved.services.values.count("a", "x", 10, again.release).metadata == {
+    assert shelved.services.overviews.count_values("a", "x", 10, again.release).metadata == {
         "parity": [ValueCount(0, 45), ValueCount(1, 45)]
     }
     assert again.n_released == 0

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import app.services.serving.maps as maps
+import app.services.serving.overviews as overviews
 from app.answers import Map
 from app.bootstrap import Services
 from solver.datasets import SyntheticPairs
@@ -26,8 +26,8 @@ def centre(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def test_coordinates_are_those_of_the_first_principal_components(
     trained: Services, most_dense: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maps, "_MOST_DENSE", most_dense)
-    drawn = trained.maps.draw(NAME, 1000)
+    monkeypatch.setattr(overviews, "_MOST_DENSE", most_dense)
+    drawn = trained.overviews.draw_map(NAME, 1000)
     with trained.snapshots.open(NAME) as (snapshot, _):
         projections = {
             name: {
@@ -48,23 +48,23 @@ def test_coordinates_are_those_of_the_first_principal_components(
 
 
 def test_a_map_has_live_items_evenly_spaced_and_is_kept(trained: Services, vectors: SyntheticPairs) -> None:
-    before = trained.maps.draw(NAME, 10)
-    assert trained.maps.draw(NAME, 10) is before
+    before = trained.overviews.draw_map(NAME, 10)
+    assert trained.overviews.draw_map(NAME, 10) is before
     assert {name: len(points) for name, points in before.points.items()} == {"x": 10, "z": 10}
     first = next(iter(coordinates(before, "x")))
     trained.catalogue.delete_item(NAME, first)
     trained.catalogue.add_items(NAME, [vector_item("x", "new", vectors.X[0], "new")])
-    after = trained.maps.draw(NAME, 10)
+    after = trained.overviews.draw_map(NAME, 10)
     assert after.index_revision == before.index_revision + 2
     assert first not in coordinates(after, "x")
-    assert "new" in coordinates(trained.maps.draw(NAME, 1000), "x")
+    assert "new" in coordinates(trained.overviews.draw_map(NAME, 1000), "x")
     for modality in "xz":
-        for own in coordinates(trained.maps.draw(NAME, 1000), modality):
+        for own in coordinates(trained.overviews.draw_map(NAME, 1000), modality):
             trained.catalogue.delete_item(NAME, own)
-    assert trained.maps.draw(NAME, 10).points == {"x": [], "z": []}
+    assert trained.overviews.draw_map(NAME, 10).points == {"x": [], "z": []}
 
 
 def test_an_untrained_collection_has_no_map(services: Services, vectors: SyntheticPairs) -> None:
     fill(services, vectors)
     with refused("model-not-trained"):
-        services.maps.draw(NAME, 10)
+        services.overviews.draw_map(NAME, 10)

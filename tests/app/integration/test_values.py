@@ -16,7 +16,7 @@ def n_found(services: Services, item_filter: ItemFilter) -> int:
 
 
 def check_counts(services: Services) -> dict[str, Any]:
-    counts = services.values.count(NAME, "x", 50)
+    counts = services.overviews.count_values(NAME, "x", 50)
     assert counts.items == n_found(services, ItemFilter())
     for entry in counts.labels:
         assert n_found(services, ItemFilter((entry.value,))) == entry.count
@@ -55,7 +55,10 @@ def test_counts_are_those_of_filtered_searches(trained: Services, vectors: Synth
 
 
 def test_only_the_most_frequent_values_are_returned(trained: Services) -> None:
-    everything, few = trained.values.count(NAME, "x", 50), trained.values.count(NAME, "x", 1)
+    everything, few = (
+        trained.overviews.count_values(NAME, "x", 50),
+        trained.overviews.count_values(NAME, "x", 1),
+    )
     assert len(everything.labels) > 1
     assert few.labels == everything.labels[:1]
     assert len(few.metadata["odd"]) == 1
@@ -64,12 +67,12 @@ def test_only_the_most_frequent_values_are_returned(trained: Services) -> None:
 def test_what_cannot_be_counted_is_refused(services: Services, vectors: SyntheticPairs) -> None:
     fill(services, vectors)
     with refused("model-not-trained"):
-        services.values.count(NAME, "x", 10)
+        services.overviews.count_values(NAME, "x", 10)
 
 
 def test_an_unknown_modality_is_named(trained: Services) -> None:
     with refused("unknown-modality"):
-        trained.values.count(NAME, "y", 10)
+        trained.overviews.count_values(NAME, "y", 10)
 
 
 def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(

@@ -172,9 +172,9 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
     compare(odd, of_class)
     with refused("unknown-label"):
         search(there, vectors.Z[0], item_filter=ItemFilter(labels=("none",)))
-    assert here.values.count(NAME, "x", 10) == memory.values.count(NAME, "x", 10)
+    assert here.overviews.count_values(NAME, "x", 10) == memory.overviews.count_values(NAME, "x", 10)
     drawn, expected_map = (
-        {point.id for points in services.maps.draw(NAME, 100).points.values() for point in points}
+        {point.id for points in services.overviews.draw_map(NAME, 100).points.values() for point in points}
         for services in (there, memory)
     )
     assert drawn == expected_map
@@ -404,7 +404,8 @@ def test_a_model_of_rank_0_answers_as_in_memory(open_services: Open, vectors: Sy
         expected = search(memory, vectors.Z[0], 70, item_filter=item_filter)
         assert shown(search(services, vectors.Z[0], 70, item_filter=item_filter)) == shown(expected)
         assert {hit.score for hit in expected.hits} == {0.0}
-    assert services.maps.draw(NAME, 100).points.keys() == memory.maps.draw(NAME, 100).points.keys()
+    drawn, expected_map = (one.overviews.draw_map(NAME, 100) for one in (services, memory))
+    assert drawn.points.keys() == expected_map.points.keys()
     (similar,) = find(services, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     (expected,) = find(memory, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     assert ids(similar) == ids(expected)
