@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from solver import CCA, ITML, Labels
-from solver.baselines._common_space import CommonSpace
+from solver.baselines.metric_learning import CommonSpace
 from solver.datasets import SyntheticPairs
 
 

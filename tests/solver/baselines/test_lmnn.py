@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime, minimize
 
 from solver import CCA, LMNN, Labels, mean_average_precision
-from solver.baselines._common_space import CommonSpace
-from solver.baselines.lmnn import _nearest, _objective
+from solver.baselines.metric_learning import CommonSpace, _nearest, _objective
 from solver.datasets import SyntheticPairs
 
 

@@ -6,7 +6,7 @@ import scipy.linalg
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from solver import GMLDA, GMMFA, Labels, MultiLabels, PairedRows
-from solver.baselines._linear import LinearBaseline
+from solver.baselines._common import LinearBaseline
 from solver.datasets import SyntheticPairs
 from solver.validation.errors import InvalidInputError, SupervisionError
 

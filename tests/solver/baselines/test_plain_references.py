@@ -27,7 +27,7 @@ from solver import (
     bidirectional_map,
     make_low_rank_pairs,
 )
-from solver.baselines._common_space import CommonSpace
+from solver.baselines.metric_learning import CommonSpace
 
 N_FIT = 90
 """Samples of each modality that are learned from; the others are ranked."""
