@@ -58,7 +58,7 @@ class ItemFilter:
         """Values by key, as sets of `comparable` keys: a row takes equally long, however many there are."""
         return {key: frozenset(map(comparable, values)) for key, values in self.equal_metadata.items()}
 
-    @property
+    @cached_property
     def equal_labels(self) -> tuple[str, ...]:
         """Labels with all that count as the same."""
         return tuple(itertools.chain.from_iterable(map(equal_texts, self.labels or ())))
