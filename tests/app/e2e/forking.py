@@ -2,23 +2,26 @@
 each takes a second of processor less than one that imports it again."""
 
 import atexit
-import contextlib
 import functools
 import gc
 import importlib
 import json
+import math
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 _MOST_BYTES = 1 << 17
 """Of a command with its environment."""
+_PAUSE_SECONDS = 0.01
+_asking = threading.Lock()
 _IMPORTED = ("app.cli.main", "app.cli.serve", "app.cli.service", "app.main", "app.bootstrap")
 
 
@@ -26,29 +29,21 @@ class ForkedProcess:
     """A process of the command line in a session of its own, to be used as one of `subprocess.Popen`."""
 
     def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], output: Path) -> None:
-        self._origin = _origin()
-        asked = {"arguments": arguments, "environment": dict(environment), "output": str(output)}
-        self.pid = self._ask(asked)
         self.returncode: int | None = None
-        self._end = os.pidfd_open(self.pid)
-
-    def _ask(self, question: Mapping[str, object]) -> int:
-        self._origin.send(json.dumps(question).encode())
-        return int(self._origin.recv(_MOST_BYTES))
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            ended, _, _ = select.select([self._end], [], [], timeout)
-            if not ended:
-                raise subprocess.TimeoutExpired("lrbs", timeout or 0.0)
-            os.close(self._end)
-            self.returncode = self._ask({"reaped": self.pid})
-        return self.returncode
+        self.pid = int(_ask(arguments=arguments, environment=dict(environment), output=str(output)))
 
     def poll(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.wait(0.0)
-        return None
+        if self.returncode is None and (answer := _ask(ended=self.pid)):
+            self.returncode = int(answer)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired("lrbs", timeout or 0.0)
+            time.sleep(_PAUSE_SECONDS)
+        return status
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -59,6 +54,14 @@ class ForkedProcess:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def _ask(**question: object) -> str:
+    """Ask the process that others are forked from for another one, or for the exit status of one."""
+    with _asking:
+        origin = _origin()
+        origin.send(json.dumps(question).encode())
+        return origin.recv(_MOST_BYTES).decode().strip()
 
 
 @functools.cache
@@ -94,15 +97,16 @@ def _serve(asking: socket.socket) -> None:
     )
     while question := asking.recv(_MOST_BYTES):
         asked = json.loads(question)
-        if "reaped" in asked:
-            answer = os.waitstatus_to_exitcode(os.waitpid(asked["reaped"], 0)[1])
+        if "ended" in asked:
+            ended, status = os.waitpid(asked["ended"], os.WNOHANG)
+            answer = str(os.waitstatus_to_exitcode(status)) if ended else ""
+        elif process := os.fork():
+            answer = str(process)
         else:
-            answer = os.fork()
-            if answer == 0:
-                asking.close()
-                _become(asked["arguments"], asked["environment"], asked["output"])
-                return
-        asking.send(str(answer).encode())
+            asking.close()
+            _become(asked["arguments"], asked["environment"], asked["output"])
+            return
+        asking.send(f"{answer}\n".encode())  # a message without a byte would be the end
     sys.exit()
 
 
