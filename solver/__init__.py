@@ -103,8 +103,7 @@ if TYPE_CHECKING:
     from solver.comparison import compare
     from solver.composite.estimator import CompositeBilinear
     from solver.evaluation.significance import objective_interval
-    from solver.losses.costs import FitCost, Machines
-    from solver.losses.dask_engine import DaskEngine
+    from solver.losses.dask_engine import DaskEngine, FitCost, Machines
     from solver.losses.pair_blocks import PairSizes
     from solver.optimisation.checkpoint import Checkpoint
     from solver.optimisation.convergence import StopReason
@@ -145,8 +144,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
         "solver.comparison": ("compare",),
         "solver.composite.estimator": ("CompositeBilinear",),
         "solver.evaluation.significance": ("objective_interval",),
-        "solver.losses.costs": ("FitCost", "Machines"),
-        "solver.losses.dask_engine": ("DaskEngine",),
+        "solver.losses.dask_engine": ("DaskEngine", "FitCost", "Machines"),
         "solver.losses.pair_blocks": ("PairSizes",),
         "solver.paired": ("PairedEstimator", "PairedSamples"),
         "solver.scaling.estimator": ("FeatureScaler",),

@@ -55,9 +55,9 @@ class LowRankBilinear(LinearCrossModalEstimator):
         The weight as a fraction of `alpha_max` of the samples that are fitted, given instead of `alpha`; at 1
         the solution is zero.
     loss : {"logistic", "squared", "softmax"}
-        "logistic" is the paper's, above. "squared" (`solver.losses.squared`) fits the probability of a match,
-        with equal weights of all pairs, and needs no pass over the pairs. "softmax"
-        (`solver.losses.softmax`) is a contrastive loss on the ranking of each sample.
+        "logistic" is the paper's, above. "squared" fits the probability of a match, with equal weights of all
+        pairs, and needs no pass over the pairs. "softmax" is a contrastive loss on the ranking of each sample
+        (`solver.losses.pair_losses`).
     solver : {"apg", "paper"}
         "apg": proximal gradient steps with preconditioned quasi-Newton descent on the factors between
         them, first in float32, then in float64 (see `solver.optimisation.descent`); large problems start on

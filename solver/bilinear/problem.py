@@ -14,11 +14,8 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, from_fact
 from solver.linalg.row_space import RowSpaceBasis, lift_factors, lower_factors
 from solver.linalg.samples import check_samples
 from solver.losses.base import CertifiableLoss, FactoredPoint
-from solver.losses.engine import current_engine
-from solver.losses.listed import ListedPairLoss
-from solver.losses.logistic import PairLogisticLoss
-from solver.losses.softmax import PairSoftmaxLoss
-from solver.losses.squared import PairSquaredLoss
+from solver.losses.pair_blocks import current_engine
+from solver.losses.pair_losses import ListedPairLoss, PairLogisticLoss, PairSoftmaxLoss, PairSquaredLoss
 from solver.optimisation.preconditioner import GramSpectrum
 from solver.optimisation.subsample import PairSubsample, assign_blocks
 from solver.supervision.base import Indices

@@ -1,17 +1,21 @@
-"""Blocks computed by the workers of a Dask cluster (extra `dask`).
+"""Blocks computed by the workers of a Dask cluster (extra `dask`), and what that is expected to cost.
 
-Workers need nothing from each other, so that one that dies costs its unfinished blocks, which others compute
-again at once. The same blocks give the same bits as in this process, where machines have the same kind of
-processor and the same versions of the libraries.
+A task names a folder and a block; the worker maps samples and factors from files there and keeps the samples
+mapped. Workers need nothing from each other, so that one that dies costs its unfinished blocks, which others
+compute again at once. The same blocks give the same bits as in this process, where machines have the same
+kind of processor and the same versions of the libraries.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import functools
 import itertools
 import logging
 import os
 import pickle
+import shutil
 import tempfile
 import time
 import uuid
@@ -26,14 +30,269 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
+import joblib
 import numpy as np
 
 from solver.linalg.matrices import FloatArray
-from solver.losses.costs import FitCost, Machines
-from solver.losses.dask_blocks import DaskBlockMap
-from solver.losses.engine import BlockMap, LocalBlockMap, use_engine
-from solver.losses.pair_blocks import PairBlocks
+from solver.losses.pair_blocks import (
+    Block,
+    BlockMap,
+    LocalBlockMap,
+    Measure,
+    PairBlocks,
+    PairSizes,
+    use_engine,
+)
+from solver.threads import single_threaded_blas
 from solver.validation.errors import EngineError
+
+RANK = 32  # rank that is assumed: it is not known before the fit
+_EVALUATIONS = 80
+"""Evaluations over all pairs that a fit is assumed to take; 79 were counted for 20 000 x 20 000 pairs."""
+_TASK_SECONDS = 2e-3
+"""From a block's submission to its result beside its computation and its bytes, as the scheduler needs it."""
+_TIMED_SECONDS = 0.1  # of real rows, at least: a tile of a small problem takes some milliseconds, which vary
+_TASK_PROCESSOR_SECONDS = 3.5e-3
+"""Of a worker for a block beside its computation: 2.5 to 4 ms were measured, to 12 beside other programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What computes.
+
+    Parameters
+    ----------
+    n_threads : int
+        Threads of all workers together.
+    pair_seconds : float
+        Time of one thread for the loss of a pair and its derivatives, at rank 32, while all are busy.
+    bytes_per_second : float
+        Rate of the network at the process that fits, through which everything goes.
+    pair_processor_seconds : float, optional
+        Part of `pair_seconds` that a processor was at work; all of it where other programs do not interfere.
+    """
+
+    n_threads: int
+    pair_seconds: float
+    bytes_per_second: float
+    pair_processor_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FitCost:
+    """Expected cost of a fit, whose rank and number of evaluations are assumed.
+
+    Parameters
+    ----------
+    n_pairs : int
+    n_blocks, n_threads : int
+        Blocks, and threads of all workers, of which more than blocks gain nothing.
+    evaluation_seconds : float
+        Time of one evaluation of the loss and its gradients along factors.
+    evaluation_processor_seconds : float
+        Time of all workers' processors together in it.
+    evaluation_bytes : int
+        Bytes that one evaluation sends and receives.
+    worker_bytes : int
+        Memory of a worker beside its interpreter: mapped samples, factors and sums.
+    own_bytes : int
+        Memory of this process for the sums of a block and of all, beside its samples.
+    """
+
+    n_pairs: int
+    n_blocks: int
+    n_threads: int
+    evaluation_seconds: float
+    evaluation_processor_seconds: float
+    evaluation_bytes: int
+    worker_bytes: int
+    own_bytes: int
+
+    @classmethod
+    def estimate(cls, sizes: PairSizes, machines: Machines) -> Self:
+        """Estimate the cost of a fit before it starts.
+
+        Parameters
+        ----------
+        sizes : PairSizes
+            Of the problem; nothing else is needed, so that machines that do not exist yet can be planned.
+        machines : Machines
+            What computes.
+
+        Examples
+        --------
+        >>> from solver import FitCost, Machines, PairSizes
+        >>> million = PairSizes(10**6, 10**6, n_features_x=64, n_features_z=64, itemsize=4)
+        >>> machines = [Machines(16 * n, pair_seconds=1e-8, bytes_per_second=1.25e9) for n in (16, 64)]
+        >>> costs = [FitCost.estimate(million, each) for each in machines]
+        >>> [(cost.n_blocks, round(cost.evaluation_seconds)) for cost in costs]
+        [(930, 46), (930, 13)]
+        """
+        blocks, itemsize = sizes.split(), sizes.itemsize
+        n_blocks, n_busy = len(blocks), min(machines.n_threads, len(blocks))
+        n_rows, n_columns = (
+            max(side.stop - side.start for side in sides) for sides in zip(*blocks, strict=True)
+        )
+        n_rounds = -(-n_blocks // n_busy)
+        if sizes.is_grid:  # all need both factors and return as much; samples are those of the blocks
+            shared, own = sizes.n_features_x + sizes.n_features_z, 0
+            mapped = min(n_rounds * n_rows, sizes.n_rows) * sizes.n_features_x
+            mapped += min(n_rounds * n_columns, sizes.n_columns) * sizes.n_features_z
+        else:  # all need the columns' factor and return as much; rows go each way once
+            shared, own = sizes.n_columns, sizes.n_rows
+            mapped = sizes.n_columns * sizes.n_features_z
+        traffic = ((n_busy + n_blocks) * shared + 2 * own) * RANK * itemsize  # to a thread at most once
+        seconds = (
+            n_rows * n_columns * machines.pair_seconds * n_rounds
+            + traffic / machines.bytes_per_second
+            + n_blocks * _TASK_SECONDS
+        )
+        return cls(
+            sizes.n_pairs,
+            n_blocks,
+            machines.n_threads,
+            seconds,
+            sizes.n_pairs * (machines.pair_processor_seconds or machines.pair_seconds)
+            + n_blocks * _TASK_PROCESSOR_SECONDS,
+            traffic,
+            (mapped + 2 * (n_rows + n_columns) * RANK) * itemsize,
+            shared * RANK * (itemsize + np.dtype(np.float64).itemsize),
+        )
+
+    @property
+    def fit_seconds(self) -> float:
+        """Expected time of the whole fit."""
+        return _EVALUATIONS * self.evaluation_seconds
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_pairs:.2g} pairs in {self.n_blocks} blocks on {self.n_threads} threads: about "
+            f"{self.evaluation_seconds:.2g} s ({self.evaluation_processor_seconds:.2g} s of processors) and "
+            f"{self.evaluation_bytes / 1e6:.3g} MB of traffic for an evaluation at rank {RANK}, "
+            f"{self.fit_seconds:.3g} s for a fit of {_EVALUATIONS}; memory "
+            f"{self.worker_bytes / 1e6:.3g} MB a worker, {self.own_bytes / 1e6:.3g} MB of sums here"
+        )
+
+
+def sample_tiles(pairs: PairBlocks) -> tuple[Block, FloatArray, FloatArray]:
+    """Return a row of tiles of the first block with factors of their samples, for `time_tiles`."""
+    block = Block(slice(0, pairs.sizes.tile_height), pairs.sizes.split()[0].columns)
+    left, right = (np.full((side.stop, RANK), 1e-3, pairs.dtype) for side in block)
+    return block, left, right
+
+
+def time_tiles(pairs: PairBlocks, block: Block, left: FloatArray, right: FloatArray) -> tuple[float, float]:
+    """Return how long a pair takes, and how long of that a processor is at work on it."""
+    # A block of a grid projects its samples once for far more rows than these: that does not count.
+    of_rows = PairBlocks(pairs.sizes, pairs.Z, pairs.supervision)
+    began, processor_began, n_rounds = time.perf_counter(), time.thread_time(), 0
+    while not n_rounds or time.perf_counter() - began < _TIMED_SECONDS:
+        of_rows.weigh_factors(block, left, right)
+        n_rounds += 1
+    n_pairs = n_rounds * len(left) * len(right)
+    return (time.perf_counter() - began) / n_pairs, (time.thread_time() - processor_began) / n_pairs
+
+
+_LOADED = 2  # losses that a worker keeps mapped: a fit has one in either precision
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of two parameters in the C library's malloc.h
+_KEPT_BYTES = 32 << 20  # more than a tile's temporary arrays take; the C library accepts no larger threshold
+_REST = "rest.joblib"
+
+_Part = TypeVar("_Part")
+
+
+class DaskBlockMap:
+    """The blocks of one loss; its folder goes with this object, or before by `remove`.
+    `run` yields what workers return of a function for each tuple of arguments, in their order."""
+
+    def __init__(
+        self,
+        run: Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]],
+        pairs: PairBlocks,
+        folder: Path,
+    ) -> None:
+        self._run, self._pairs, self._folder = run, pairs, folder
+        self.remove: Callable[[], object] = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        """Remove what is stored, once."""
+        _store(pairs, folder)
+
+    def map(
+        self,
+        measure: Measure[_Part],
+        blocks: Sequence[Block],
+        left: FloatArray,
+        right: FloatArray,
+        *numbers: float,
+    ) -> Iterator[_Part]:
+        """Yield the measure of each block, in the order of the blocks."""
+        files = [self._folder / f"{name}-{uuid.uuid4().hex}.npy" for name in ("left", "right")]
+        for file, factor in zip(files, (left, right), strict=True):
+            np.save(file, factor)
+        names = [file.name for file in files]
+        try:
+            yield from self._run(
+                compute_block, ((str(self._folder), measure, block, names, numbers) for block in blocks)
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            raise EngineError(f"a worker cannot read {self._folder}: {error}") from error
+        finally:
+            for file in files:
+                file.unlink()
+
+    def time_tiles(self, n_tasks: int) -> list[tuple[float, float]]:
+        """Return the seconds, of the clock and of a processor, that workers take for a pair."""
+        block, left, right = sample_tiles(self._pairs)
+        return list(self.map(time_tiles, [block] * n_tasks, left, right))
+
+
+def compute_block(
+    folder: str,
+    measure: Measure[_Part],
+    block: Block,
+    factors: Sequence[str],
+    numbers: tuple[float, ...],
+) -> _Part:
+    """Compute a block: what a worker does. `folder` has the pairs, and the files of both factors."""
+    left, right = (_map_array(Path(folder) / name) for name in factors)
+    with single_threaded_blas():
+        return measure(_load(folder), block, left, right, *numbers)
+
+
+def _store(pairs: PairBlocks, folder: Path) -> None:
+    """Write pairs to a folder: dense samples so that they can be mapped, the rest beside them."""
+    rest: dict[str, Any] = {}
+    for name, samples in (("X", pairs.X), ("Z", pairs.Z)):
+        if isinstance(samples, np.ndarray):
+            rest[name] = f"{name}.npy"
+            np.save(folder / rest[name], samples)
+        else:
+            rest[name] = samples
+    joblib.dump((pairs.sizes, pairs.supervision, rest), folder / _REST)
+
+
+@functools.lru_cache(_LOADED)
+def _load(folder: str) -> PairBlocks:
+    _keep_freed_memory()
+    sizes, supervision, rest = joblib.load(Path(folder) / _REST)
+    X, Z = (
+        _map_array(Path(folder) / samples) if isinstance(samples, str) else samples
+        for samples in (rest["X"], rest["Z"])
+    )
+    return PairBlocks(sizes, Z, supervision, X)
+
+
+def _map_array(file: Path) -> FloatArray:
+    array: FloatArray = np.asarray(np.load(file, mmap_mode="r"))
+    return array
+
+
+def _keep_freed_memory() -> None:
+    """Undo that Dask has its workers return freed memory at once: a tile would wait for it as long again."""
+    with suppress(OSError, AttributeError):  # another C library, which has no such function
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
+
 
 _logger = logging.getLogger(__name__)
 _LEAST_PAIRS = 50_000_000
@@ -59,8 +318,6 @@ _ALIVE = ("finished", "pending")  # futures that another one's failure leaves as
 _PROBE_BYTES = 4 << 20
 """Sent to a worker and back to measure the network: 4 MiB take much longer than the answer alone."""
 _PROBES = 3  # of which the fastest counts: with the first one, a worker imports what it needs
-
-_Part = TypeVar("_Part")
 
 
 @dataclass(slots=True)

@@ -1,25 +1,182 @@
-"""All pairs of samples in blocks: what a block adds to the logistic loss and its derivatives.
+"""All pairs of samples in blocks: what a block adds to the logistic loss, and where it is computed.
 
 A block shares nothing with the other blocks, so that any process can compute it; the same block gives the
 same bits wherever that is done. Up to 17 billion pairs, blocks are of rows: they need the projections of
 their rows and of all columns, and return sums for each. Beyond, a grid bounds both sides of a block: it needs
-the samples of its rows and its columns and the factors, and returns sums as small as these.
+the samples of its rows and its columns and the factors, and returns sums as small as these. An engine yields
+what each block contributes, in the order of the blocks. Who adds that up in this order gets the same bits
+from every engine, whatever the number of its processes.
+
+A block is computed in tiles that fit the cache, one exponential for each pair. With ``F = 1 + exp(s)`` the
+loss of a dissimilar pair is ``log F`` and its derivative ``exp(s) / F``; a similar pair has ``log F - s`` and
+``-1 / F``. Both derivatives keep their relative precision even where they are tiny, and one logarithm is
+taken of the product of several F.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from solver.linalg.matrices import FloatArray, Samples
-from solver.losses.kernels import TileBuffers, differentiate, sum_entropies, sum_losses
-from solver.losses.products import gather_rows
+from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.supervision.base import PairKey, Supervision
+from solver.threads import even_slices, map_chunks
+
+_FACTORS_PER_LOG = 4
+"""Factors multiplied before each logarithm is taken: with more, smaller scores would overflow the product."""
+_LARGEST_SCORE = {4: 20.0, 8: 150.0}
+"""Largest score s by dtype size in bytes: the product of four ``1 + exp(s)`` does not overflow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TileBuffers:
+    """Work arrays of the kernels, of shape (size,), reused for each tile of a chunk."""
+
+    scores: FloatArray  # and what the kernels overwrite them with
+    factors: FloatArray  # F = 1 + exp(s)
+
+    @classmethod
+    def of(cls, n_pairs: int, dtype: npt.DTypeLike) -> Self:
+        """Allocate buffers for tiles of at most `n_pairs` pairs."""
+        return cls(np.empty(n_pairs, dtype), np.empty(n_pairs, dtype))
+
+    def score(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """Return the scores ``left @ right.T``, a view of the buffer."""
+        scores = self.scores[: len(left) * len(right)].reshape(len(left), len(right))
+        np.matmul(left, right.T, out=scores)
+        return scores
+
+    def factors_like(self, scores: FloatArray) -> FloatArray:
+        """Return uninitialised factors of the same shape, a view of the buffer."""
+        return self.factors[: scores.size].reshape(scores.shape)
+
+
+def sum_losses(scores: FloatArray, factors: FloatArray, similar: list[PairKey]) -> tuple[float, float]:
+    """Return the sums of the dissimilar and of the `similar` pairs' losses; the latter's keys are disjoint.
+    Overwrites the scores s with ``exp(s)``, the factors with ``1 + exp(s)``."""
+    largest = _LARGEST_SCORE[scores.itemsize]
+    on_dissimilar, on_similar = 0.0, 0.0
+    if not float(scores.max()) <= largest:
+        # Rare: clip the few large scores, whose loss is linear there, and add what was clipped.
+        on_dissimilar -= sum(_sum(np.maximum(scores[key] - largest, 0.0)) for key in similar)
+        flat = scores.reshape(-1)
+        large = np.flatnonzero(flat > largest)
+        on_dissimilar += _sum(flat[large] - largest)
+        flat[large] = largest
+    on_similar -= sum(_sum(scores[key]) for key in similar)
+    np.exp(scores, out=scores)
+    np.add(scores, 1.0, out=factors)
+    logarithms = sum(_sum_logarithms(factors[key]) for key in similar)
+    return on_dissimilar + _sum_logarithms(factors) - logarithms, on_similar + logarithms
+
+
+def differentiate(
+    exponentials: FloatArray, factors: FloatArray, similar: list[PairKey], ratio: float
+) -> FloatArray:
+    """Return the derivatives of the losses: sigma(s) where dissimilar, ``-ratio * sigma(-s)`` where similar.
+    Takes what `sum_losses` left, and overwrites the exponentials with the result."""
+    np.divide(exponentials, factors, out=exponentials)
+    for key in similar:
+        exponentials[key] = -ratio / factors[key]
+    return exponentials
+
+
+def sum_entropies(p: FloatArray) -> float:
+    """Return the sum of binary entropies ``-p log p - (1 - p) log(1 - p)`` in nats, with 0 log 0 = 0."""
+    tiny = np.finfo(p.dtype).tiny
+    return -float(np.sum(p * np.log(np.maximum(p, tiny)) + (1.0 - p) * np.log(np.maximum(1.0 - p, tiny))))
+
+
+def _sum_logarithms(factors: FloatArray) -> float:
+    # On long contiguous arrays: in short calls, threads would mostly wait for the interpreter lock.
+    flat = factors.reshape(-1)
+    quarter = len(flat) // _FACTORS_PER_LOG
+    grouped = quarter * _FACTORS_PER_LOG
+    total = _sum(np.log(flat[grouped:]))
+    if quarter == 0:
+        return total
+    pairs = flat[: 2 * quarter] * flat[2 * quarter : grouped]
+    product = np.multiply(pairs[:quarter], pairs[quarter:], out=pairs[:quarter])
+    return total + _sum(np.log(product, out=product))
+
+
+def _sum(array: FloatArray) -> float:
+    return float(array.sum(dtype=np.float64))
+
+
+_CHUNKS = 8  # chunks of rows, a fixed number so that the result does not depend on the number of threads
+_ROWS_WORTH_A_CHUNK = 250
+"""Rows per chunk at least: the product of fewer takes less time than starting it on another thread."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunk:
+    rows: slice
+    width: int  # columns from this one on are zero
+    samples: Samples
+
+
+class SampleProducts:
+    """Products of fixed samples, and of their transpose, with factors."""
+
+    # The number of chunks depends only on the number of rows, and their results are added in a fixed order.
+    # Each chunk uses only the columns up to its last nonzero one, which halves the work on a triangle.
+
+    def __init__(self, samples: Samples, n_threads: int) -> None:
+        n_samples, self._n_features = samples.shape
+        self._dtype = samples.dtype
+        self._n_threads = n_threads
+        n_chunks = min(_CHUNKS, max(n_samples // _ROWS_WORTH_A_CHUNK, 1))
+        self._chunks = [_chunk(samples, rows) for rows in even_slices(n_samples, n_chunks)]
+
+    def project(self, factor: FloatArray) -> FloatArray:
+        """Return ``samples @ factor``, in the precision of the samples."""
+        factor = factor.astype(self._dtype, copy=False)
+        projected = np.empty((self._chunks[-1].rows.stop, factor.shape[1]), self._dtype)
+
+        def evaluate(chunk: _Chunk) -> None:
+            projected[chunk.rows] = chunk.samples @ factor[: chunk.width]
+
+        map_chunks(evaluate, self._chunks, self._n_threads)
+        return projected
+
+    def gather(self, weighted: FloatArray) -> FloatArray:
+        """Return ``samples.T @ weighted``, accumulated in float64."""
+
+        def evaluate(chunk: _Chunk) -> FloatArray:
+            return gather_rows(chunk.samples, weighted[chunk.rows])
+
+        gathered = np.zeros((self._n_features, weighted.shape[1]))
+        parts = map_chunks(evaluate, self._chunks, self._n_threads)
+        for chunk, part in zip(self._chunks, parts, strict=True):
+            gathered[: chunk.width] += part
+        return gathered
+
+
+def gather_rows(samples: Samples, weighted: FloatArray) -> FloatArray:
+    """Return ``samples.T @ weighted`` in one piece, in the precision of both."""
+    # This order of factors reads dense samples row by row, which is faster.
+    in_rows = not is_sparse(samples)
+    gathered: FloatArray = (weighted.T @ samples).T if in_rows else samples.T @ weighted
+    return gathered
+
+
+def _chunk(samples: Samples, rows: slice) -> _Chunk:
+    part = samples[rows]
+    if is_sparse(part):
+        return _Chunk(rows, part.shape[1], part)
+    nonzero = np.flatnonzero(part.any(axis=0))
+    width = int(nonzero[-1]) + 1 if len(nonzero) else 0
+    return _Chunk(rows, width, part[:, :width])
+
 
 _TILE_BYTES = 3 << 19
 """Size of the scores of a tile, 1.5 MiB: small enough to stay in cache between the passes of the kernels."""
@@ -151,9 +308,6 @@ class PairBlocks:
         """Whether the blocks bound columns, too."""
         return self.X is not None
 
-    def split(self) -> list[Block]:
-        return self.sizes.split()
-
     def sum_bytes(self, left: FloatArray, right: FloatArray) -> int:
         """Return how much memory the sums of a block take at most, beside those of its rows."""
         if not self.is_grid:
@@ -262,3 +416,79 @@ class PairBlocks:
             for first in range(left, right, self._width):
                 last = min(first + self._width, right)
                 yield _Tile(rows, slice(first, last), own_rows, slice(first - left, last - left))
+
+
+_Part = TypeVar("_Part")
+
+_SUM_BYTES = 1 << 28
+"""Memory of the sums of the blocks that are computed before the first of them is taken: 256 MiB."""
+
+Measure = Callable[..., _Part]
+"""A method of `PairBlocks`, whose arguments are a block, left, right and perhaps a number."""
+
+
+class BlockMap(Protocol):
+    """Computes measures of the blocks of one loss."""
+
+    def map(
+        self,
+        measure: Measure[_Part],
+        blocks: Sequence[Block],
+        left: FloatArray,
+        right: FloatArray,
+        *numbers: float,
+    ) -> Iterator[_Part]:
+        """Yield the measure of each block, in the order of the blocks, by whole factors of shape (n, k).
+        Who adds them up as they come needs memory for few of them, however many blocks there are."""
+        # The factors are of all samples or, in a grid, of all features; `numbers` are passed on to the
+        # measure.
+        ...
+
+
+class Engine(Protocol):
+    """Computes blocks."""
+
+    def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
+        """Make the pairs of a loss known; `n_threads` is for those that are computed in this process."""
+        ...
+
+
+class LocalBlockMap:
+    """Computes blocks on threads of this process."""
+
+    def __init__(self, pairs: PairBlocks, n_threads: int) -> None:
+        self._pairs = pairs
+        self._n_threads = n_threads
+
+    def map(
+        self,
+        measure: Measure[_Part],
+        blocks: Sequence[Block],
+        left: FloatArray,
+        right: FloatArray,
+        *numbers: float,
+    ) -> Iterator[_Part]:
+        def evaluate(block: Block) -> _Part:
+            return measure(self._pairs, block, left, right, *numbers)
+
+        n_at_once = max(_SUM_BYTES // max(self._pairs.sum_bytes(left, right), 1), self._n_threads)
+        for first in range(0, len(blocks), n_at_once):
+            yield from map_chunks(evaluate, blocks[first : first + n_at_once], self._n_threads)
+
+
+_ENGINE: ContextVar[Engine | None] = ContextVar("engine", default=None)
+
+
+def current_engine() -> Engine | None:
+    """Return the engine of this context, None for this process."""
+    return _ENGINE.get()
+
+
+@contextmanager
+def use_engine(engine: Any) -> Iterator[None]:
+    """Have the losses that are prepared within this context, in this thread, computed by an engine."""
+    token = _ENGINE.set(engine)
+    try:
+        yield
+    finally:
+        _ENGINE.reset(token)

@@ -20,7 +20,7 @@ import numpy as np
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.losses.base import FactoredPoint
-from solver.losses.logistic import PairLogisticLoss
+from solver.losses.pair_losses import PairLogisticLoss
 from solver.supervision.base import Indices, Supervision
 from solver.supervision.paired_rows import PairedRows
 from solver.validation.errors import SupervisionError

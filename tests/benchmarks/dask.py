@@ -16,9 +16,8 @@ from rich.table import Table
 from app.cli.console import LOG, OUT, JsonFlag
 from solver.benchmark import machine
 from solver.datasets import make_low_rank_pairs
-from solver.losses.costs import RANK, FitCost
-from solver.losses.dask_engine import DaskEngine
-from solver.losses.logistic import PairLogisticLoss
+from solver.losses.dask_engine import RANK, DaskEngine, FitCost
+from solver.losses.pair_losses import PairLogisticLoss
 from solver.supervision.labels import Labels
 
 _FEATURES, _CLASSES = 64, 12

@@ -143,7 +143,7 @@ class LowRankMethod:
     """The paper's similarity of features, or that with the squared loss; parameters of None are chosen."""
 
     # The paper's loss visits every pair of items at each step. The squared one needs sums over items and
-    # classes only (`solver.losses.squared`), so it is what remains where pairs and classes are too many.
+    # classes only (`solver.losses.pair_losses`), so it is what remains where pairs and classes are too many.
 
     def __init__(
         self,

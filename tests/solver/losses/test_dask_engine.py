@@ -27,8 +27,8 @@ from solver import (
 from solver.linalg.matrices import from_factors
 from solver.losses import dask_engine, pair_blocks
 from solver.losses.base import FactoredPoint
-from solver.losses.logistic import PairLogisticLoss
 from solver.losses.pair_blocks import PairBlocks
+from solver.losses.pair_losses import PairLogisticLoss
 from tests.dask_cluster import Cluster, kill_once
 
 FACTORS = ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_", "singular_values_")
@@ -262,7 +262,7 @@ def test_workers_that_do_not_see_the_folder_are_named(cluster: Cluster, tmp_path
         for file in tmp_path.glob("*/*"):
             file.unlink()
         with pytest.raises(EngineError, match=f"cannot read {tmp_path}"):
-            list(blocks.map(PairBlocks.sum_values, pairs.split(), X[:, :2], Z[:, :2]))
+            list(blocks.map(PairBlocks.sum_values, pairs.sizes.split(), X[:, :2], Z[:, :2]))
 
 
 def test_what_is_stored_for_workers_goes_with_the_engine_whoever_holds_it(

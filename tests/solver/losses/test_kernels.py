@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from solver.losses.kernels import TileBuffers, differentiate, sum_entropies, sum_losses
+from solver.losses.pair_blocks import TileBuffers, differentiate, sum_entropies, sum_losses
 from solver.supervision.base import PairKey
 
 # The largest difference between the products and sums of a kernel and a dense float64 formula, per pair:

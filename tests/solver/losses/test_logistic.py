@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from solver import Labels, MultiLabels, PairedRows
 from solver.linalg.matrices import LowRankMatrix, singular_triplets_above
 from solver.losses.base import FactoredPoint
-from solver.losses.logistic import PairLogisticLoss
+from solver.losses.pair_losses import PairLogisticLoss
 from solver.validation.errors import SupervisionError
 
 # (samples x, samples z): one block; unequal sides; many float32 and float64 blocks of at least 16 rows

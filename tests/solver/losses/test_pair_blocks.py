@@ -9,8 +9,8 @@ from solver import FitCost, Labels, LowRankBilinear, Machines, PairSizes, make_l
 from solver.linalg.matrices import from_factors
 from solver.losses import pair_blocks
 from solver.losses.base import FactoredPoint
-from solver.losses.logistic import PairLogisticLoss
 from solver.losses.pair_blocks import Block, PairBlocks
+from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.certificate import certify
 
 MILLION = PairSizes(10**6, 10**6, n_features_x=64, n_features_z=64, itemsize=4)

@@ -10,8 +10,7 @@ from scipy.special import logsumexp, softmax
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
 from solver.linalg.matrices import from_factors
 from solver.losses.base import FactoredPoint
-from solver.losses.softmax import PairSoftmaxLoss
-from solver.losses.squared import PairSquaredLoss
+from solver.losses.pair_losses import PairSoftmaxLoss, PairSquaredLoss
 from solver.optimisation.certificate import certify
 from solver.validation.errors import InvalidParameterError, SupervisionError
 

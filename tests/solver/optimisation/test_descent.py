@@ -11,7 +11,7 @@ from solver.bilinear.problem import BilinearProblem
 from solver.datasets import SyntheticPairs
 from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors
 from solver.losses.base import CertifiableLoss
-from solver.losses.logistic import PairLogisticLoss
+from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import Descent, DescentState
 from solver.validation.errors import ConvergenceWarning, NumericalError
 

@@ -6,7 +6,7 @@ from solver import Labels, MultiLabels, PairedRows, make_low_rank_pairs
 from solver.bilinear.problem import BilinearProblem
 from solver.linalg.matrices import from_factors
 from solver.losses.base import FactoredPoint
-from solver.losses.logistic import PairLogisticLoss
+from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import Descent
 from solver.optimisation.subsample import Block, PairSubsample, assign_blocks
 from solver.supervision.base import Supervision

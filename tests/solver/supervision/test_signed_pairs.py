@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from solver import Labels, SignedPairs
 from solver.linalg.matrices import from_factors
 from solver.losses.base import FactoredPoint
-from solver.losses.listed import ListedPairLoss
-from solver.losses.logistic import PairLogisticLoss
+from solver.losses.pair_losses import ListedPairLoss, PairLogisticLoss
 from solver.optimisation.certificate import certify
 from solver.validation.errors import SupervisionError
 
