@@ -158,7 +158,7 @@ def _saved_classes() -> dict[str, type[Any]]:
     from solver.bilinear.cross_validation import LowRankBilinearCV
     from solver.comparison.methods import METHODS
     from solver.composite.estimator import CompositeBilinear
-    from solver.composite.options import Choice
+    from solver.composite.learning import Choice
     from solver.composite.pairs import Pairing
     from solver.semantic import learners, posteriors
 

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator
-from solver.composite.learning import learn
-from solver.composite.options import Choice, LearningOptions
+from solver.composite.learning import Choice, LearningOptions, learn
 from solver.composite.projector import CompositeProjector
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import check_samples
@@ -178,19 +177,10 @@ class CompositeBilinear(CrossModalEstimator):
                 _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
         if reuse is not None:
             reuse._check_fitted()
-        options = LearningOptions(
-            self.scalings,
-            self.kernels,
-            self.n_landmarks,
-            self.n_components,
-            self.n_folds,
-            self.max_samples,
-            self.random_state,
-        )
         self.choice_, self.quality_, self.projector_ = learn(
             (x_samples, z_samples),
             annotations,
-            options,
+            LearningOptions(**self.get_params(deep=False)),
             WorkPlan(report),
             None if reuse is None else reuse.choice_,
             queries,

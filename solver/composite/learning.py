@@ -3,31 +3,147 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
 
-from solver.composite.agreement import SIGNS, JudgedScores
-from solver.composite.costs import costs_of_stages
-from solver.composite.facet_terms import FacetLearner, FacetPosteriors
-from solver.composite.folds import Part, draw, make_parts
-from solver.composite.hubness import distinctness, draw_bank
-from solver.composite.judgements import N_AXES, JudgedSimilarity, whitened_axes
-from solver.composite.matching import fit_match_curve
-from solver.composite.options import Choice, LearningOptions
-from solver.composite.pairs import DIRECTIONS, PAIR_RIDGES, CanonicalDirections, Pairing, cross_covariance
-from solver.composite.projector import CompositeProjector, CompositeSide, Head, to_unit_length
-from solver.composite.ridge import RIDGES
+from solver.composite.facet_terms import RIDGES, FacetLearner, FacetPosteriors
+from solver.composite.pairs import (
+    DIRECTIONS,
+    N_AXES,
+    PAIR_RIDGES,
+    CanonicalDirections,
+    JudgedSimilarity,
+    Pairing,
+    cross_covariance,
+    whitened_axes,
+)
+from solver.composite.projector import (
+    CompositeProjector,
+    CompositeSide,
+    Head,
+    distinctness,
+    draw_bank,
+    to_unit_length,
+)
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
-from solver.composite.weights import GradedGain, HeldOutScores, WeightSearch
+from solver.composite.weights import SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.supervision.annotations import Annotations
+from solver.supervision.annotations import Annotations, BoolArray
 from solver.supervision.base import Indices
 from solver.supervision.queries import Queries
 from solver.validation.errors import SupervisionError
+
+
+@dataclass(frozen=True, slots=True)
+class LearningOptions:
+    """Parameters of `CompositeBilinear`, in its order."""
+
+    scalings: tuple[str, ...]
+    kernels: tuple[str, ...]
+    n_landmarks: int
+    n_components: int
+    n_folds: int
+    max_samples: int
+    random_state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is chosen on held-out samples, and can be taken over by a fit on similar ones."""
+
+    maps: tuple[FeatureMapConfig, FeatureMapConfig]
+    pairing: Pairing | None  # how pairs are learned from; None without pairs
+    weights: Mapping[str, float]  # of each term; the largest is 1
+
+
+_UNIT = 1000.0  # samples that the costs below are of
+_PER_MAPS, _PER_SPACE, _PER_VALUE, _PER_RIDGE, _PER_TERM, _PER_CURVE = 5.0, 0.45, 0.012, 0.4, 2.0, 1.0
+"""Seconds of one core, measured on a catalogue of 2000 pairs: for all maps and a space of one modality, for a
+facet's value in both, for canonical directions, for a term's weight, and for the curve of matches."""
+
+
+def costs_of_stages(
+    annotations: Annotations, n_folds: int, max_samples: int, *, is_chosen: bool
+) -> dict[str, float]:
+    """Return the relative costs of the stages of a composite fit, from what there is to learn.
+    `is_chosen`: maps, ridge and weights are taken over."""
+    sizes = [size / _UNIT for size in annotations.shape]
+    most = max_samples / _UNIT
+    held_out = n_folds * min(sizes[0] / n_folds, most) * min(sizes[1] / n_folds, most)
+    n_values = sum(len(facet.values) for facet in annotations.facets.values())
+    n_terms = len(annotations.facets) + 1
+    n_ridges = n_folds * (1 if is_chosen else len(PAIR_RIDGES)) if len(annotations.pairs) else 0
+    return {
+        "maps": 0.0 if is_chosen else _PER_MAPS * sum(min(size, most) ** 3 for size in sizes),
+        "spaces": _PER_SPACE * sum(size**3 for size in sizes),
+        "facets": _PER_VALUE * n_values * sum(sizes),
+        "parts": _PER_RIDGE * n_ridges / n_folds * sizes[0] * sizes[1],
+        "weights": 0.0 if is_chosen else _PER_TERM * n_terms * held_out,
+        "end": _PER_CURVE * held_out,
+    }
+
+
+Part = tuple[Indices, Indices]  # rows of both modalities
+
+
+def make_parts(annotations: Annotations, n_parts: int, rng: np.random.Generator) -> list[Part]:
+    """Return a partition of the samples of both modalities; partners, and their partners, stay together.
+    Parts are of about the same size where no group of partners is large."""
+    n_x, n_z = annotations.shape
+    ones, pairs = np.ones(len(annotations.pairs), np.int8), annotations.pairs
+    graph = scipy.sparse.csr_array((ones, (pairs[:, 0], n_x + pairs[:, 1])), shape=(n_x + n_z, n_x + n_z))
+    n_groups, group = scipy.sparse.csgraph.connected_components(graph, directed=False)
+    part = rng.permutation(np.arange(n_groups) % n_parts)[group]
+    return [
+        (np.flatnonzero(part[:n_x] == number), np.flatnonzero(part[n_x:] == number))
+        for number in range(n_parts)
+    ]
+
+
+def draw(rows: Part, max_samples: int, pairs: Indices, rng: np.random.Generator) -> Part:
+    """Return at most `max_samples` rows of each modality: of the second, partners of the first come first."""
+    x_rows, z_rows = rows
+    if len(x_rows) > max_samples:
+        x_rows = np.sort(rng.permutation(x_rows)[:max_samples])
+    if len(z_rows) > max_samples:
+        is_partner = np.isin(z_rows, pairs[np.isin(pairs[:, 0], x_rows), 1])
+        order = np.lexsort((rng.permutation(len(z_rows)), ~is_partner))
+        z_rows = np.sort(z_rows[order[:max_samples]])
+    return x_rows, z_rows
+
+
+_MOST_PAIRS = 2_000_000  # similarities that a curve is fitted to: more do not change it
+_LEVELS = 64  # points of the curve at most
+
+
+def fit_match_curve(
+    similarities: Sequence[FloatArray], is_match: Sequence[BoolArray], rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Return levels of similarity, ascending, and the probability of a match at each, by held-out pairs."""
+    # The probability never decreases with the similarity (isotonic regression: Zadrozny and Elkan,
+    # "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", KDD 2002). The levels
+    # are quantiles of all pairs and, since matches are rare, of the matches. Few pairs prove neither 0 nor
+    # 1, so the targets are those of J. Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
+    from sklearn.isotonic import IsotonicRegression
+
+    scores = np.concatenate([block.ravel() for block in similarities]).astype(np.float64)
+    matches = np.concatenate([block.ravel() for block in is_match])
+    if len(scores) > _MOST_PAIRS:
+        chosen = rng.choice(len(scores), _MOST_PAIRS, replace=False)
+        scores, matches = scores[chosen], matches[chosen]
+    n_matches = np.count_nonzero(matches)
+    targets = np.where(matches, (n_matches + 1) / (n_matches + 2), 1 / (len(matches) - n_matches + 2))
+    curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, targets)
+    shares = np.linspace(0.0, 1.0, _LEVELS // 2)
+    groups = [scores, scores[matches]] if matches.any() else [scores]
+    levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups]))
+    return levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0))
+
 
 COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
 _FACET = "facet:"
@@ -59,12 +175,12 @@ def learn(
     spaces, coordinates = _fit_spaces(samples, maps, options, work)
     work.begin("facets", 2 * len(annotations.facets) * len(RIDGES))
     terms = _Terms(samples, annotations, spaces, coordinates, queries, work)
-    rng = np.random.default_rng(options.seed)
+    rng = np.random.default_rng(options.random_state)
     parts = _draw_parts(annotations, options, rng)
     work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
     pairing = _choose_pairing(terms, parts, annotations, reused)
     held_out = [
-        HeldOutScores.of(terms.project_part(part, pairing), annotations.subset(*part), queries)
+        HeldOutScores.of(terms.project(part, queries, part, pairing), annotations.subset(*part), queries)
         for part in parts
     ]
     if not held_out or not held_out[0].terms:
@@ -95,7 +211,9 @@ def _fit_spaces(
     fits = []
     for side, config in zip(samples, maps, strict=True):
         work()
-        fits.append(PrincipalSpace.fit(side, config, options.n_landmarks, options.n_components, options.seed))
+        fits.append(
+            PrincipalSpace.fit(side, config, options.n_landmarks, options.n_components, options.random_state)
+        )
     (x_space, x_rows), (z_space, z_rows) = fits
     return (x_space, z_space), (x_rows, z_rows)
 
@@ -150,7 +268,6 @@ class _Terms:
     ) -> None:
         self._samples, self._annotations = samples, annotations
         self._spaces, self._coordinates = spaces, coordinates
-        self._queries = queries
         self._query_coordinates = [
             np.empty((0, len(space.variances))) if side is None else space.coordinates(side.samples)
             for space, side in zip(spaces, queries, strict=True)
@@ -188,10 +305,6 @@ class _Terms:
         enough = gains[best] >= (1.0 - _TOLERATED_LOSS) * gains[best].max()
         return Pairing(PAIR_RIDGES[best], DIRECTIONS[int(np.argmax(enough))])
 
-    def project_part(self, part: Part, pairing: Pairing | None) -> dict[str, Sides]:
-        """Return the projections of a part by each term, which has not learned from it; then of queries."""
-        return self._project(part, self._queries, part, pairing)
-
     def judged_scores(self, parts: list[Part], pairing: Pairing | None) -> list[JudgedScores]:
         """Return the scores of the judged pairs that have a sample in a part, by terms without this part."""
         if self._annotations.signs is None or not self._has_signs:
@@ -204,12 +317,12 @@ class _Terms:
             (x_rows, x_places), (z_rows, z_places) = sides
             terms = {
                 name: np.sum(x[x_places] * z[z_places], axis=1)
-                for name, (x, z) in self._project((x_rows, z_rows), (None, None), part, pairing).items()
+                for name, (x, z) in self.project((x_rows, z_rows), (None, None), part, pairing).items()
             }
             scores.append(JudgedScores(terms, x_rows[x_places], z_rows[z_places], table.data[touches] > 0))
         return scores
 
-    def _project(
+    def project(
         self, rows: Part, queries: BothQueries, part: Part, pairing: Pairing | None
     ) -> dict[str, Sides]:
         """Return the projections of samples, then of queries, by terms that have not learned from a part."""
@@ -358,7 +471,7 @@ def _choose_maps(
     samples: tuple[Samples, Samples], annotations: Annotations, options: LearningOptions, work: WorkPlan
 ) -> tuple[FeatureMapConfig, FeatureMapConfig]:
     """Return the feature maps from which facets, and the partners' coordinates, are predicted best."""
-    rng = np.random.default_rng(options.seed)
+    rng = np.random.default_rng(options.random_state)
     everything = (np.arange(annotations.shape[0]), np.arange(annotations.shape[1]))
     rows = draw(everything, options.max_samples, annotations.pairs, rng)
     drawn_annotations = annotations.subset(*rows)
@@ -376,7 +489,7 @@ def _choose_maps(
         if len(drawn_annotations.pairs):
             other = 1 - side
             _, partners = PrincipalSpace.fit(
-                drawn[other], configs[other][0], options.n_landmarks, _N_PARTNER_TARGETS, options.seed
+                drawn[other], configs[other][0], options.n_landmarks, _N_PARTNER_TARGETS, options.random_state
             )
             targets.append((drawn_annotations.pairs[:, side], partners[drawn_annotations.pairs[:, other]]))
         chosen.append(choose_map(drawn[side], configs[side], targets, work) if targets else configs[side][0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from typing_extensions import override
 
-from solver.composite.hubness import distinctness
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.linalg.samples import check_array
 from solver.projector import Projector, project_in_range
@@ -24,6 +23,41 @@ from solver.scaling.feature_map_format import (
 )
 from solver.scaling.feature_maps import FeatureMap
 from solver.validation.errors import InvalidInputError
+
+_SHARPNESS = 7.0  # of the mean over the bank: the best of 5 to 40 for the partners of held-out products
+_MOST_BANKED = 2048  # samples of a bank at most: a query is compared with each of them
+
+
+def draw_bank(unit: FloatArray) -> FloatArray:
+    """Return an even sample of rows, projections of length one of what queries, as a float32 bank."""
+    n_samples = len(unit)
+    rows = np.unique(np.linspace(0, n_samples - 1, min(n_samples, _MOST_BANKED)).astype(np.intp))
+    return np.ascontiguousarray(unit[rows], np.float32)
+
+
+def distinctness(unit: FloatArray, bank: FloatArray) -> FloatArray:
+    """Return one minus the hubness of samples, of shape (n_samples, 1); all projections have length one."""
+    # The hubness is the logarithm of the mean, over a bank of queries, of the exponential of the similarity:
+    # what an inverted softmax (Smith et al., "Offline Bilingual Word Vectors, Orthogonal Transformations and
+    # the Inverted Softmax", ICLR 2017) subtracts from it. The product of two samples' values falls with the
+    # hubness of either.
+    similarities = _SHARPNESS * (unit @ bank.T)
+    hubness = (_log_sum_exp(similarities) - np.log(len(bank))) / _SHARPNESS
+    result: FloatArray = 1.0 - hubness
+    return result
+
+
+def _log_sum_exp(rows: FloatArray) -> FloatArray:
+    """Return the logarithm of the sum of exponentials of each row, as a column: SciPy's, to the bit, without
+    what that does for infinite, complex and weighted numbers, which takes longer than a query."""
+    largest = rows.max(axis=1, keepdims=True)
+    is_largest = rows == largest
+    n_largest = is_largest.sum(axis=1, keepdims=True, dtype=rows.dtype)
+    others = np.exp(np.where(is_largest, -np.inf, rows) - largest).sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):  # of rows with NaN none is largest
+        result: FloatArray = np.log1p(others / n_largest) + np.log(n_largest) + largest
+    return result
+
 
 HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctness")
 _WITHOUT_SCORES = ("cosine", "distinctness")
@@ -79,7 +113,7 @@ class CompositeSide:
         if not self.heads:
             raise InvalidInputError("heads must not be empty")
         widths = [head.n_scores for head in self.heads if head.kind == "direction"]
-        if has_bank(self.heads):
+        if any(head.kind == "distinctness" for head in self.heads):
             check_array("bank", np.empty(0) if self.bank is None else self.bank, (None, sum(widths)))
             if len(widths) != 1:
                 raise InvalidInputError("a head 'distinctness' needs one of the kind 'direction'")
@@ -211,11 +245,6 @@ class CompositeProjector(Projector):
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
         x, z = (_read_side(name, side, arrays) for name, side in sides.items())
         return cls(x, z, arrays["levels"], arrays["probabilities"])
-
-
-def has_bank(heads: Sequence[Head]) -> bool:
-    """Return whether one of the heads needs a bank."""
-    return any(head.kind == "distinctness" for head in heads)
 
 
 def _bank_names(side: Mapping[str, Any]) -> tuple[str, ...]:

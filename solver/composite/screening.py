@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.composite.grams import ROUNDING, centre, principal_axes
-from solver.composite.ridge import RIDGES, RidgePath
+from solver.composite.facet_terms import RIDGES, RidgePath
+from solver.composite.space import ROUNDING, centre, principal_axes
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples
 from solver.scaling.feature_maps import FeatureMapConfig, gamma_of, kernel_distances

@@ -1,4 +1,4 @@
-"""Weights of the terms, chosen by the quality of the rankings of held-out samples."""
+"""Weights of the terms, chosen by held-out rankings and by the agreement with judged pairs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,113 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from solver.composite.agreement import SIGNS, Agreement, JudgedScores
 from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.evaluation.metrics import average_precisions_of_hits
 from solver.evaluation.ranking import rank_gallery
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray
+from solver.supervision.base import Indices
 from solver.supervision.conversion import LABEL
 from solver.supervision.queries import Queries
+
+SIGNS = "signs"  # name of the term of judged pairs
+Query = tuple[int, int]  # modality, 0 or 1, and row of the sample that results were judged for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedScores:
+    """Scores (n_judged,) of judged pairs by terms that learned from neither of both samples' judgements."""
+
+    terms: Mapping[str, FloatArray]
+    rows: Indices
+    columns: Indices
+    is_relevant: BoolArray
+
+    def total(self, weights: Mapping[str, float]) -> FloatArray:
+        total = np.zeros(len(self.rows))
+        for name, weight in weights.items():
+            total += weight * self.terms[name]
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _JudgedList:
+    """What was judged for one query, of one part: places of what is relevant, and of what is not."""
+
+    query: Query
+    relevant: Indices
+    others: Indices
+
+    @property
+    def weight(self) -> float:
+        """Number of judgements that its share of well ordered pairs is as sure as, but for a factor."""
+        return len(self.relevant) * len(self.others) / (len(self.relevant) + len(self.others))
+
+    def value(self, scores: FloatArray) -> float:
+        """Return the share of pairs in which the relevant one scores higher; ties count half."""
+        differences = scores[self.relevant][:, None] - scores[self.others]
+        return float(np.mean((differences > 0.0) + 0.5 * (differences == 0.0)))
+
+
+class Agreement:
+    """How often a relevant pair scores higher than another one that was judged for the same query.
+    Scores of different parts are not compared: each is scored by terms of its own."""
+
+    # Every sample of which some judged partners are relevant and some are not is a query: which of both
+    # samples people asked with is not known. Where there is none, as where each query got one click, a
+    # relevant pair is compared with all others of its part.
+
+    def __init__(self, parts: Sequence[JudgedScores]) -> None:
+        self._parts = parts
+        self._lists = [_lists(part) for part in parts]
+        if not any(self._lists):
+            self._lists = [_lists_of_one(part) for part in parts]
+        queries = sorted({entry.query for lists in self._lists for entry in lists})
+        self._place = {query: number for number, query in enumerate(queries)}
+        self._weights = np.zeros(len(queries))
+        for lists in self._lists:
+            for entry in lists:
+                self._weights[self._place[entry.query]] += entry.weight
+
+    def of_queries(self, weights: Mapping[str, float]) -> FloatArray:
+        """Return the share of well ordered pairs of each query, averaged over the parts that it is in."""
+        sums = np.zeros(len(self._weights))
+        for part, lists in zip(self._parts, self._lists, strict=True):
+            scores = part.total(weights)
+            for entry in lists:
+                sums[self._place[entry.query]] += entry.weight * entry.value(scores)
+        shares: FloatArray = sums / self._weights
+        return shares
+
+    def mean_and_error(self, values: FloatArray) -> tuple[float, float]:
+        """Return the weighted mean of a value for each query, and its standard error; 0 without queries."""
+        if not len(values):
+            return 0.0, 0.0
+        shares = self._weights / self._weights.sum()
+        mean = float(shares @ values)
+        return mean, float(np.linalg.norm(shares * (values - mean)))
+
+
+def _lists(part: JudgedScores) -> list[_JudgedList]:
+    lists = []
+    for modality, samples in enumerate((part.rows, part.columns)):
+        for sample in np.unique(samples).tolist():
+            judged = np.flatnonzero(samples == sample)
+            is_relevant = part.is_relevant[judged]
+            if is_relevant.any() and not is_relevant.all():
+                lists.append(_JudgedList((modality, sample), judged[is_relevant], judged[~is_relevant]))
+    return lists
+
+
+def _lists_of_one(part: JudgedScores) -> list[_JudgedList]:
+    others = np.flatnonzero(~part.is_relevant)
+    if not len(others):
+        return []
+    return [
+        _JudgedList((0, int(part.rows[place])), np.array([place]), others)
+        for place in np.flatnonzero(part.is_relevant).tolist()
+    ]
+
 
 _FACTORS = (0.0, 0.5, 0.7, 1.4, 2.0, 4.0)  # by which a weight is multiplied in a step of the search
 _RETURN = 0.5  # what a weight of 0 is tried with again
@@ -185,12 +284,10 @@ class WeightSearch:
         others = [name for name in self._parts[0].terms if name != SIGNS]
         weights = dict.fromkeys(others or [SIGNS], 1.0)
         if others:
-            weights = self._with_judged(self._suit_queries(self._suit_samples(weights, heartbeat), heartbeat))
+            weights = self._ascend(weights, self.quality, _FACTORS, lambda _: True, heartbeat)
+            weights = self._with_judged(self._suit_queries(weights, heartbeat))
         largest = max(weights.values())
         return {name: weight / largest for name, weight in weights.items()}, self.quality(weights)
-
-    def _suit_samples(self, weights: Mapping[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
-        return self._ascend(weights, self.quality, _FACTORS, lambda _: True, heartbeat)
 
     def _suit_queries(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
         if not self._query_gains:
@@ -208,7 +305,7 @@ class WeightSearch:
         if SIGNS not in self._parts[0].terms:
             return weights
         agreement = Agreement(self._judged)
-        unit = _typical_size([part.total(weights) for part in self._parts])
+        unit = float(np.mean([np.std(part.total(weights), dtype=np.float64) for part in self._parts]))
         before, is_allowed = agreement.of_queries({**weights, SIGNS: 0.0}), self._hardly_loses(weights)
         trials = [({**weights, SIGNS: 0.0}, 0.0, 0.0)]
         for share in _JUDGED_SHARES:
@@ -296,10 +393,6 @@ def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
         is_shared = np.logical_or(is_shared, one)
     match: BoolArray = np.logical_and(agrees, is_shared)
     return match
-
-
-def _typical_size(blocks: Sequence[FloatArray]) -> float:
-    return float(np.mean([np.std(block, dtype=np.float64) for block in blocks]))
 
 
 def _inner(first: FloatArray, second: FloatArray) -> FloatArray:

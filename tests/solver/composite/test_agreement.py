@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from solver import Annotations, Facet
-from solver.composite.agreement import SIGNS, Agreement, JudgedScores
-from solver.composite.weights import HeldOutScores, WeightSearch
+from solver.composite.weights import SIGNS, Agreement, HeldOutScores, JudgedScores, WeightSearch
 
 
 def _judged(rows: list[int], columns: list[int], signs: str, *scores: float) -> JudgedScores:

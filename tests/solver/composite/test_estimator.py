@@ -25,8 +25,7 @@ from solver import (
     measure_quality,
     save_projector,
 )
-from solver.composite.hubness import distinctness, draw_bank
-from solver.composite.projector import Head
+from solver.composite.projector import Head, distinctness, draw_bank
 
 QUICK = {"kernels": ("linear",), "scalings": ("center",)}
 N = 150

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from solver.composite.hubness import distinctness, draw_bank
+from solver.composite.projector import distinctness, draw_bank
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

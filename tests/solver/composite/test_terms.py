@@ -6,13 +6,9 @@ import scipy.sparse
 from sklearn.linear_model import Ridge
 
 from solver import Annotations
-from solver.composite.calibration import Calibration
-from solver.composite.facet_terms import FacetLearner
-from solver.composite.folds import draw, make_parts
-from solver.composite.judgements import JudgedSimilarity
-from solver.composite.matching import fit_match_curve
-from solver.composite.pairs import CanonicalDirections, cross_covariance
-from solver.composite.ridge import RIDGES, RidgePath
+from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath
+from solver.composite.learning import draw, fit_match_curve, make_parts
+from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
 from solver.scaling.feature_maps import FeatureMapConfig
