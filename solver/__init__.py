@@ -49,11 +49,10 @@ from solver.progress import IterationProgress, Progress, StepProgress
 from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.projector import PosteriorProjector
-from solver.supervision.annotations import Annotations, Facet
+from solver.supervision.annotations import Annotations, Facet, Queries
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
-from solver.supervision.queries import Queries
 from solver.supervision.signed_pairs import SignedPairs
 from solver.threads import single_threaded_blas
 from solver.validation.errors import (

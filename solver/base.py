@@ -22,9 +22,8 @@ from solver.evaluation.quality import (
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_samples, feature_names, project_affinely
 from solver.state import write_state
-from solver.supervision.conversion import AnyLabels, annotations_of, n_axes, supervision_of
+from solver.supervision.conversion import OF_SEARCHES, AnyLabels, annotations_of, n_axes, supervision_of
 from solver.supervision.paired_rows import PairedRows
-from solver.supervision.sizes import OF_SEARCHES
 from solver.validation.errors import InvalidInputError, NotFittedError, SupervisionError
 from solver.validation.parameters import Rule, check_parameters
 

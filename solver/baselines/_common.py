@@ -17,9 +17,8 @@ from solver.linalg.samples import check_samples
 from solver.logistic import class_targets
 from solver.supervision.annotations import BoolArray
 from solver.supervision.base import Indices
-from solver.supervision.conversion import AnyLabels
+from solver.supervision.conversion import AnyLabels, check_sizes
 from solver.supervision.signed_pairs import AnySupervision
-from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError, NumericalError
 from solver.validation.parameters import one_of
 

@@ -14,9 +14,8 @@ from solver.baselines.subspace import CCA
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import project_affinely
 from solver.logistic import LinearClassifier, Regression, class_targets
-from solver.supervision.conversion import AnyLabels
+from solver.supervision.conversion import AnyLabels, check_sizes
 from solver.supervision.signed_pairs import AnySupervision
-from solver.supervision.sizes import check_sizes
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, optional
 
 

@@ -21,12 +21,11 @@ from solver.baselines._common import (
 )
 from solver.linalg.matrices import FloatArray, leading_triplets
 from solver.supervision.base import Indices
-from solver.supervision.conversion import AnyLabels
+from solver.supervision.conversion import AnyLabels, check_sizes
 from solver.supervision.labels import Labels
 from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
-from solver.supervision.sizes import check_sizes
 from solver.validation.errors import InvalidInputError, SupervisionError
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, one_of, optional
 

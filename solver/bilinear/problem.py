@@ -19,9 +19,8 @@ from solver.losses.pair_losses import ListedPairLoss, PairLogisticLoss, PairSoft
 from solver.optimisation.preconditioner import GramSpectrum
 from solver.optimisation.subsample import PairSubsample, assign_blocks
 from solver.supervision.base import Indices
-from solver.supervision.conversion import AnyLabels, supervision_of
+from solver.supervision.conversion import AnyLabels, check_sizes, supervision_of
 from solver.supervision.signed_pairs import AnySupervision, SignedPairs
-from solver.supervision.sizes import check_sizes
 from solver.threads import single_threaded_blas
 from solver.validation.errors import SupervisionError
 

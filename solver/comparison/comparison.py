@@ -2,23 +2,215 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed, parallel_config
 
-from solver.comparison.cells import CellOutcome, OutcomeStore, cells
+from solver.comparison.cells import Cell, CellOutcome, CellRunner, OutcomeStore, cells
 from solver.comparison.methods import Method, chosen_methods
-from solver.comparison.rows import ComparisonRow, comparison_rows
-from solver.comparison.running import OnOutcome, run_cells
 from solver.datasets import LABEL, PairedFeatures, annotate_rows
-from solver.evaluation.metrics import chance_average_precision
+from solver.evaluation.metrics import chance_average_precision, projected_average_precisions
 from solver.evaluation.quality import RetrievalQuality, measure_quality
+from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
+from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation.errors import InvalidInputError, InvalidParameterError, SolverError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, optional
+
+OnOutcome = Callable[[int, int, CellOutcome, bool], None]
+"""Takes the number of cells done, the number of all cells, the outcome, and whether it was in the store."""
+
+
+def run_cells(
+    work: Sequence[Cell], n_jobs: int, store: OutcomeStore | None, on_outcome: OnOutcome | None
+) -> list[CellOutcome | str]:
+    """Return the outcome of each cell, from the store or computed and then stored; or why there is none.
+    Each takes one core; an exception that `on_outcome`, called after each, raises ends the run."""
+    results: dict[int, CellOutcome | str] = {}
+
+    def add(number: int, outcome: CellOutcome, was_stored: bool) -> None:
+        results[number] = outcome
+        if on_outcome is not None:
+            on_outcome(len(results), len(work), outcome, was_stored)
+
+    for number, cell in enumerate(work):
+        stored = None if store is None else store.load(cell.key)
+        if stored is not None:
+            add(number, stored, True)
+    missing = [number for number in range(len(work)) if number not in results]
+    for number, outcome in _compute(work, missing, n_jobs):
+        if isinstance(outcome, str):
+            results[number] = outcome
+            continue
+        if store is not None:
+            store.save(work[number].key, outcome)
+        add(number, outcome, False)
+    return [results[number] for number in range(len(work))]
+
+
+def _compute(
+    work: Sequence[Cell], numbers: Sequence[int], n_jobs: int
+) -> Iterator[tuple[int, CellOutcome | str]]:
+    """Yield outcomes as they are finished, from processes with one BLAS thread each."""
+    n_jobs = min(n_jobs, len(numbers))
+    if n_jobs <= 1:
+        runner = CellRunner()
+        for number in numbers:
+            yield number, _outcome_or_reason(runner, work[number])
+        return
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        pool = Parallel(n_jobs=n_jobs, batch_size=1, pre_dispatch=n_jobs, return_as="generator_unordered")
+        yield from pool(delayed(_run_in_process)(number, work[number]) for number in numbers)
+
+
+def _run_in_process(number: int, cell: Cell) -> tuple[int, CellOutcome | str]:
+    return number, _outcome_or_reason(_process_runner(), cell)
+
+
+_process_runner = functools.cache(CellRunner)
+"""Returns the runner of a worker process: joblib deals cells out singly, and nothing else outlives one."""
+
+
+def _outcome_or_reason(runner: CellRunner, cell: Cell) -> CellOutcome | str:
+    try:
+        return runner.run(cell)
+    except SolverError as error:  # the other methods may still be fitted
+        return str(error)
+
+
+MEASURES = ("image_query", "text_query", "average")
+"""Fields of a row that hold MAP: each query direction, and the mean of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """One line of the table.
+
+    Parameters
+    ----------
+    dataset, method : str
+        The set, and the class of the method.
+    pca : bool
+        Whether PCA (99 % of the energy) followed the scaling.
+    image_query, text_query, average : float
+        Test MAP as fractions: queries of the first modality, of the second, and the mean of both.
+    intervals : dict
+        95 % bootstrap interval over queries of each of the three.
+    against : str or None
+        The best other method of the same table: the runner-up for the winner, the winner for all others.
+    p_value : float or None
+        Paired permutation test of the averages against it, two-sided; not corrected for the number of rows.
+    params : dict
+        Chosen inside the training split.
+    cv_score : float
+        Cross-validated MAP of that choice; on the first fold alone where there was nothing to choose.
+    n_candidates : int
+        Candidates that were scored.
+    n_features : list of int
+        Features of both modalities as they reach the method.
+    fit_seconds, tune_seconds : float
+        On one core: the final fit, and the search before it, without what earlier methods had prepared.
+    notes : list of str
+        Warnings of the final fit.
+    """
+
+    dataset: str
+    method: str
+    pca: bool
+    image_query: float
+    text_query: float
+    average: float
+    intervals: dict[str, tuple[float, float]]
+    against: str | None
+    p_value: float | None
+    params: dict[str, Any]
+    cv_score: float
+    n_candidates: int
+    n_features: list[int]
+    fit_seconds: float
+    tune_seconds: float
+    notes: list[str]
+
+
+def comparison_rows(
+    dataset: str,
+    outcomes: Sequence[CellOutcome],
+    labels: Any,
+    *,
+    n_resamples: int,
+    n_permutations: int,
+    random_state: int,
+) -> list[ComparisonRow]:
+    """Return the rows of some outcomes (projected test splits, of these classes), in their order."""
+    values = [_query_values(outcome, labels) for outcome in outcomes]
+    rows = []
+    for number, outcome in enumerate(outcomes):
+        rival = _best_rival(outcomes, values, number)
+        p_value = None
+        if rival is not None:
+            pair = values[number]["average"], values[rival]["average"]
+            p_value = sign_flip_p_value(*pair, n_permutations=n_permutations, random_state=random_state)
+        intervals = {
+            name: bootstrap_interval(of_queries, n_resamples=n_resamples, random_state=random_state)
+            for name, of_queries in values[number].items()
+        }
+        against = None if rival is None else outcomes[rival].method
+        rows.append(_row(dataset, outcome, values[number], intervals, against, p_value))
+    return rows
+
+
+def _query_values(outcome: CellOutcome, labels: Any) -> dict[str, FloatArray]:
+    """Return the average precision of each query, for each of the `MEASURES`."""
+    x, z = outcome.x_test, outcome.z_test
+    x_to_z = projected_average_precisions(x, z, labels, labels)
+    z_to_x = projected_average_precisions(z, x, labels, labels)
+    # Both directions of a pair are drawn together: they are two queries about one thing.
+    return dict(zip(MEASURES, (x_to_z, z_to_x, (x_to_z + z_to_x) / 2.0), strict=True))
+
+
+def _best_rival(
+    outcomes: Sequence[CellOutcome], values: Sequence[dict[str, FloatArray]], number: int
+) -> int | None:
+    rivals = [
+        other
+        for other, outcome in enumerate(outcomes)
+        if other != number and outcome.pca == outcomes[number].pca
+    ]
+    return max(rivals, key=lambda other: float(np.nanmean(values[other]["average"])), default=None)
+
+
+def _row(
+    dataset: str,
+    outcome: CellOutcome,
+    values: dict[str, FloatArray],
+    intervals: dict[str, tuple[float, float]],
+    against: str | None,
+    p_value: float | None,
+) -> ComparisonRow:
+    image_query, text_query = (float(np.nanmean(values[name])) for name in MEASURES[:2])
+    return ComparisonRow(
+        dataset=dataset,
+        method=outcome.method,
+        pca=outcome.pca,
+        image_query=image_query,
+        text_query=text_query,
+        average=(image_query + text_query) / 2.0,
+        intervals=intervals,
+        against=against,
+        p_value=p_value,
+        params=outcome.params,
+        cv_score=outcome.cv_score,
+        n_candidates=outcome.n_candidates,
+        n_features=list(outcome.n_features),
+        fit_seconds=outcome.fit_seconds,
+        tune_seconds=outcome.tune_seconds,
+        notes=list(outcome.notes),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

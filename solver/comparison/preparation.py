@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import PCA
 
 from solver.baselines import CentredBasis
-from solver.comparison.bounded_cache import BoundedCache
 from solver.datasets import PairedFeatures
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray
 from solver.scaling.estimator import FeatureScaler
 from solver.supervision.labels import Labels
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True)
+class BoundedCache(Generic[Key, Value]):
+    """Computed values by key, of at most `max_bytes`; the value last asked for stays in any case."""
+
+    max_bytes: int
+    size_of: Callable[[Value], int]
+    _values: dict[Key, Value] = field(default_factory=dict)
+
+    def get(self, key: Key, compute: Callable[[], Value]) -> Value:
+        """Return the value of a key, computed if it is not there."""
+        value = self._values.pop(key) if key in self._values else compute()
+        self._values[key] = value  # last in the dict: the most recently used
+        n_bytes = sum(map(self.size_of, self._values.values()))
+        while n_bytes > self.max_bytes and len(self._values) > 1:
+            n_bytes -= self.size_of(self._values.pop(next(iter(self._values))))
+        return value
+
 
 PCA_ENERGY = 0.99  # share of the variance that the principal components keep
 _MAX_FEATURE_BYTES = 1 << 29  # 512 MiB for each process, of which a comparison runs one a core

@@ -17,10 +17,8 @@ from solver.linalg.samples import check_samples
 from solver.progress import Progress, StepProgress, WorkPlan
 from solver.scaling.feature_maps import KERNELS
 from solver.scaling.scaler import SCALINGS
-from solver.supervision.annotations import Annotations
-from solver.supervision.conversion import AnyLabels, annotations_of
-from solver.supervision.queries import Queries
-from solver.supervision.sizes import check_sizes
+from solver.supervision.annotations import Annotations, Queries
+from solver.supervision.conversion import AnyLabels, annotations_of, check_sizes
 from solver.validation.errors import SupervisionError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
 

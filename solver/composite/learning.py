@@ -33,9 +33,8 @@ from solver.composite.weights import SIGNS, GradedGain, HeldOutScores, JudgedSco
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.supervision.annotations import Annotations, BoolArray
+from solver.supervision.annotations import Annotations, BoolArray, Queries
 from solver.supervision.base import Indices
-from solver.supervision.queries import Queries
 from solver.validation.errors import SupervisionError
 
 

@@ -14,14 +14,14 @@ from typing_extensions import override
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.linalg.samples import check_array
 from solver.projector import Projector, project_in_range
-from solver.scaling.feature_map_format import (
+from solver.scaling.feature_maps import (
     MAX_MAGNITUDE,
+    FeatureMap,
     describe_feature_map,
     feature_map_arrays,
     feature_map_parts,
     read_feature_map,
 )
-from solver.scaling.feature_maps import FeatureMap
 from solver.validation.errors import InvalidInputError
 
 _SHARPNESS = 7.0  # of the mean over the bank: the best of 5 to 40 for the partners of held-out products

@@ -9,14 +9,12 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.evaluation.metrics import average_precisions_of_hits
-from solver.evaluation.ranking import rank_gallery
+from solver.evaluation.ranking import FIRST_PAGE, discounted_gains, ideal_gains, rank_gallery
 from solver.linalg.matrices import FloatArray
-from solver.supervision.annotations import Annotations, BoolArray
+from solver.supervision.annotations import Annotations, BoolArray, Queries
 from solver.supervision.base import Indices
 from solver.supervision.conversion import LABEL
-from solver.supervision.queries import Queries
 
 SIGNS = "signs"  # name of the term of judged pairs
 Query = tuple[int, int]  # modality, 0 or 1, and row of the sample that results were judged for
@@ -361,7 +359,7 @@ class WeightSearch:
 
 
 class GradedGain:
-    """Normalised discounted cumulative gain of the first ten results, as of `solver.evaluation.gains`.
+    """Normalised discounted cumulative gain of the first ten results, as of `solver.evaluation.ranking`.
     Queries without a relevant sample are left out."""
 
     def __init__(self, grades: npt.NDArray[np.int8]) -> None:

@@ -1,23 +1,23 @@
 """Loaders for data files, and synthetic pairs with a known low-rank truth."""
 
-from solver.datasets.annotated import (
+from solver.datasets.features import (
     LABEL,
     PARTNER,
     AnnotatedFeatures,
+    PairedFeatures,
     RowClasses,
     annotate_rows,
     draw_split,
+    is_training_split,
     load_annotated,
+    load_npz,
     row_classes,
     training_rows,
 )
-from solver.datasets.arrays import PairedFeatures, load_npz
 from solver.datasets.files import read_array, read_arrays, read_labels, read_row_arrays
-from solver.datasets.protocols import PROTOCOLS, PublishedProtocol, load_protocol
-from solver.datasets.splits import is_training_split
+from solver.datasets.protocols import PROTOCOLS, PublishedProtocol, load_protocol, load_wikipedia
 from solver.datasets.synthetic import SyntheticPairs, make_low_rank_pairs
 from solver.datasets.table import PictureTextRow, read_picture_text_table
-from solver.datasets.wikipedia import load_wikipedia
 
 __all__ = [
     "LABEL",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from solver.datasets.boundary import reading
 from solver.datasets.cells import FALLBACK, read_cells
-from solver.datasets.splits import is_training_split
+from solver.datasets.features import is_training_split
 from solver.validation.errors import DatasetError
 
 _LABEL = "label"  # column of the classes, if none is named

@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.evaluation.metrics import as_projections, average_precisions_of_hits, query_blocks
-from solver.evaluation.ranking import BoolArray, rank_gallery, shared_classes
+from solver.evaluation.ranking import (
+    FIRST_PAGE,
+    BoolArray,
+    discounted_gains,
+    ideal_gains,
+    rank_gallery,
+    shared_classes,
+)
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, Facet
 from solver.validation.errors import InvalidInputError, InvalidParameterError

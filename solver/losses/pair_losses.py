@@ -17,8 +17,8 @@ from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, to_dense
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import Block, BlockMap, Engine, LocalBlockMap, PairBlocks, SampleProducts
 from solver.supervision.base import Indices, Supervision
+from solver.supervision.conversion import check_sizes
 from solver.supervision.signed_pairs import SignedPairs
-from solver.supervision.sizes import check_sizes
 
 _COPIED_ROWS = 1024  # rows that are reordered at a time, so that no second copy of all samples is needed
 

@@ -15,7 +15,7 @@ from typing import Any
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import check_array
 from solver.logistic import LinearClassifier
-from solver.scaling.feature_map_format import (
+from solver.scaling.feature_maps import (
     HAS_SPARSE_LANDMARKS,
     check_magnitude,
     describe_feature_map,

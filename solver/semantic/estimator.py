@@ -27,8 +27,7 @@ from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
 from solver.supervision.base import Supervision
-from solver.supervision.conversion import AnyLabels
-from solver.supervision.sizes import check_sizes
+from solver.supervision.conversion import AnyLabels, check_sizes
 from solver.validation.parameters import (
     COUNT,
     FRACTION,

@@ -14,7 +14,7 @@ from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.samples import check_array
 from solver.losses.base import LOSSES
 from solver.projector import Projector, match_probability, project_in_range
-from solver.scaling.feature_map_format import MAX_MAGNITUDE
+from solver.scaling.feature_maps import MAX_MAGNITUDE
 from solver.semantic.ensemble import Ensemble
 from solver.semantic.ensemble_format import (
     array_names,

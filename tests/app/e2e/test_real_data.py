@@ -14,8 +14,8 @@ from app.client import Client
 from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
 from solver.artifacts import load_projector
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
-from solver.evaluation.gains import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.evaluation.metrics import average_precision
+from solver.evaluation.ranking import FIRST_PAGE, discounted_gains, ideal_gains
 from solver.projector import AffineProjector, Projector
 from solver.scaling.estimator import FeatureScaler
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from solver.comparison.bounded_cache import BoundedCache
+from solver.comparison.preparation import BoundedCache
 
 
 def _cache(max_bytes: int) -> BoundedCache[str, np.ndarray]:
