@@ -17,8 +17,7 @@ from solver.progress import IterationProgress
 from solver.projector import AffineProjector, Projector
 from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
 from solver.scaling.scaler import Scaler
-from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
-from solver.semantic.neighbours import NeighbourClassifier
+from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
 from solver.semantic.projector import PosteriorProjector
 from solver.state import ARRAYS_FILE, ESTIMATOR_FORMAT, HEADER_FILE, restore
 from solver.validation.errors import ArtifactError, InvalidInputError, InvalidParameterError

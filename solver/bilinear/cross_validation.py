@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from solver.base import LinearCrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import regularisation_path
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
 from solver.linalg.matrices import FloatArray, Samples

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from solver.base import LinearCrossModalEstimator
 from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.rounding import FactorRounding
-from solver.bilinear.solving import solve_apg, solve_paper
+from solver.bilinear.solving import FactorRounding, solve_apg, solve_paper
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoint import Checkpoint

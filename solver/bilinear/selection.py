@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import regularisation_path
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import LabelledPair
 from solver.linalg.centered import Centered

@@ -28,8 +28,8 @@ from solver.baselines import (
     SemanticMatching,
 )
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import regularisation_path
 from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
 from solver.linalg.matrices import FloatArray
 from solver.semantic.estimator import SemanticBilinear

@@ -30,9 +30,8 @@ import numpy as np
 
 from solver.linalg.matrices import FloatArray, LowRankMatrix
 from solver.losses.base import FactoredPoint, SmoothLoss
-from solver.optimisation.penalties import NuclearNorm
 from solver.optimisation.preconditioner import GramSpectrum
-from solver.optimisation.proximal import proximal_step
+from solver.optimisation.proximal import NuclearNorm, proximal_step
 from solver.optimisation.refinement import refine_factors
 from solver.optimisation.subsample import PairSubsample
 from solver.threads import single_threaded_blas

@@ -1,4 +1,4 @@
-"""The proximal gradient step, with backtracking.
+"""The nuclear norm, and the proximal gradient step, with backtracking.
 
 One step of Algorithm 1 of Kang et al. (CIKM 2015) from a given point: against the gradient of the smooth
 term, then the proximal operator of the penalty. The step size is halved until the objective lies below its
@@ -10,10 +10,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.linalg.matrices import FloatArray, LowRankMatrix, singular_triplets_above
 from solver.losses.base import FactoredPoint, SmoothLoss
-from solver.optimisation.penalties import NuclearNorm
 from solver.validation.errors import NumericalError
+from solver.validation.parameters import NOT_NEGATIVE, POSITIVE
+
+
+class NuclearNorm:
+    """``alpha * ||M||_*``, the sum of the singular values times the paper's lambda."""
+
+    def __init__(self, alpha: float) -> None:
+        NOT_NEGATIVE.check("alpha", alpha)
+        self.alpha = float(alpha)
+
+    def value(self, M: LowRankMatrix) -> float:
+        return self.alpha * M.nuclear_norm
+
+    def prox(
+        self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
+    ) -> LowRankMatrix:
+        """Shrink the singular values s of `A` to ``max(s - step_size * alpha, 0)``, as Algorithm 1 does.
+        The minimiser of ``alpha * ||N||_* + ||N - A||_F**2 / (2 * step_size)``, in the dtype of `A`."""
+        # A wrong `rank_guess` of singular values above the threshold only costs time; for `relative_noise` of
+        # `A` see `solver.linalg.matrices.singular_triplets_above`.
+        POSITIVE.check("step_size", step_size)
+        threshold = step_size * self.alpha
+        triplets = singular_triplets_above(A, threshold, rank_guess, relative_noise)
+        return LowRankMatrix(triplets.U, (triplets.s - threshold).astype(A.dtype), triplets.V)
+
 
 _SHRINKAGE = 0.5  # factor of a rejected step size, as in the paper
 _MAX_BACKTRACKS = 60

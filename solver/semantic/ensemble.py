@@ -2,14 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.special import softmax
 
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import LinearClassifier
 from solver.scaling.feature_maps import FeatureMap
-from solver.semantic.neighbours import NeighbourClassifier
+from solver.validation.errors import InvalidInputError
+
+MAX_INVERSE_TEMPERATURE = 1e4
+"""There the nearest anchor already takes the whole vote wherever similarities differ by 1e-3."""
+_BLOCK_ROWS = 1024  # rows predicted in one block: their similarities to 3000 anchors take 25 MB in float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NeighbourClassifier:
+    """Softmax-weighted vote of all anchors z_i on the class of a sample x."""
+
+    # The posterior of class c is sum_{i: c_i = c} exp(t s(x, z_i)) / sum_i exp(t s(x, z_i)) with the inverse
+    # temperature t and a bilinear similarity s: the Nadaraya-Watson estimator with that kernel (E. Nadaraya,
+    # "On Estimating Regression", Theory of Probability and Its Applications 9, 1964).
+
+    coefficients: FloatArray  # (n_mapped, rank), linear part of the projection of mapped samples
+    intercepts: FloatArray  # (rank,), its constant part
+    anchors: FloatArray  # (n_anchors, rank), projected; a similarity is an inner product with one
+    indicators: FloatArray  # (n_anchors, n_classes), 1 where an anchor belongs to a class, else 0
+    inverse_temperature: float  # t, in (0, 1e4]: the larger, the fewer anchors share the vote
+    is_exclusive: bool  # one class an anchor; if not, each label has a probability
+    _exact: tuple[FloatArray, FloatArray, FloatArray] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.coefficients.ndim != 2 or self.intercepts.shape != self.coefficients.shape[1:]:
+            raise InvalidInputError(
+                f"coefficients {self.coefficients.shape} do not match intercepts {self.intercepts.shape}"
+            )
+        if self.anchors.ndim != 2 or self.anchors.shape[1] != len(self.intercepts) or not len(self.anchors):
+            raise InvalidInputError(
+                f"anchors {self.anchors.shape} must be at least one, each with {len(self.intercepts)} factors"
+            )
+        if self.indicators.ndim != 2 or len(self.indicators) != len(self.anchors):
+            raise InvalidInputError(
+                f"indicators {self.indicators.shape} do not match {len(self.anchors)} anchors"
+            )
+        is_binary = ((self.indicators == 0) | (self.indicators == 1)).all()
+        if not is_binary or (self.is_exclusive and not (self.indicators.sum(axis=1) == 1).all()):
+            raise InvalidInputError(
+                "indicators must be 0 or 1, with a single 1 in each row where classes are exclusive"
+            )
+        if not 0.0 < self.inverse_temperature <= MAX_INVERSE_TEMPERATURE:
+            raise InvalidInputError(
+                f"inverse temperature must be > 0 and at most {MAX_INVERSE_TEMPERATURE:g}, "
+                f"got {self.inverse_temperature}"
+            )
+        parts = (self.coefficients, self.anchors, self.indicators)
+        coefficients, anchors, indicators = (part.astype(np.float64, copy=False) for part in parts)
+        object.__setattr__(self, "_exact", (coefficients, anchors, indicators))
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.indicators.shape[1])
+
+    def predict(self, mapped: Samples) -> FloatArray:
+        posteriors = np.empty((mapped.shape[0], self.n_classes))
+        coefficients, anchors, indicators = self._exact
+        for start in range(0, mapped.shape[0], _BLOCK_ROWS):
+            rows = slice(start, start + _BLOCK_ROWS)
+            projected = mapped[rows].astype(np.float64) @ coefficients + self.intercepts
+            votes = softmax(self.inverse_temperature * (projected @ anchors.T), axis=1)
+            posteriors[rows] = votes @ indicators
+        return posteriors
+
 
 Classifier = LinearClassifier | NeighbourClassifier  # gives posteriors of mapped samples
 

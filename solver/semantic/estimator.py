@@ -20,10 +20,10 @@ from solver.losses.base import LOSSES
 from solver.progress import Progress, StepProgress, WorkPlan
 from solver.scaling.feature_maps import KERNELS, check_features
 from solver.scaling.scaler import SCALINGS
+from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE
 from solver.semantic.fusion import FusionOptions, Side, fuse
 from solver.semantic.kernel_ridge import KernelRidgeOptions, blend_kernel_ridge
 from solver.semantic.matrix import MatrixOptions, choose_alpha_fraction, warn_of_low_rank
-from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
 from solver.supervision.base import Supervision

@@ -12,8 +12,8 @@ from solver.bilinear.estimator import LowRankBilinear
 from solver.linalg.matrices import FloatArray, Samples
 from solver.linalg.row_space import compact, lift_factors
 from solver.logistic import Targets
+from solver.semantic.ensemble import NeighbourClassifier
 from solver.semantic.folds import paired_folds
-from solver.semantic.neighbours import NeighbourClassifier
 from solver.semantic.posteriors import Posteriors
 from solver.supervision.base import Indices, Supervision
 from solver.validation.errors import ConvergenceWarning, SupervisionError

@@ -14,9 +14,8 @@ from scipy.special import softmax
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
-from solver.semantic.ensemble import Classifier
+from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE, Classifier, NeighbourClassifier
 from solver.semantic.folds import complement, stratified_sample
-from solver.semantic.neighbours import MAX_INVERSE_TEMPERATURE, NeighbourClassifier
 from solver.supervision.base import Indices
 
 RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)

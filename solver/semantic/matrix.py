@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import regularisation_path
 from solver.evaluation.metrics import bidirectional_map
 from solver.linalg.matrices import FloatArray
 from solver.logistic import Targets

@@ -17,8 +17,8 @@ from solver import (
     make_low_rank_pairs,
     mean_average_precision,
 )
-from solver.bilinear.path import regularisation_path
 from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import regularisation_path
 from solver.datasets import SyntheticPairs
 from solver.validation.errors import SupervisionError
 

@@ -6,7 +6,7 @@ import scipy.sparse
 
 from solver import Labels, make_low_rank_pairs
 from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.rounding import FactorRounding
+from solver.bilinear.solving import FactorRounding
 from solver.linalg.matrices import LowRankMatrix, from_factors
 from solver.validation.errors import NumericalError
 

@@ -14,7 +14,7 @@ from solver import (
     make_low_rank_pairs,
 )
 from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.subsampled import subsampled_problems
+from solver.bilinear.solving import subsampled_problems
 from solver.supervision.signed_pairs import AnySupervision
 
 N = 4600

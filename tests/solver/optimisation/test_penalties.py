@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from solver.linalg.matrices import singular_triplets_above
-from solver.optimisation.penalties import NuclearNorm
+from solver.optimisation.proximal import NuclearNorm
 from solver.validation.errors import InvalidParameterError
 
 MATRICES = arrays(np.float64, (5, 4), elements=st.floats(-10.0, 10.0, allow_subnormal=False))

@@ -9,8 +9,7 @@ from solver.datasets import SyntheticPairs
 from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors, singular_triplets_above
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.optimisation.penalties import NuclearNorm
-from solver.optimisation.proximal import proximal_step
+from solver.optimisation.proximal import NuclearNorm, proximal_step
 from solver.validation.errors import NumericalError
 
 

@@ -8,9 +8,8 @@ import pytest
 from solver import Labels, MultiLabels, SemanticBilinear
 from solver.logistic import LinearClassifier, Targets
 from solver.scaling.feature_maps import FeatureMap
-from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
+from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
 from solver.semantic.fusion import FusionOptions, Side, fuse
-from solver.semantic.neighbours import NeighbourClassifier
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SearchOptions, fit_posteriors
 from solver.validation.errors import InvalidInputError, InvalidParameterError
