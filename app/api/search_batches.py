@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,7 +23,7 @@ from app.api.middleware.admission import aside, give_back_place, take_place
 from app.api.middleware.request_body_limits import body_of
 from app.domain.cores import usable_cores
 from app.domain.entities import SearchResult
-from app.services.serving.search import MOMENT_NUMBERS, Search, SearchService, results_of
+from app.services.serving.search import MOMENT_NUMBERS, Outcome, Ranking, Search, SearchService, results_of
 
 Encode = Callable[[list[SearchResult]], bytes]
 """Makes the answer to a request of the results of its search."""
@@ -82,8 +83,8 @@ class SearchBatches:
         self._queue: deque[tuple[Hashable, Direction, list[_Waiter]]] = deque()
         self._gathered: dict[Direction, _Gathered] = {}
         self._threads = max(usable_cores() - 1, 1)  # of a direction; one core is left for the event loop
-        self._ranking: set[asyncio.Task[list[bytes | Exception]]] = set()
-        """In threads, since all of a batch would keep the event loop."""
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="ranking")
+        self._n_ranking = 0  # batches whose ranking would keep the event loop
 
     async def answer(self, request: Request, direction: Direction, search: Search, encode: Encode) -> bytes:
         """Return the answer to a request; raises what the service does."""
@@ -104,20 +105,13 @@ class SearchBatches:
         return answer
 
     def _answer_all(
-        self, direction: Direction, batch: Sequence[_Waiter], may_wait: bool = False, at_once: bool = False
+        self, direction: Direction, batch: Sequence[_Waiter], may_wait: bool = False
     ) -> list[bytes | Exception]:
         searches = [waiter.search for waiter in batch]
         try:
-            outcomes = self._service.search(*direction, searches, aside, may_wait, at_once)
+            return _encode(batch, self._service.search(*direction, searches, aside, may_wait))
         except Exception as error:
             return [error] * len(batch)
-        answers: list[bytes | Exception] = []
-        for waiter, outcome in zip(batch, outcomes, strict=True):
-            try:
-                answers.append(waiter.encode(results_of(outcome)))
-            except Exception as error:
-                answers.append(error)
-        return answers
 
     def _at_once(self, direction: Direction, waiter: _Waiter) -> asyncio.Future[bytes | Exception]:
         """Return the answer of the event loop, which is a BlockingIOError where it would take long."""
@@ -138,30 +132,52 @@ class SearchBatches:
         """Answer the first batch that need not wait for a thread."""
         for entry in self._queue:
             group, direction, batch = entry
-            numbers = self._service.numbers_per_search(
-                direction[0], direction[2], batch[0].search.item_filter
-            )
-            is_light = numbers <= MOMENT_NUMBERS
-            if is_light and len(self._ranking) == self._threads and numbers * _LARGEST_BATCH > MOMENT_NUMBERS:
+            if self._n_ranking == self._threads and self._may_need_thread(direction, batch[0].search):
                 continue
             self._queue.remove(entry)
             if self._open.get(group) is batch:
                 del self._open[group]
-            if is_light and numbers * len(batch) > MOMENT_NUMBERS:
-                running = asyncio.ensure_future(
-                    run_in_threadpool(self._answer_all, direction, batch, at_once=True)
-                )
-                self._ranking.add(running)
-                running.add_done_callback(partial(self._finish_ranking, batch))
-            else:
-                _tell(batch, self._answer_all(direction, batch, at_once=True))
+            try:
+                self._rank(direction, batch)
+            except Exception as error:
+                _tell(batch, [error] * len(batch))
             break
 
-    def _finish_ranking(self, batch: Sequence[_Waiter], done: asyncio.Task[list[bytes | Exception]]) -> None:
-        self._ranking.remove(done)
-        _tell(batch, _answers_of(batch, done))
+    def _may_need_thread(self, direction: Direction, search: Search) -> bool:
+        """Return whether one such search is short, and a batch of them may not be."""
+        numbers = self._service.numbers_per_search(direction[0], direction[2], search.item_filter)
+        return numbers <= MOMENT_NUMBERS < numbers * _LARGEST_BATCH
+
+    def _rank(self, direction: Direction, batch: Sequence[_Waiter]) -> None:
+        ranking = self._service.begin(*direction, [waiter.search for waiter in batch])
+        if ranking is None:
+            _tell(batch, [BlockingIOError()] * len(batch))
+        elif ranking.numbers <= MOMENT_NUMBERS:
+            self._service.rank(ranking)
+            self._finish(batch, ranking)
+        else:
+            # All else is done by the event loop: two threads of Python would only wait for each other.
+            try:
+                done = asyncio.get_running_loop().run_in_executor(self._pool, self._service.rank, ranking)
+            except RuntimeError:  # the system has no thread left
+                _tell(batch, [BlockingIOError()] * len(batch))
+                return
+            self._n_ranking += 1
+            done.add_done_callback(partial(self._finish_ranking, batch, ranking))
+
+    def _finish_ranking(self, batch: Sequence[_Waiter], ranking: Ranking, done: asyncio.Future[None]) -> None:
+        self._n_ranking -= 1
         for _ in range(len(self._queue)):
-            self._run_next()  # in a thread while these answers are sent
+            self._run_next()  # in a thread while these answers are made
+        try:
+            done.result()
+            self._finish(batch, ranking)
+        except Exception as error:
+            _tell(batch, [error] * len(batch))
+
+    def _finish(self, batch: Sequence[_Waiter], ranking: Ranking) -> None:
+        outcomes = self._service.finish(ranking)
+        _tell(batch, [BlockingIOError()] * len(batch) if outcomes is None else _encode(batch, outcomes))
 
     async def _in_turn(self, direction: Direction, waiter: _Waiter) -> bytes | Exception:
         """Return the answer of a thread, together with others; BlockingIOError if it has to go alone."""
@@ -187,7 +203,7 @@ class SearchBatches:
             batch = gathered.take()
             running = asyncio.ensure_future(self._run(direction, batch))
             gathered.running.add(running)
-            running.add_done_callback(lambda done: self._finish(direction, gathered, batch, done))
+            running.add_done_callback(lambda done: self._finish_turn(direction, gathered, batch, done))
 
     async def _run(self, direction: Direction, batch: Sequence[_Waiter]) -> list[bytes | Exception]:
         for waiter in batch:
@@ -195,7 +211,7 @@ class SearchBatches:
                 waiter.place.cancel()  # unless it has one
         return await run_in_threadpool(self._answer_all, direction, batch)
 
-    def _finish(
+    def _finish_turn(
         self,
         direction: Direction,
         gathered: _Gathered,
@@ -216,6 +232,17 @@ class SearchBatches:
 def _has_place(waiter: _Waiter) -> bool:
     place = waiter.place
     return place is not None and place.done() and not place.cancelled() and place.exception() is None
+
+
+def _encode(batch: Sequence[_Waiter], outcomes: Sequence[Outcome]) -> list[bytes | Exception]:
+    """Return the answers; what cannot be encoded is an error of its own."""
+    answers: list[bytes | Exception] = []
+    for waiter, outcome in zip(batch, outcomes, strict=True):
+        try:
+            answers.append(waiter.encode(results_of(outcome)))
+        except Exception as error:
+            answers.append(error)
+    return answers
 
 
 def _answers_of(

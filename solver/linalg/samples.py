@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import numbers
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse
 from solver.linalg.matrices import FloatArray, Samples, is_sparse
 from solver.validation.errors import InvalidInputError
 
+_FLOATS = (np.float32, np.float64)
 _NUMERIC = "fiub"  # kinds of dtypes that are numbers
 _READ_ONE_BY_ONE = "OUST"  # kinds whose values may be numbers all the same, or have become text beside it
 
@@ -29,6 +31,9 @@ def check_samples(
     # Not copied if it is such an array already; duplicate entries of a sparse one are summed. Columns of
     # numbers of any type are taken, as scikit-learn takes them, and text is none. Without `dtype` float32 and
     # float64 stay as they are.
+    if _is_plain(samples, _FLOATS if dtype is None else (dtype,), n_features):
+        plain: Samples = samples
+        return plain  # as most are: what follows takes longer than to project one
     array: Samples = _read_sparse(samples, name) if is_sparse(samples) else _read_dense(samples, name)
     if not is_frame(samples) and array.dtype.kind not in _NUMERIC + _READ_ONE_BY_ONE:
         raise InvalidInputError(f"{name} must be numeric, got dtype {array.dtype}")
@@ -43,13 +48,25 @@ def check_samples(
         # Duplicate entries are summed in a copy: the caller may still own the original.
         array = array.copy()
         array.sum_duplicates()
-    if dtype is None and array.dtype not in (np.float32, np.float64):
+    if dtype is None and array.dtype not in _FLOATS:
         dtype = np.float64
     with np.errstate(over="ignore"):  # infinity is refused below
         array = array.astype(dtype or array.dtype, copy=False)
     if not np.isfinite(array.data if is_sparse(array) else array).all():
         _refuse_gaps(samples, array, name)
     return array
+
+
+def _is_plain(samples: Any, dtypes: Sequence[npt.DTypeLike], n_features: int | None) -> bool:
+    """Return whether these are a finite array as asked for."""
+    if (
+        type(samples) is not np.ndarray
+        or samples.ndim != 2
+        or not samples.size
+        or samples.dtype not in dtypes
+    ):
+        return False
+    return n_features in (None, samples.shape[1]) and bool(np.isfinite(samples).all())
 
 
 def feature_names(samples: Any) -> npt.NDArray[np.object_] | None:
@@ -159,7 +176,7 @@ def project_affinely(
 def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
     """Raise InvalidInputError, which says `name`, unless an array has finite floats and the shape.
     None in the shape stands for any length."""
-    if array.dtype not in (np.float32, np.float64):
+    if array.dtype not in _FLOATS:
         raise InvalidInputError(f"{name} must hold floats, got dtype {array.dtype}")
     fits = array.ndim == len(shape) and all(
         size in (None, length) for size, length in zip(shape, array.shape, strict=True)

@@ -7,10 +7,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -56,8 +55,6 @@ _LIGHT_BYTES = 1 << 16
 """Memory of the items that are shown at once: more would take milliseconds to be read and written."""
 _LIGHT_UNRANKED = 100
 """Items that the model cannot place: to list them takes time."""
-_Argument = TypeVar("_Argument")
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +149,23 @@ class _Part:
         self.pages = [Page() for _ in self.projections]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """Searches that are prepared, of one direction and one snapshot: first ranked, then shown."""
+
+    ground: _Ground
+    parts: Sequence[_Part | Exception]
+    # of parts that were ranked together, made when they are shown
+    pages: list[tuple[list[_Part], Callable[[], list[Page]]]] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> float:
+        """About how many numbers are compared."""
+        gallery = self.ground.gallery
+        filters = (part.search.item_filter for part in self.parts if isinstance(part, _Part))
+        return sum(map(gallery.numbers_per_search, filters))
+
+
 class SearchService:
     """Ranks one gallery for queries of the other modality, or of its own; see `similar`.
     One call may rank `max_hits` results over all its queries, those before `offset` included."""
@@ -180,29 +194,26 @@ class SearchService:
         searches: Sequence[Search],
         release_slot: ReleaseSlot | None = None,
         may_wait: bool = True,
-        at_once: bool = False,
     ) -> list[Outcome]:
         """Answer searches of one direction from one snapshot, each as if it came alone; raises what
         `SnapshotReader.open` does."""
-        # What would have to wait for the work of others gets a `BlockingIOError` unless it `may_wait`, with
-        # `at_once` also what takes more than a moment by itself. Within one modality stored queries are not
-        # among their own results.
+        # What would have to wait for the work of others gets a `BlockingIOError` unless it `may_wait`. Within
+        # one modality stored queries are not among their own results.
         refused = [self._refuse_hits(search) for search in searches]
         if any(refused):
             allowed = [search for search, error in zip(searches, refused, strict=True) if error is None]
             answers = (
-                self.search(collection, source, target, allowed, release_slot, may_wait, at_once)
-                if allowed
-                else []
+                self.search(collection, source, target, allowed, release_slot, may_wait) if allowed else []
             )
             rest = iter(answers)
             return [next(rest) if error is None else error for error in refused]
         while True:
-            outcomes = self._recall(collection, source, target, searches, at_once)
-            if outcomes is not None:
-                return outcomes
-            if at_once:
-                break
+            ranking = self._recall(collection, source, target, searches)
+            if ranking is not None:
+                self.rank(ranking)
+                outcomes = self.finish(ranking)
+                if outcomes is not None:
+                    return outcomes
             try:
                 # In one transaction, so that hits are shown with the content that was ranked.
                 with self._snapshots.open(collection, release_slot, _readers_of(searches), may_wait) as (
@@ -240,24 +251,43 @@ class SearchService:
         with self._versions.open(collection, version) as (snapshot, work):
             return self._answer_unseen(_Ground(snapshot, work, *direction, is_live=False), search)
 
+    def begin(self, collection: str, source: str, target: str, searches: Sequence[Search]) -> Ranking | None:
+        """Prepare searches that take but a moment each; what of it takes longer becomes a `BlockingIOError`.
+        None where they have to wait, or would all take longer."""
+        return self._recall(collection, source, target, searches, at_once=True)
+
     def _recall(
-        self, collection: str, source: str, target: str, searches: Sequence[Search], at_once: bool
-    ) -> list[Outcome] | None:
-        """Answer from a snapshot known to hold every write without a transaction; None if there is none."""
+        self,
+        collection: str,
+        source: str,
+        target: str,
+        searches: Sequence[Search],
+        at_once: bool = False,
+    ) -> Ranking | None:
+        """Prepare searches of a snapshot known to hold every write without a transaction; None if there is
+        none."""
         if any(search.is_stored for search in searches):
             return None
         snapshot = self._snapshots.recall(collection)
         if snapshot is None or not _can_filter(snapshot, target, searches):
             return None
-        reads_rows = not _is_all_ranked(snapshot, target)
-        if at_once and not self._is_light(snapshot, source, target, searches, reads_rows):
+        if at_once and not self._is_light(snapshot, source, target, searches):
             return None
-        with self._snapshots.read() if reads_rows else nullcontext() as work:
-            ground = _Ground(snapshot, work, source, target, at_once, is_newest=True)
-            outcomes = self._answer(ground, searches)
-        if reads_rows and self._snapshots.recall(collection) is not snapshot:
-            return None  # the rows may be of a write that came meanwhile
-        return outcomes
+        ground = _Ground(snapshot, None, source, target, at_once, is_newest=True)
+        return Ranking(ground, [self._refuse_hits(search) or _prepare(ground, search) for search in searches])
+
+    def finish(self, ranking: Ranking) -> list[Outcome] | None:
+        """Return what was found; None if the items that are shown may be of a write that came meanwhile, or
+        would have to be waited for."""
+        ground = ranking.ground
+        if _is_all_ranked(ground.snapshot, ground.target):
+            return self._show_all(ground, ranking)
+        if ground.at_once and not self._snapshots.may_read_at_once():
+            return None
+        with self._snapshots.read() as work:
+            outcomes = self._show_all(replace(ground, work=work), ranking)
+        is_newest = self._snapshots.recall(ground.snapshot.collection.name) is ground.snapshot
+        return outcomes if is_newest else None
 
     def numbers_per_search(self, collection: str, target: str, item_filter: ItemFilter) -> float:
         """Return about how many numbers a search compares; infinity where that is not at hand."""
@@ -265,9 +295,7 @@ class SearchService:
         gallery = None if snapshot is None else snapshot.galleries.get(target)
         return math.inf if gallery is None else gallery.numbers_per_search(item_filter)
 
-    def _is_light(
-        self, snapshot: Snapshot, source: str, target: str, searches: Sequence[Search], reads_rows: bool
-    ) -> bool:
+    def _is_light(self, snapshot: Snapshot, source: str, target: str, searches: Sequence[Search]) -> bool:
         """Return whether ranking and showing each takes a moment, whatever the queries are."""
         gallery = snapshot.galleries.get(target)
         if gallery is None or source == target:  # which compares every row
@@ -282,7 +310,7 @@ class SearchService:
         shown_bytes = gallery.bytes_per_item + snapshot.model.texts.text_bytes.get(target, 0.0)
         if max(search.k for search in searches) * shown_bytes > _LIGHT_BYTES:
             return False
-        return not reads_rows or self._snapshots.may_read_at_once()
+        return _is_all_ranked(snapshot, target) or self._snapshots.may_read_at_once()
 
     def _answer_unseen(self, ground: _Ground, search: Search) -> SearchResult:
         (outcome,) = self._answer(ground, [search])
@@ -290,12 +318,25 @@ class SearchService:
         return result
 
     def _answer(self, ground: _Ground, searches: Sequence[Search]) -> list[Outcome]:
-        parts = [_attempt(_prepare, ground, search) for search in searches]
-        self._rank(ground, [part for part in parts if isinstance(part, _Part)])
-        return [_attempt(self._show, ground, part) if isinstance(part, _Part) else part for part in parts]
+        ranking = Ranking(ground, [_prepare(ground, search) for search in searches])
+        self.rank(ranking)
+        return self._show_all(ground, ranking)
 
-    def _rank(self, ground: _Ground, parts: Sequence[_Part]) -> None:
-        """Set the pages; short searches with the same filter are ranked in one call, with the same scores."""
+    def _show_all(self, ground: _Ground, ranking: Ranking) -> list[Outcome]:
+        for same, make_pages in ranking.pages:
+            for ranked, page in zip(same, make_pages(), strict=True):
+                ranked.pages = [page]
+        outcomes: list[Outcome] = []
+        for part in ranking.parts:
+            try:
+                outcomes.append(self._show(ground, part) if isinstance(part, _Part) else part)
+            except Exception as error:
+                outcomes.append(error)
+        return outcomes
+
+    def rank(self, ranking: Ranking) -> None:
+        """Find the best rows; for short searches with the same filter in one call, with the same scores."""
+        ground, parts = ranking.ground, [part for part in ranking.parts if isinstance(part, _Part)]
         together: dict[bytes, list[_Part]] = {}
         for part in parts:
             search = part.search
@@ -310,8 +351,7 @@ class SearchService:
             queries = np.concatenate([part.projections[0].projected for part in same])
             spans = [(part.search.k, part.search.offset) for part in same]
             rows = ground.gallery.find_rows(queries, spans, same[0].search.item_filter)
-            for part, page in zip(same, ground.gallery.pages(rows, spans), strict=True):
-                part.pages = [page]
+            ranking.pages.append((same, partial(ground.gallery.pages, rows, spans)))
         if ground.is_live and not ground.is_within_one:
             seen = [
                 projection.projected
@@ -356,16 +396,6 @@ class SearchService:
         )
 
 
-def _attempt(
-    work: Callable[[_Ground, _Argument], _Result], ground: _Ground, argument: _Argument
-) -> _Result | Exception:
-    """Return what `work` returns, or its error, which is that of one search among others."""
-    try:
-        return work(ground, argument)
-    except Exception as error:
-        return error
-
-
 def _readers_of(searches: Sequence[Search]) -> AbstractSet[str] | None:
     """Return whose writes the answers have to hold; None for every write, where one search needs that."""
     named = [search.readers for search in searches if search.readers is not None]
@@ -378,14 +408,15 @@ def _is_all_ranked(snapshot: Snapshot, modality: str) -> bool:
     return encoder is not None and encoder.content_form == "vector"
 
 
-def _prepare(ground: _Ground, search: Search) -> _Part:
-    """Check a search, and project its queries."""
-    snapshot = ground.snapshot
-    _check_direction(snapshot, ground.source, ground.target)
-    _check_labels(snapshot, search.item_filter)
-    return _Part(
-        search, [_ask(ground, query, number < _MOST_OFFERS) for number, query in enumerate(search.queries)]
-    )
+def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
+    """Check a search, and project its queries; an error is that of one search among others."""
+    try:
+        _check_direction(ground.snapshot, ground.source, ground.target)
+        _check_labels(ground.snapshot, search.item_filter)
+        projections = [_ask(ground, query, n < _MOST_OFFERS) for n, query in enumerate(search.queries)]
+    except Exception as error:
+        return error
+    return _Part(search, projections)
 
 
 def _ask(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
