@@ -1,4 +1,4 @@
-"""Runs migrations on the connection handed over by `app.db.migrate`, or on LRBS_DATABASE_URL."""
+"""Runs migrations on the connection handed over by `app.db.schema`, or on LRBS_DATABASE_URL."""
 
 from __future__ import annotations
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, delete, insert, select, text
 
-from app.db.faults import translate_errors
 from app.db.models import Base, CallCountsRow, InstallationRow
 from app.db.schema import DatabaseSchema
-from app.db.session import READ_ONLY, Database, make_engine
+from app.db.session import READ_ONLY, Database, make_engine, translate_errors
 from app.domain.entities import Installation
 
 _ROWS = 500  # rows in memory at the same time: with long texts and features some ten megabytes

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, null, select
 from sqlalchemy.orm import Session
 
-from app.db.clock import now
 from app.db.models import FEEDBACK, FeedbackRow
+from app.db.statements import now
 from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 

@@ -29,12 +29,11 @@ from datetime import timedelta
 from sqlalchemy import and_, delete, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
 
-from app.db.clock import now
-from app.db.deletions import IS_NOT_DELETED, is_there, some_rows
-from app.db.item_writes import Plan, plan_items, write_plan
+from app.db.collections import IS_NOT_DELETED, is_there, some_rows
+from app.db.items import Plan, write_plan
 from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow, ImportRow
-from app.db.statements import in_chunks
-from app.domain.entities import Collection, Item, RunningImport
+from app.db.statements import in_chunks, now
+from app.domain.entities import Collection, RunningImport
 from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError
 
 _PENDING, _ABANDONED, _PUBLISHED = "pending", "abandoned", "published"
@@ -74,10 +73,6 @@ class ImportRepository:
         row.lease_expires_at = started + timedelta(seconds=lease_seconds)
         self._session.flush()
         return self._running(row)
-
-    def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> Plan:
-        """Compare items with the stored ones; no other writer may change the collection until `write`."""
-        return plan_items(self._session, collection, items, revision)
 
     def write(self, running: RunningImport, planned: Plan, lease_seconds: float) -> None:
         """Write a part where no reader sees it yet, and renew the lease. CollectionNotFoundError if that is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.db.deletions import IS_NOT_DELETED
+from app.db.collections import IS_NOT_DELETED
 from app.db.models import CollectionRow, FeedbackRow, InstallationRow, ModelRow
 from app.domain.entities import Installation
 

@@ -1,19 +1,41 @@
-"""Items in SQL."""
+"""Items in SQL: unchanged ones are left alone, others written in batches, deleted ones leave tombstones."""
+# A tombstone carries no time. Instead each collection has a mark: a revision, and a time by which it had been
+# reached. Once that time is long enough ago, tombstones up to the revision are purged, and the collection
+# records the revision: a reader with an earlier state then compares its items with those that still exist.
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Collection as AbstractCollection
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, bindparam, false, func, null, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    false,
+    func,
+    null,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from app.db.item_writes import put_items
-from app.db.models import ITEMS, FeedbackRow, ItemRow, ReplacedItemRow
+from app.db.models import ITEMS, CollectionRow, FeedbackRow, ItemRow, ReplacedItemRow
 from app.db.published import (
     Columns,
     Condition,
@@ -24,11 +46,115 @@ from app.db.published import (
     published_items,
     published_revision,
 )
-from app.db.statements import in_chunks
-from app.db.tombstones import newest_tombstone, purge_tombstones
-from app.domain.entities import HIT_FIELDS, Carried, Change, Collection, Counts, Item, Modality, vector_of
+from app.db.statements import in_chunks, now
+from app.domain.entities import (
+    HIT_FIELDS,
+    Carried,
+    Change,
+    Collection,
+    Counts,
+    Item,
+    Modality,
+    vector_bytes,
+    vector_of,
+)
 from app.domain.errors import item_not_found
 from app.domain.names import is_storable
+
+_PLAIN = ("modality", "text", "content_hash", "content_type", "features", "encoding", "pair_id", "train")
+_DOCUMENTS = ("labels", "metadata")
+_INSERTED = ("collection_id", "item_id", "revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
+_UPDATED = ("revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
+_STORED = (
+    *(ITEMS.c[name] for name in ("item_id", "id", "is_deleted", *_PLAIN)),
+    *(cast(ITEMS.c[name], Text) for name in _DOCUMENTS),
+)
+_UPDATE = (
+    update(ITEMS)
+    .where(ITEMS.c.id == bindparam("row_id"))
+    .values({name: bindparam(f"new_{name}") for name in _UPDATED})
+)
+_Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows to insert and to update for a list of items, ready for the driver."""
+
+    counts: Counts
+    new: Sequence[_Row]
+    changed: Sequence[Mapping[str, Any]]
+
+    @property
+    def changed_ids(self) -> list[int]:
+        """Primary keys of the rows to update."""
+        return [entry["row_id"] for entry in self.changed]
+
+
+def write_plan(session: Session, plan: Plan) -> None:
+    """Write a plan; no other writer may have changed the collection since it was made."""
+    # In input order, which determines the positions of new items, and so the order of pages.
+    if plan.new:
+        _insert(session.connection(), plan.new)
+    if plan.changed:
+        session.execute(_UPDATE, list(plan.changed))
+
+
+def _rows_by_id(
+    session: Session, collection: Collection, item_ids: Sequence[str]
+) -> Mapping[str, Sequence[Any]]:
+    query = select(*_STORED).where(ITEMS.c.collection_id == collection.id, ITEMS.c.item_id.in_(item_ids))
+    return {row[0]: row[1:] for row in session.execute(query)}
+
+
+def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
+    """Insert rows of `_INSERTED` directly with the driver: SQLAlchemy would take longer than the database."""
+    columns = ", ".join(_INSERTED)
+    if connection.dialect.name == "postgresql":
+        driver: Any = connection.connection.driver_connection
+        kind = connection.dialect.loaded_dbapi.Error
+        statement = f"COPY items ({columns}) FROM STDIN"
+        try:
+            with driver.cursor() as cursor, cursor.copy(statement) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except kind as error:
+            # As SQLAlchemy does for statements that it executes.
+            raise DBAPIError.instance(
+                statement, None, error, kind, hide_parameters=True, dialect=connection.dialect
+            ) from error
+    else:
+        places = ", ".join("?" * len(_INSERTED))
+        connection.exec_driver_sql(f"INSERT INTO items ({columns}) VALUES ({places})", list(rows))
+
+
+def _plain(item: Item) -> _Row:
+    features = None if item.features is None else vector_bytes(item.features)
+    return (
+        item.modality,
+        item.text,
+        item.content_hash,
+        item.content_type,
+        features,
+        item.encoding,
+        item.pair_id,
+        item.train,
+    )
+
+
+def _is_same(stored: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Compare values of `_PLAIN`, and of `_DOCUMENTS` as JSON texts."""
+    n_plain = len(_PLAIN)
+    if tuple(stored[:n_plain]) != tuple(new[:n_plain]):
+        return False
+    pairs = zip(stored[n_plain:], new[n_plain:], strict=True)
+    return all(left == right or _canonical(left) == _canonical(right) for left, right in pairs)
+
+
+def _canonical(document: str) -> str:
+    # As text: 1, 1.0 and true are equal in Python, but different in JSON.
+    return json.dumps(json.loads(document), sort_keys=True)
+
 
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
@@ -59,7 +185,34 @@ class ItemRepository:
 
     def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
         """Insert items that are not there and replace those that differ; others keep their revision."""
-        return put_items(self._session, collection, items, revision)
+        # The session holds the collection's lock, so that no other writer comes between the comparison and
+        # the write. Every id comes at most once.
+        planned = self.plan(collection, items, revision)
+        write_plan(self._session, planned)
+        return planned.counts
+
+    def plan(self, collection: Collection, items: Sequence[Item], revision: int) -> Plan:
+        """Compare items, each id at most once, with the stored ones of a locked collection."""
+        new: list[_Row] = []
+        changed: list[dict[str, Any]] = []
+        unchanged = revived = 0
+        for chunk in in_chunks(items):
+            rows = _rows_by_id(self._session, collection, [item.id for item in chunk])
+            for item in chunk:
+                row, plain = rows.get(item.id), _plain(item)
+                labels, metadata = json.dumps(item.labels), json.dumps(item.metadata)
+                if row is None:
+                    new.append((collection.id, item.id, revision, False, *plain, labels, metadata))
+                    continue
+                row_id, is_deleted, *stored = row
+                if not is_deleted and _is_same(stored, (*plain, labels, metadata)):
+                    unchanged += 1
+                    continue
+                revived += int(is_deleted)
+                values = (revision, False, *plain, list(item.labels), dict(item.metadata))
+                named = {f"new_{name}": value for name, value in zip(_UPDATED, values, strict=True)}
+                changed.append({"row_id": row_id, **named})
+        return Plan(Counts(len(new) + revived, len(changed) - revived, unchanged), new, changed)
 
     def get(self, collection: Collection, item_id: str) -> Item:
         """Return one; raises NotFoundError."""
@@ -182,13 +335,32 @@ class ItemRepository:
         return count, first
 
     def newest_tombstone(self, collection: Collection) -> int | None:
-        """Return the position of the last deleted item that left a tombstone."""
-        return newest_tombstone(self._session, collection.id)
+        """Return the position of the last deleted item that left a tombstone; None if there is none."""
+        # As a sum: PostgreSQL would otherwise scan the primary key backwards through all items to one.
+        query = select(func.max(ITEMS.c.id + 0)).where(_is_tombstone(collection.id))
+        newest: int | None = self._session.scalar(query)
+        return newest
 
     def purge_tombstones(self, collection: Collection, before: int, grace_seconds: float, limit: int) -> bool:
-        """Purge some old tombstones of a locked collection; return whether there may be more to purge. Only
-        those of positions before `before`, and made longer ago than the grace period."""
-        return purge_tombstones(self._session, collection.id, before, grace_seconds, limit)
+        """Purge some old tombstones of a locked collection, or move the mark once it is old enough; return
+        whether there may be more to purge. No import into it may be running."""
+        # Only tombstones before a position go: SQLite gives a new item the position after the last row. If
+        # that row were purged, a client between two pages might miss the new item.
+        row = self._session.get_one(CollectionRow, collection.id, populate_existing=True)
+        if row.marked_at is None:
+            row.marked_revision, row.marked_at = row.revision, now(self._session)
+        if now(self._session) - row.marked_at < timedelta(seconds=grace_seconds):
+            return False
+        is_old = (ITEMS.c.revision <= row.marked_revision) & (ITEMS.c.id < before)
+        old = select(ITEMS.c.id).where(_is_tombstone(collection.id), is_old).limit(limit)
+        row_ids = list(self._session.scalars(old))
+        if row_ids:
+            self._session.execute(delete(ITEMS).where(ITEMS.c.id.in_(row_ids)))
+            row.purged_through = row.marked_revision
+        elif row.marked_revision < row.revision:
+            row.marked_revision, row.marked_at = row.revision, now(self._session)
+        self._session.flush()
+        return bool(row_ids)
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
         """Return which of the hashes any item, or query of any feedback, of any collection has."""
@@ -256,6 +428,10 @@ class ItemRepository:
         if row is None or row.is_deleted:
             raise item_not_found(collection.name, item_id)
         return row
+
+
+def _is_tombstone(collection_id: int) -> ColumnElement[bool]:
+    return (ITEMS.c.collection_id == collection_id) & ITEMS.c.is_deleted.is_(True)
 
 
 @lru_cache

@@ -16,10 +16,9 @@ from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.db.clock import now
-from app.db.deletions import IS_NOT_DELETED, is_there
+from app.db.collections import IS_NOT_DELETED, is_there
 from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
-from app.db.statements import violates_foreign_key, violates_unique
+from app.db.statements import now, violates_foreign_key, violates_unique
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import CollectionNotFoundError, ConflictError, JobCancelledError, job_not_found
 from app.domain.names import is_storable

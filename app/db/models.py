@@ -92,7 +92,7 @@ class CallCountsRow(Base):
 
 class CollectionRow(Base):
     """A collection; `active_version` is the one place that says which model serves.
-    A row with `deleted_at` counts as absent (`app.db.deletions`): every query on this table leaves it out."""
+    A row with `deleted_at` counts as absent (`app.db.collections`): no query of this table shows it."""
 
     __tablename__ = "collections"
     # Without it SQLite reuses the key of a deleted collection for the next one: two collections, one id.

@@ -1,8 +1,9 @@
-"""Engine and unit of work: the only place that commits."""
+"""Engine, unit of work, and errors of the drivers as the service's: the only place that commits."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sqlite3
 import time
@@ -15,22 +16,77 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
-from app.db.calls import CallRepository
-from app.db.clock import now
 from app.db.collections import CollectionRepository
-from app.db.encoded_contents import EncodedContentRepository
-from app.db.faults import translate_errors
 from app.db.feedback import FeedbackRepository
 from app.db.imports import ImportRepository
 from app.db.installation import InstallationRepository
 from app.db.items import ItemRepository
 from app.db.jobs import JobQueue
-from app.db.keys import KeyRepository
+from app.db.keys import CallRepository, KeyRepository
 from app.db.sqlite_file import SqliteFile, file_of, watch
-from app.db.versions import ModelRepository
-from app.domain.errors import DISK_FAULTS, DatabaseUnavailableError
+from app.db.statements import now
+from app.db.versions import EncodedContentRepository, ModelRepository
+from app.domain.errors import DISK_FAULTS, PROBLEMS, DatabaseUnavailableError
+
+_BY_SQLSTATE = {
+    "53100": "storage-full",
+    "25006": "storage-read-only",
+    "42P01": "schema-outdated",
+    "42703": "schema-outdated",
+}
+"""disk_full, read_only_sql_transaction, undefined_table, undefined_column."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NO_SPACE = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+"""SQLite's codes for a file that cannot grow for another reason than a full disk: a quota or a limit."""
+_SCHEMA_MESSAGES = ("no such table", "no such column", "has no column named")
+"""SQLite has no code of its own for these errors, only messages."""
+_LONGEST_MESSAGE = 300  # characters of what a driver says; PostgreSQL quotes the statement after the reason
+_logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise the service's errors in place of the driver's, whose messages go to the log."""
+    try:
+        yield
+    except PoolTimeoutError as error:
+        _logger.warning("database connection pool exhausted: %s", error)
+        raise DatabaseUnavailableError from error
+    except DBAPIError as error:
+        code = _code_of(error)
+        if code is None:
+            raise
+        is_away = code == "database-unavailable"
+        problem = "unavailable" if is_away else "rejected a statement"
+        # In one line, and without the statement: where the schema is missing, every one of them is rejected.
+        message = " ".join(str(error.orig).split())[:_LONGEST_MESSAGE]
+        _logger.warning("database %s: %s", problem, message, extra={"cause": message if is_away else code})
+        raise PROBLEMS[code].family(code) from error
+
+
+def _code_of(error: DBAPIError) -> str | None:
+    sqlstate = getattr(error.orig, "sqlstate", None)
+    if sqlstate in _BY_SQLSTATE:
+        return _BY_SQLSTATE[sqlstate]
+    code = getattr(error.orig, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_FULL or code in _NO_SPACE:
+        return "storage-full"
+    if code == sqlite3.SQLITE_READONLY_DBMOVED:
+        return "database-missing"
+    if code & 0xFF in _DAMAGED:
+        return "database-damaged"
+    if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        return "database-unopened"
+    if code & 0xFF == sqlite3.SQLITE_READONLY:
+        return "storage-read-only"
+    if code == sqlite3.SQLITE_ERROR and str(error.orig).startswith(_SCHEMA_MESSAGES):
+        return "schema-outdated"
+    return "database-unavailable" if isinstance(error, (OperationalError, InterfaceError)) else None
+
 
 READ_ONLY = "lrbs_read_only"
 """Execution option of connections that wait for no writer."""

@@ -1,13 +1,17 @@
-"""What statements of SQLite and PostgreSQL differ in: bound parameters, inserts, violated constraints."""
+"""What SQLite and PostgreSQL differ in: bound parameters, inserts, violated constraints, the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from sqlalchemy import func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
+
+from app.db.models import UtcDateTime
 
 _VALUES_PER_QUERY = 500  # far below the limits of both databases on bound parameters
 _Value = TypeVar("_Value")
@@ -41,3 +45,15 @@ def violates_foreign_key(error: IntegrityError, constraint: str) -> bool:
     if diagnosis is not None:
         return bool(diagnosis.constraint_name == constraint)
     return str(error.orig) == "FOREIGN KEY constraint failed"
+
+
+def now(session: Session) -> datetime:
+    """Return the time that all processes share: the database server's, or with SQLite the host's.
+    It is read within the transaction, since beginning one may have to wait for a lock."""
+    connection = session.connection()
+    if connection.dialect.name == "postgresql":
+        # Not the start time of the transaction, which may have waited for a lock since. Executed on the
+        # connection: a session would first flush half-changed rows, and a second write of a row takes more
+        # locks.
+        return connection.execute(select(func.clock_timestamp(type_=UtcDateTime()))).scalar_one()
+    return datetime.now(UTC)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from app.db.faults import translate_errors
+from app.db.session import translate_errors
 from app.domain.errors import VectorEngineUnavailableError
 from app.engines.packing import BUSY
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
 from app.settings import DATABASE_FILE
 from tests.conftest import postgres_database
@@ -23,7 +23,7 @@ def psycopg_url(url: str) -> sqlalchemy.URL:
 
 def _migrate(url: str) -> None:
     engine = make_engine(url)
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     engine.dispose()
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from sqlalchemy.exc import DBAPIError
 
-from app.db.faults import translate_errors
+from app.db.session import translate_errors
 from app.domain.entities import Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
 from app.engines.packing import BUSY

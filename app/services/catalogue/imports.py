@@ -303,7 +303,7 @@ class Import:
         def write() -> None:
             # Compared outside of the transaction that writes: it takes longer than the writing.
             with self._database.read() as work:
-                planned = work.imports.plan(current, _resolve(work, current, items), running.revision)
+                planned = work.items.plan(current, _resolve(work, current, items), running.revision)
             results.append(planned.counts)
             if planned.counts.changed or is_due:
                 with self._database.write() as work:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Content, ItemFilter, Job, JobState, Modality, Scope, SearchResult
 from app.main import create_app
@@ -161,7 +161,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchem
 
 @pytest.fixture
 def database(engine: sqlalchemy.Engine) -> Database:
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     return Database(engine)
 
 

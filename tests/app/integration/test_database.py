@@ -13,7 +13,6 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from app.db.migrate import upgrade
 from app.db.models import Base
 from app.db.schema import REVISION, DatabaseSchema
 from app.db.session import Database, make_engine
@@ -50,7 +49,7 @@ def tables_of(engine: sqlalchemy.Engine) -> set[str]:
 
 def test_migrations_give_the_schema_of_the_models(engine: sqlalchemy.Engine) -> None:
     assert not DatabaseSchema(engine).is_current()
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     assert DatabaseSchema(engine).is_current()
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
@@ -64,8 +63,8 @@ def test_the_schema_that_is_asked_for_is_the_latest_migration() -> None:
 
 
 def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) -> None:
-    upgrade(engine)
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
+    DatabaseSchema(engine).upgrade()
     assert tables_of(engine) == set(Base.metadata.tables)
     config = Config()
     config.set_main_option("script_location", str(ROOT / "migrations"))
@@ -74,7 +73,7 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
         command.downgrade(config, "base")
     assert tables_of(engine) == set()
     assert not DatabaseSchema(engine).is_current()
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     assert tables_of(engine) == set(Base.metadata.tables)
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.domain.entities import Content, Item, ItemFilter, Modality
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 from app.services.catalogue.service import NewItem
@@ -295,7 +295,7 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
     other = build(album.services.settings.model_copy(update={"database_url": url}))
     with refused("wrong-database"):
         other.schema.set_up()
-    upgrade(other.database.engine)
+    DatabaseSchema(other.database.engine).upgrade()
     assert other.garbage_collector.sweep() == 0
     close(other)
     assert album.services.catalogue.content("album", "p")[0] == png(1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.bootstrap import Services, build
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
@@ -26,7 +26,7 @@ AWAY = "it does not answer (AWS_ENDPOINT_URL)"
 def open_host(object_store: ObjectStore, postgres_url: str, tmp_path: Path) -> Iterator[Open]:
     """Return a function that opens services with a data folder of their own."""
     engine = make_engine(postgres_url)
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     engine.dispose()
     opened: list[Services] = []
     url = object_store.make_place()

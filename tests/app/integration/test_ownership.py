@@ -12,7 +12,7 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import Database
 from app.domain.entities import Mark, Modality
 from app.services.storage.ownership import Ownership
@@ -167,7 +167,7 @@ def test_an_empty_database_beside_files_writes_and_removes_nothing(
     if not is_marked:
         (data / ".database").unlink()
     services = opened(data)
-    upgrade(services.database.engine)  # as somebody may who does not ask us
+    DatabaseSchema(services.database.engine).upgrade()  # as somebody may who does not ask us
     found = services.readiness.check()
     assert (found.is_ready, "belong to another database" in str(found.reason)) == (False, True)
     assert services.garbage_collector.sweep() == 0
@@ -374,7 +374,7 @@ def test_of_two_hosts_with_folders_of_their_own_only_one_is_served(
     """The second one is refused, even where both start on an empty database at the same moment."""
     url = f"sqlite:///{tmp_path / FILE}"
     first, second = opened(tmp_path / "first", url), opened(tmp_path / "second", url)
-    upgrade(first.database.engine)
+    DatabaseSchema(first.database.engine).upgrade()
     mark = SharedMark(tmp_path / "second", "", FILE)
     # Of a look at a new folder: before and after its mark is read, and once it has been written.
     moments = iter([not is_race, False, is_race])

@@ -17,7 +17,7 @@ import sqlalchemy
 from alembic import command
 from alembic.config import Config
 
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import Database
 from app.domain.entities import Collection, Item, JobState
 from app.domain.errors import CollectionNotFoundError
@@ -191,7 +191,7 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
 
 
 def test_an_older_schema_is_left_nothing_of_deleted_collections(engine: sqlalchemy.Engine) -> None:
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     database = Database(engine)
     for name in ("a", "b"):
         with database.write() as work:

@@ -126,7 +126,7 @@ def test_an_import_finds_what_it_has_planned_on(database: Database, collection: 
     with writing(database, collection, 0.0) as (work, current):
         running = work.imports.begin(current, "b" * 16, 1, 60.0)
     with database.read() as work:
-        planned = work.imports.plan(current, [Item("a", "x", text="again")], running.revision)
+        planned = work.items.plan(current, [Item("a", "x", text="again")], running.revision)
     purge(database)
     assert tombstones(database) == ["a", "b", "last"]
     with database.write() as work:

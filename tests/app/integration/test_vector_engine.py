@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from app.api.metrics import Metrics
 from app.bootstrap import Services, build, open_vector_engine
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
 from app.domain.entities import Content, ItemFilter, SearchResult
 from app.domain.errors import (
@@ -69,7 +69,7 @@ def settings(kind: str, server: PgvectorServer | MilvusServer, request: pytest.F
         milvus_uri=server.url,
     )
     database = make_engine(settings.resolved_database_url)
-    upgrade(database)
+    DatabaseSchema(database).upgrade()
     database.dispose()
     return settings
 

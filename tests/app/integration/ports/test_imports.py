@@ -63,7 +63,7 @@ def write(
     lease_seconds: float = 60.0,
 ) -> Any:
     with database.read() as work:
-        planned = work.imports.plan(collection, items, running.revision)
+        planned = work.items.plan(collection, items, running.revision)
     with database.write() as work:
         work.imports.write(running, planned, lease_seconds)
     return planned.counts

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, tzinfo
 import pytest
 import sqlalchemy
 
-from app.db.migrate import upgrade
+from app.db.schema import DatabaseSchema
 from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Job, JobState, Modality
 from app.domain.errors import ConflictError, JobCancelledError
@@ -207,7 +207,7 @@ def test_hosts_need_not_agree_on_the_time(
     """A worker whose host's clock is wrong neither takes others' jobs nor keeps dead workers' for longer."""
     found = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
     engine = make_engine(found.render_as_string(hide_password=False))
-    upgrade(engine)
+    DatabaseSchema(engine).upgrade()
     database = Database(engine)
     first = enqueue(database, made(database, "a"))
     claimed(database)
@@ -218,7 +218,7 @@ def test_hosts_need_not_agree_on_the_time(
             return datetime.now(tz) + timedelta(hours=skew_hours)
 
     with monkeypatch.context() as patch:
-        patch.setattr("app.db.clock.datetime", WrongClock)
+        patch.setattr("app.db.statements.datetime", WrongClock)
         assert claim(database) is None
         second = enqueue(database, made(database, "b"))
         assert claimed(database, lease_seconds=0.2).id == second.id
