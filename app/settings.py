@@ -24,8 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from app.domain.addresses import path_prefix_of
-from app.domain.cores import usable_cores
+from app.domain.hosts import path_prefix_of, usable_cores
 
 DATABASE_FILE = "lrbs.sqlite3"
 _CONTAINER_LIMITS = tuple(

@@ -142,7 +142,9 @@ def public_members() -> dict[str, object]:
 def is_published(node: ast.AST, module: str) -> bool:
     """Say whether a docstring is a description of the OpenAPI document, or the help of a command."""
     if isinstance(node, ast.ClassDef):
-        return module.startswith(("app.api.schemas.", "app.domain.entities."))
+        return module.startswith(
+            ("app.api.schemas.", "app.domain.entities", "app.domain.reports", "app.domain.searches")
+        )
     calls = (one.func for one in getattr(node, "decorator_list", ()) if isinstance(one, ast.Call))
     return any(isinstance(call, ast.Attribute) and call.attr in PUBLISHING for call in calls)
 

@@ -15,9 +15,10 @@ from app.api.middleware.request_body_limits import body_of
 from app.api.query import check_query
 from app.api.request_scope import CURRENT_KEY_ID
 from app.api.state import ApiState, state_of
-from app.domain.addresses import party_of
-from app.domain.entities import ApiKey, Scope
+from app.domain.entities import ApiKey
 from app.domain.errors import CollectionNotFoundError, ServiceError, job_not_found
+from app.domain.hosts import party_of
+from app.domain.names import Scope
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService

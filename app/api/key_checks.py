@@ -6,7 +6,8 @@ import anyio
 from anyio import to_thread
 
 from app.api.middleware.queues import Asker, ConcurrencyLimiter
-from app.domain.entities import ApiKey, Scope
+from app.domain.entities import ApiKey
+from app.domain.names import Scope
 from app.services.access.service import AccessService
 
 _THREADS = 6

@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from app.api.schemas.base import Problem
-from app.domain.entities import TrainingReport
+from app.domain.reports import TrainingReport
 
 FilePart = Literal["picture", "sound"]
 FILE_PARTS: tuple[FilePart, ...] = get_args(FilePart)

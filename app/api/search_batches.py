@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.middleware.admission import aside, give_back_place, take_place
 from app.api.middleware.request_body_limits import body_of
-from app.domain.cores import usable_cores
-from app.domain.entities import SearchResult
+from app.domain.hosts import usable_cores
+from app.domain.searches import SearchResult
 from app.services.serving.search import MOMENT_NUMBERS, Outcome, Ranking, Search, SearchService, results_of
 
 Encode = Callable[[list[SearchResult]], bytes]

@@ -11,7 +11,7 @@ from app import answers
 from app.api.schemas.content import content_url
 from app.api.schemas.encoders import without_paths
 from app.domain.entities import ApiKey, Collection, Feedback, Item, Job, ModelVersion
-from app.domain.entities.training import ENCODERS
+from app.domain.reports import ENCODERS
 from app.encoders.registry import OPTIONS, TYPES, content_form
 from app.services.catalogue.service import Page
 

@@ -21,8 +21,9 @@ from app.cli.ingest import ensure_collection, split_into_batches, store
 from app.cli.local_training import train
 from app.cli.serve import bound_socket, url_of
 from app.cli.server import Server
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError
+from app.domain.names import Scope
 from app.sample import KINDS, draw_sample
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters

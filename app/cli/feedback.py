@@ -10,7 +10,7 @@ import typer
 from app.cli.backend import KeyOption, UrlOption, open_backend
 from app.cli.console import JsonFlag, JsonLinesFlag, print_json
 from app.cli.queries import ItemQuery, PictureQuery, SoundQuery, TextQuery, read_query
-from app.domain.limits import LARGEST_FEEDBACK_ID
+from app.domain.names import LARGEST_FEEDBACK_ID
 
 if TYPE_CHECKING:
     from app.answers import Feedback, FeedbackQuery

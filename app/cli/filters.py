@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.domain.conditions import values_by_key
+from app.domain.searches import values_by_key
 
 LabelFilter = Annotated[list[str] | None, typer.Option("--label", help="only items with any of these labels")]
 WhereFilter = Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from app.cli.backend import KeyOption, UrlOption, open_backend
 from app.cli.console import LOG, JsonFlag, JsonLinesFlag, print_json
-from app.domain.scopes import Scope
+from app.domain.names import Scope
 
 if TYPE_CHECKING:
     from app.answers import Key

@@ -37,7 +37,9 @@ from app.api.shown import (
 )
 from app.bootstrap import Services
 from app.cli.encoder_options import ENCODER_OPTIONS, check_encoder
-from app.domain.entities import Content, ItemFilter, KeyBounds, Modality, Scope
+from app.domain.entities import Content, KeyBounds, Modality
+from app.domain.names import Scope
+from app.domain.searches import ItemFilter
 from app.services.catalogue.feedback import NewFeedback
 from app.services.serving.search import Query, Search, results_of
 

@@ -9,7 +9,7 @@ import typer
 from app.cli.backend import KeyOption, UrlOption, open_backend
 from app.cli.console import JsonLinesFlag, print_json
 from app.cli.report_lines import convergence_line, graded_figures, index_lines, item_counts
-from app.domain.limits import LARGEST_VERSION
+from app.domain.names import LARGEST_VERSION
 
 if TYPE_CHECKING:
     from app.answers import Activation, Model

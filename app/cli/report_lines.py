@@ -8,9 +8,7 @@ from app.domain.names import some_of
 
 if TYPE_CHECKING:
     from app.cli.short_report import ShortQuality, ShortReport, ShortSpec
-    from app.domain.entities import TrainingReport
-    from app.domain.entities.held_out_quality import DirectionQuality
-    from app.domain.entities.index_choice import IndexSpec
+    from app.domain.reports import DirectionQuality, IndexSpec, TrainingReport
 
 FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
 """What bounds a precision at ten on a small gallery."""
@@ -120,7 +118,7 @@ def _describe(spec: IndexSpec | ShortSpec) -> str:
 
 def gate_lines(report: TrainingReport) -> list[str]:
     """Return a line that compares the version with the active one, and says how sure the difference is."""
-    from app.domain.entities.held_out_quality import measure_of  # with numpy, which other commands go without
+    from app.domain.reports import measure_of  # with numpy, which other commands go without
 
     gate = report.gate
     if gate.new_value is None or gate.active_value is None:

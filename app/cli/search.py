@@ -19,7 +19,7 @@ from app.cli.queries import (
     TextQuery,
     read_query,
 )
-from app.domain.limits import MAX_K
+from app.domain.names import MAX_K
 
 if TYPE_CHECKING:
     from app.answers import Hit, Item

@@ -19,8 +19,8 @@ from app.cli.ready import read_settings
 from app.cli.serve import bound_socket, is_loopback, serve_beside_others, serve_on
 from app.cli.serve import serve as run_server
 from app.cli.train import print_quality
-from app.domain.entities import Scope
 from app.domain.errors import DatabaseUnavailableError
+from app.domain.names import Scope
 from app.logs import log_to_stderr
 from app.sample import KINDS
 from app.settings import Settings

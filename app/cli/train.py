@@ -34,7 +34,7 @@ from app.cli.training_options import (
     engine_settings,
     read_objective,
 )
-from app.domain.entities import Supervision, TrainingReport
+from app.domain.reports import Supervision, TrainingReport
 from app.services.training.parameters import METHODS
 from app.services.training.requests import TrainingParameters
 

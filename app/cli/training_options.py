@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from app.domain.entities.held_out_quality import Objective
 from app.domain.names import join_words
+from app.domain.reports import Objective
 from app.services.training.parameters import LARGEST_SEED, METHODS
 from solver import OBJECTIVES, SCALINGS
 

@@ -48,7 +48,6 @@ from app.db.published import (
 )
 from app.db.statements import in_chunks, now
 from app.domain.entities import (
-    HIT_FIELDS,
     Carried,
     Change,
     Collection,
@@ -60,6 +59,7 @@ from app.domain.entities import (
 )
 from app.domain.errors import item_not_found
 from app.domain.names import is_storable
+from app.domain.searches import HIT_FIELDS
 
 _PLAIN = ("modality", "text", "content_hash", "content_type", "features", "encoding", "pair_id", "train")
 _DOCUMENTS = ("labels", "metadata")

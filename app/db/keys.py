@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from app.db.models import CallCountsRow, KeyRow
 from app.db.statements import insert_into, now
-from app.domain.entities import ApiKey, CallCount, KeyBounds, Scope
+from app.domain.entities import ApiKey, CallCount, KeyBounds
 from app.domain.errors import NotFoundError
-from app.domain.names import is_storable
+from app.domain.names import Scope, is_storable
 
 _UNBOUND = KeyBounds()
 

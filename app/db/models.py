@@ -26,7 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from app.domain.entities import JobState
-from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
+from app.domain.names import MAX_IDENTIFIER, MAX_NAME
 
 _SHA256 = 64  # characters of a SHA-256 sum in hexadecimal digits
 _TOKEN = 32  # characters of an identity the service makes: up to 16 random bytes in hexadecimal digits

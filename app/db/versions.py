@@ -8,20 +8,13 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
+from app.answers import Activation
 from app.db.collections import modalities_of, modalities_to_json
 from app.db.models import ENCODED_CONTENTS, ActivationRow, CollectionRow, ModelRow
 from app.db.statements import in_chunks, insert_into
-from app.domain.entities import (
-    Activation,
-    Collection,
-    Modality,
-    ModelVersion,
-    TrainingReport,
-    Vector,
-    vector_bytes,
-    vector_of,
-)
+from app.domain.entities import Collection, Modality, ModelVersion, Vector, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
+from app.domain.reports import TrainingReport
 
 
 class ModelRepository:

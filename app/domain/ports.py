@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.domain.entities import Content, Features, ItemFilter, Matrix, Vector
-from app.domain.entities.index_choice import IndexSpec
+from app.domain.entities import Content, Features, Matrix, Vector
+from app.domain.reports import IndexSpec
+from app.domain.searches import ItemFilter
 
 EncodeBatches = Callable[[Mapping[str, Any], Iterable[Sequence[Content]]], Iterator[Features]]
 """Yields what the encoder of some options stores of each batch, in their order."""

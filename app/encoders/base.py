@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
-from app.domain.cores import usable_cores
-from app.domain.entities import Content, Features, WordReport
+from app.domain.entities import Content, Features
+from app.domain.hosts import usable_cores
+from app.domain.searches import WordReport
 
 T = TypeVar("T")
 R = TypeVar("R")

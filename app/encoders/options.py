@@ -22,8 +22,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict, get_type_hints
 
 from app.domain.errors import InvalidFieldError
-from app.domain.limits import STORABLE_PATTERN
-from app.domain.names import join_words, plain_message
+from app.domain.names import STORABLE_PATTERN, join_words, plain_message
 
 MAX_COUNT = 1_000_000
 """Largest count of an option: a row of that many features takes 4 MB."""

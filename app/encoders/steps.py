@@ -12,8 +12,9 @@ import numpy.typing as npt
 import scipy.sparse
 from typing_extensions import override
 
-from app.domain.entities import Content, Features, Matrix, WordReport
+from app.domain.entities import Content, Features, Matrix
 from app.domain.errors import ConflictError
+from app.domain.searches import WordReport
 from app.encoders.arrays import pack_array, unpack_array
 from app.encoders.base import BaseEncoder
 from app.encoders.options import DEFAULT_ENERGY

@@ -10,8 +10,9 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from app.domain.entities import Content, WordReport
+from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, wrong_content
+from app.domain.searches import WordReport
 from app.domain.words import RULE, characters_of, fold, is_minor, spell_words, split_stretches, split_words
 from app.encoders.base import BaseEncoder
 from app.encoders.counting import TermCounts

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse
 from typing_extensions import override
 
-from app.domain.entities import Content, WordReport
+from app.domain.entities import Content
 from app.domain.errors import ConflictError
+from app.domain.searches import WordReport
 from app.domain.words import RULE, telling_characters
 from app.encoders.counting import most_frequent_terms, new_terms
 from app.encoders.terms import number_terms, positions_in

@@ -12,9 +12,9 @@ import faiss
 import numpy as np
 
 from app.domain.entities import Matrix
-from app.domain.entities.index_choice import IndexSpec
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
+from app.domain.reports import IndexSpec
 from app.index.balance import Balance
 from app.index.inverted_lists import KINDS, InvertedLists, build_candidates
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
-from app.domain.entities.index_choice import IndexSpec
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BestRows, GalleryIndex, RowSearch
+from app.domain.reports import IndexSpec
 from app.index.candidates import BLOCK, best_of_blocks, candidate_rows, score_errors
 from solver import single_threaded_blas
 

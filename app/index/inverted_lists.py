@@ -16,8 +16,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
-from app.domain.entities.index_choice import IndexSpec
 from app.domain.ports import BestRows, GalleryIndex, RowSearch, VisitedRows
+from app.domain.reports import IndexSpec
 from app.index.balance import Balance
 from app.index.exact import GATHERED_ONE_IN, QUERIES_AT_ONCE, ExactIndex, GatheredRows, single_threaded
 

@@ -22,8 +22,8 @@ from uvicorn.server import ServerState
 
 from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
 from app.api.request_scope import ABORT
-from app.domain.addresses import party_of, unmap_ipv4
 from app.domain.errors import PROBLEMS
+from app.domain.hosts import party_of, unmap_ipv4
 from app.wire.connections import Connections
 from app.wire.joining import JoiningTransport
 

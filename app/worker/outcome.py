@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.domain.entities import BuiltModel, TrainingParameters
-from app.domain.entities.training import ENCODERS
+from app.domain.entities import BuiltModel
 from app.domain.errors import DISK_FAULTS, DatabaseUnavailableError, JobCancelledError, ServiceError
+from app.domain.reports import ENCODERS, TrainingParameters
 from solver import EngineError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.domain.entities import ItemFilter
+from app.domain.searches import ItemFilter
 
 
 def accepts(item_filter: ItemFilter, labels: Sequence[str], metadata: Mapping[str, Any]) -> bool:

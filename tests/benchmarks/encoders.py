@@ -29,7 +29,8 @@ from app.cli.console import (
 )
 from app.cli.encoder_options import read_encoder
 from app.cli.ingest import split_into_batches
-from app.domain.entities import Content, Matrix, Supervision
+from app.domain.entities import Content, Matrix
+from app.domain.reports import Supervision
 from app.encoders.registry import EncoderRegistry
 from solver import RetrievalQuality, is_sparse
 from solver.benchmark import machine

@@ -15,8 +15,9 @@ from rich.table import Table
 
 from app.bootstrap import open_vector_engine
 from app.cli.console import LOG, OUT, JsonFlag
-from app.domain.entities import ItemFilter, Matrix
+from app.domain.entities import Matrix
 from app.domain.ports import EngineItem, GalleryIndex, GalleryKey, VectorEngine
+from app.domain.searches import ItemFilter
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery

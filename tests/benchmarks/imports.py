@@ -18,7 +18,8 @@ from app.bootstrap import build
 from app.cli.bench.processes import ServerProcess
 from app.cli.console import LOG, OUT, JsonFlag
 from app.cli.local_training import train
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from app.cli.console import LOG, OUT
 from app.domain.entities import Matrix
-from app.domain.entities.index_choice import IndexChoice
+from app.domain.reports import IndexChoice
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.training.index_tuning import IndexTuner

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from tests.faults.hosts import Host
 

@@ -11,7 +11,7 @@ from random import Random
 import sqlalchemy
 
 from app.bootstrap import Services
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.contract.gallery import Gallery
 from tests.fuzz.byte_mutations import FORMS, OCTETS
 from tests.fuzz.images import IMAGES, has_picture

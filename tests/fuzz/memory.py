@@ -23,7 +23,8 @@ import pillow_heif
 from PIL import ExifTags, Image
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings

@@ -10,7 +10,7 @@ import logging
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.domain.addresses import path_prefix_of
+from app.domain.hosts import path_prefix_of
 
 _PREFIX = b"x-forwarded-prefix"
 _logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from app.api.problems import OF_BODIES, responses
 from app.api.schemas.feedback import FeedbackIn, FeedbackListIn
 from app.api.shown import encode, show_feedback
 from app.api.state import ApiLimits
-from app.domain.limits import LARGEST_FEEDBACK_ID
+from app.domain.names import LARGEST_FEEDBACK_ID
 from app.services.catalogue.feedback import NewFeedback
 
 router = APIRouter(

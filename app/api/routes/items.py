@@ -19,8 +19,8 @@ from app.api.schemas.content import RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemsIn, LabelsIn
 from app.api.shown import encode, show_item, show_page
 from app.api.state import ApiLimits
-from app.domain.entities import ItemFilter
 from app.domain.errors import InvalidFieldError
+from app.domain.searches import ItemFilter
 from app.services.catalogue.preparation import NewItem
 
 router = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])

@@ -12,7 +12,7 @@ from app.api.deps import Access, may_administer
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import KeyIn
 from app.api.shown import show_key
-from app.domain.entities import Scope
+from app.domain.names import Scope
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 

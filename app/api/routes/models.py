@@ -17,7 +17,7 @@ from app.api.routes.searches import READ_SEARCH, search_for
 from app.api.schemas.admin import ActivateIn
 from app.api.schemas.searches import SearchOptions, encode_result
 from app.api.shown import show_model
-from app.domain.limits import LARGEST_VERSION
+from app.domain.names import LARGEST_VERSION
 from app.services.serving.search import Query
 
 router = APIRouter(

@@ -39,7 +39,7 @@ from app.api.schemas.searches import (
 )
 from app.api.search_batches import Direction
 from app.api.state import ApiLimits, state_of
-from app.domain.entities import SearchResult
+from app.domain.searches import SearchResult
 from app.services.serving.search import Query, Search
 
 

@@ -18,10 +18,9 @@ from pydantic import (
 
 from app.api.schemas.base import NAME, Integer, Strict, one_of, whole
 from app.api.schemas.encoders import EncoderIn, without_paths
-from app.domain.entities import KeyBounds, Scope, Supervision, TrainingParameters
-from app.domain.entities.held_out_quality import Objective
-from app.domain.entities.training import ENCODERS
-from app.domain.limits import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN
+from app.domain.entities import KeyBounds
+from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN, Scope
+from app.domain.reports import ENCODERS, Objective, Supervision, TrainingParameters
 from app.services.training.parameters import (
     LARGEST_ALPHA,
     LARGEST_SEED,

@@ -16,15 +16,15 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from app.domain.limits import (
+from app.domain.names import (
     IDENTIFIER_PATTERN,
     MAX_IDENTIFIER,
     MAX_LABEL,
     MAX_NAME,
     NAME_PATTERN,
     STORABLE_PATTERN,
+    is_storable,
 )
-from app.domain.names import is_storable
 
 
 def whole(value: Any) -> Any:

@@ -12,10 +12,10 @@ from pydantic import Field, FiniteFloat, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 
 from app.api.schemas.base import Strict, Text
-from app.domain.entities import Content, ShownItem
+from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.domain.limits import MAX_MAGNITUDE
-from app.domain.names import join_path, join_words
+from app.domain.names import MAX_MAGNITUDE, join_path, join_words
+from app.domain.searches import ShownItem
 
 _File = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
 _Number = Annotated[

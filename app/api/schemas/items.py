@@ -11,8 +11,7 @@ from app.api.schemas.base import Identifier, Label, Strict
 from app.api.schemas.content import RawIn
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.domain.limits import MAX_LABELS
-from app.domain.names import join_path
+from app.domain.names import MAX_LABELS, join_path
 from app.services.catalogue.preparation import ItemChange, NewItem
 
 

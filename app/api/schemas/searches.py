@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, model_valid
 
 from app.api.schemas.base import Identifier, Integer, Label, Strict
 from app.api.schemas.content import RawIn, content_url
-from app.domain.entities import Hit, ItemFilter, SearchResult
-from app.domain.limits import MAX_K
+from app.domain.names import MAX_K
+from app.domain.searches import Hit, ItemFilter, SearchResult
 from app.services.serving.search import Query
 
 MAX_FILTER_KEYS, MAX_FILTER_VALUES = 100, 1000

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from app.bootstrap import Services
 from app.cli.bench.processes import ServerProcess
 from app.cli.local_training import train
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.domain.words import split_words
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters

@@ -42,7 +42,8 @@ from app.cli.bench.search_gallery import (
     train_version,
     wait_for_gallery,
 )
-from app.domain.entities import Matrix, Scope
+from app.domain.entities import Matrix
+from app.domain.names import Scope
 from app.index.exact import ExactIndex
 from app.settings import Settings
 

@@ -49,8 +49,8 @@ from app.cli.compare.sources import Loaders, Sources
 from app.cli.compare.tables import TableColumns
 from app.cli.console import LOG, LabelColumnOption, PairColumnOption, Show, progress, read_names
 from app.cli.encoder_options import read_encoder
-from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision
 from app.settings import Settings
 from solver import InvalidParameterError
 from solver.comparison import CellOutcome, Comparison, chosen_methods, write_qrels, write_run

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.cli.compare.facets import Values, facets_of
-from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision
 from app.services.training.eligibility import class_of
 from app.services.training.facets import MetadataSides
 from solver import Annotations

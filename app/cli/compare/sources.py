@@ -14,8 +14,8 @@ from app.cli.compare.sets import ComparedSet, SetLoader, relevance_of
 from app.cli.compare.stored import load_collection
 from app.cli.compare.tables import TableColumns, load_table
 from app.cli.ready import refuse_url
-from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
 from solver.datasets import load_annotated, load_protocol

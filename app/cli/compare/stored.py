@@ -10,8 +10,9 @@ from app.bootstrap import Services
 from app.cli.compare.encoding import SetEncoder, encoder_words
 from app.cli.compare.learned import CarriedRows, learned_rows
 from app.cli.compare.sets import ComparedSet, relevance_of
-from app.domain.entities import Collection, Item, Matrix, Supervision
+from app.domain.entities import Collection, Item, Matrix
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision
 from solver.datasets import PairedFeatures
 
 

@@ -14,9 +14,10 @@ from app.cli.compare.encoding import SetEncoder, encoder_words
 from app.cli.compare.learned import CarriedRows, LearnedRows, learned_rows
 from app.cli.compare.sets import ComparedSet, relevance_of
 from app.cli.sources.contents import content_of, file_form
-from app.domain.entities import Content, Matrix, Supervision
+from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
+from app.domain.reports import Supervision
 from solver.datasets import PairedFeatures, PictureTextRow, read_picture_text_table, training_rows
 
 _SPLIT = "split"  # column that is taken for the split if none is named

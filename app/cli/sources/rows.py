@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.domain.errors import InvalidFieldError
-from app.domain.limits import IDENTIFIER_PATTERN
+from app.domain.names import IDENTIFIER_PATTERN
 from app.services.catalogue.service import ItemChange, NewItem
 
 MAX_FILE_MIB = 256

@@ -17,8 +17,7 @@ from app.cli.sources.rows import Refusal, Row, identifier_of, read_bounded, with
 from app.cli.sources.sheets import Sheet, open_sheet
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.domain.limits import IDENTIFIER_PATTERN, MAX_IDENTIFIER
-from app.domain.names import join_words, some_of
+from app.domain.names import IDENTIFIER_PATTERN, MAX_IDENTIFIER, join_words, some_of
 from app.services.catalogue.service import ItemChange, NewItem
 from solver.datasets import is_training_split
 

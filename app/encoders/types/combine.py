@@ -11,8 +11,9 @@ import scipy.sparse
 from pydantic import Field, WithJsonSchema, with_config
 from typing_extensions import override
 
-from app.domain.entities import Content, Features, WordReport
+from app.domain.entities import Content, Features
 from app.domain.errors import InvalidFieldError
+from app.domain.searches import WordReport
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
 from app.encoders.options import EncoderOptions, describe_options, expect

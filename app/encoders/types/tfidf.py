@@ -11,9 +11,10 @@ import scipy.sparse
 from pydantic import AfterValidator, Field, WithJsonSchema, with_config
 from typing_extensions import override
 
-from app.domain.entities import Content, Features, WordReport
+from app.domain.entities import Content, Features
 from app.domain.errors import ConflictError, InvalidFieldError
 from app.domain.names import join_words
+from app.domain.searches import WordReport
 from app.domain.words import RULE, characters_of, telling_characters
 from app.encoders.counting import most_frequent_parts, most_frequent_terms, new_terms
 from app.encoders.entry import EncoderType

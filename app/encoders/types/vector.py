@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError, wrong_content
-from app.domain.limits import MAX_MAGNITUDE
+from app.domain.names import MAX_MAGNITUDE
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
 from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect

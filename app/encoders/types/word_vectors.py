@@ -12,8 +12,9 @@ import numpy as np
 from pydantic import Field, with_config
 from typing_extensions import override
 
-from app.domain.entities import Content, Matrix, WordReport
+from app.domain.entities import Content, Matrix
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.searches import WordReport
 from app.domain.words import RULE, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect

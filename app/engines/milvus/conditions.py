@@ -6,8 +6,8 @@ import json
 from collections.abc import Hashable, Sequence
 from hashlib import sha256
 
-from app.domain.entities import ItemFilter
 from app.domain.ports import EngineItem
+from app.domain.searches import ItemFilter
 
 FOREVER = 2**62
 """The end of a row that is alive."""

@@ -16,9 +16,10 @@ import numpy as np
 from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
-from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.entities import Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import EngineHit, EngineItem
+from app.domain.searches import ItemFilter, comparable
 from app.engines.milvus.conditions import alive_at, condition_of, digest_of
 from app.engines.milvus.rows import ITEM_FIELDS, GalleryRows, item_of
 from app.engines.milvus.searching import can_search_graph, compare_rows, search_graph

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.entities import ItemFilter
+from app.domain.searches import ItemFilter
 from app.engines.postgresql.server import LIST
 
 FOREVER = 2**63 - 1

@@ -10,9 +10,10 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 
-from app.domain.entities import ItemFilter, Matrix, Vector, comparable
+from app.domain.entities import Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.ports import EngineHit, EngineItem
+from app.domain.searches import ItemFilter, comparable
 from app.engines.packing import (
     BEHIND,
     LARGEST_RANK_OF_A_GRAPH,

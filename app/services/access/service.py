@@ -12,10 +12,9 @@ from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 
 from app.db.session import Database
-from app.domain.entities import ApiKey, KeyBounds, Scope
+from app.domain.entities import ApiKey, KeyBounds
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError, ServiceError
-from app.domain.limits import MAX_KEY_COLLECTIONS, MAX_NAME
-from app.domain.names import check_storable
+from app.domain.names import MAX_KEY_COLLECTIONS, MAX_NAME, Scope, check_storable
 from app.services.access.rates import RateLimits
 
 _logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import WHOLE_ITEM, Collection, Counts, Item, RunningImport
+from app.domain.entities import Collection, Counts, Item, RunningImport
 from app.domain.errors import (
     ConflictError,
     DatabaseUnavailableError,
@@ -32,6 +32,7 @@ from app.domain.errors import (
     item_not_found,
 )
 from app.domain.ports import BlobStore
+from app.domain.searches import WHOLE_ITEM
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
 from app.services.storage.pacing import Pacer, no_pause

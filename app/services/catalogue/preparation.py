@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.conditions import compose
 from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
 from app.domain.errors import InvalidFieldError, unknown_modality
 from app.domain.names import check_identifier, check_labels, check_metadata, check_storable, join_path
 from app.domain.ports import BlobStore
+from app.domain.searches import compose
 from app.encoders.registry import EncoderRegistry
 
 

@@ -8,8 +8,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from app.answers import Notice
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import WHOLE_ITEM, Collection, Counts, Item, ItemFilter, Modality, Notice, json_bytes
+from app.domain.entities import Collection, Counts, Item, Modality, json_bytes
 from app.domain.errors import (
     InvalidFieldError,
     content_missing,
@@ -19,7 +20,7 @@ from app.domain.errors import (
 )
 from app.domain.names import check_modality_name, check_name, is_storable, join_path
 from app.domain.ports import BlobStore
-from app.domain.unmatched import SAMPLE, Traits, explain_filter
+from app.domain.searches import SAMPLE, WHOLE_ITEM, ItemFilter, Traits, explain_filter
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
 from app.services.storage.garbage_collector import GarbageCollector

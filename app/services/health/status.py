@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from app.db.session import Database
 from app.domain.entities import Collection, JobState
-from app.domain.entities.index_choice import EXACT
+from app.domain.reports import EXACT
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.recall_window import RecallEstimate
 from app.services.serving.snapshot import Snapshot

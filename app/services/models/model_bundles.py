@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion, TrainingReport
+from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles, GalleryIndex
+from app.domain.reports import TrainingReport
 from app.encoders.registry import EncoderRegistry
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndexFiles

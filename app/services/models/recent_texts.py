@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.domain.entities import Matrix, Notice, ShownItem
+from app.answers import Notice
+from app.domain.entities import Matrix
+from app.domain.searches import ShownItem
 
 LONGEST_TEXT = 1000
 """Characters of a text that is kept, and of one that is encoded at once: people type less."""

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from app.answers import Activation
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Activation, BuiltModel, Collection, Job, JobState, ModelVersion
+from app.domain.entities import BuiltModel, Collection, Job, JobState, ModelVersion
 from app.domain.errors import ConflictError, DamagedBundleError, damaged_version, other_version_active
 from app.domain.names import check_storable
 from app.services.models.model_bundles import ModelBundles

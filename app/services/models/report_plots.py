@@ -7,9 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from app.domain.entities import TrainingReport
-from app.domain.entities.held_out_quality import Curve, ReliabilityBins
 from app.domain.errors import NotFoundError, UnavailableError
+from app.domain.reports import Curve, ReliabilityBins, TrainingReport
 from solver import Reliability, RetrievalCurves
 from solver.plots import (
     Plot,

@@ -9,8 +9,9 @@ from functools import cached_property, partial
 import numpy as np
 from typing_extensions import override
 
-from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.entities import Matrix, Vector
 from app.domain.ports import EngineGallery, EngineHit, EngineItem, GalleryIndex
+from app.domain.searches import ItemFilter
 from app.services.serving.engine_state import ItemCount
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from app.domain.entities import Activation, Collection, ModelVersion
+from app.answers import Activation
+from app.domain.entities import Collection, ModelVersion
 from app.services.serving.snapshot import LoadFailure, Snapshot
 
 RECHECK_SECONDS = 60.0

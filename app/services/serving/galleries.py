@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.domain.entities import ItemFilter, Matrix, Vector
-from app.domain.entities.index_choice import IndexSpec
+from app.domain.entities import Matrix, Vector
 from app.domain.ports import BestRows, GalleryIndex, RowSearch
+from app.domain.reports import IndexSpec
+from app.domain.searches import ItemFilter
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.item_rows import ItemIds

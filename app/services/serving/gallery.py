@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
-from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.entities import Matrix, Vector
 from app.domain.ports import GalleryIndex
+from app.domain.searches import ItemFilter
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.segments import IndexedItem, Segment, SegmentView
 from app.services.storage.pacing import no_pause

@@ -7,9 +7,10 @@ from collections.abc import Collection as AbstractCollection
 from collections.abc import Iterable, Mapping
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Item, ShownItem, json_bytes
+from app.domain.entities import Item, json_bytes
 from app.domain.errors import ContentTooLargeError
-from app.domain.limits import MAX_LABEL, MAX_LABELS, MAX_METADATA
+from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA
+from app.domain.searches import ShownItem
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from app.domain.entities import ItemFilter, comparable
+from app.domain.searches import ItemFilter, comparable
 from app.services.storage.pacing import no_pause
 
 ROWS_READ_BY_A_SEARCH = 20_000

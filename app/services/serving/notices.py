@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from app.domain.entities import Hit, ItemFilter, Notice, WordReport
+from app.answers import Notice
 from app.domain.names import some_of
-from app.domain.unmatched import SAMPLE, explain_filter
+from app.domain.searches import SAMPLE, Hit, ItemFilter, WordReport, explain_filter
 from app.domain.words import spell_words
 from app.services.serving.gallery import Gallery
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from scipy.sparse.linalg import svds
 
 from app.answers import LabelCount, Map, Point, ValueCount, Values
-from app.domain.conditions import equal_values
-from app.domain.entities import Matrix, comparable
+from app.domain.entities import Matrix
 from app.domain.errors import unknown_modality
+from app.domain.searches import comparable, equal_values
 from app.services.serving.column_reader import ColumnReader
 from app.services.serving.gallery import Gallery
 from app.services.serving.item_columns import ColumnNames

@@ -13,22 +13,21 @@ from functools import partial
 
 import numpy as np
 
+from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.conditions import equal_texts
-from app.domain.entities import (
-    HIT_FIELDS,
-    Content,
-    Features,
-    Hit,
-    ItemFilter,
-    Matrix,
-    Notice,
-    SearchResult,
-    ShownItem,
-)
+from app.domain.entities import Content, Features, Matrix
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
-from app.domain.unmatched import SAMPLE, describe_others
+from app.domain.searches import (
+    HIT_FIELDS,
+    SAMPLE,
+    Hit,
+    ItemFilter,
+    SearchResult,
+    ShownItem,
+    describe_others,
+    equal_texts,
+)
 from app.services.models.features import item_features
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.recent_texts import LONGEST_TEXT, ProjectedQuery

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.domain.entities import ItemFilter, Matrix
+from app.domain.entities import Matrix
 from app.domain.ports import GalleryIndex, RowSearch
+from app.domain.searches import ItemFilter
 from app.services.serving.item_columns import (
     ABSENT,
     ROWS_READ_BY_A_SEARCH,

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from app.domain.entities import ItemFilter, Matrix, Vector
+from app.domain.entities import Matrix, Vector
+from app.domain.searches import ItemFilter
 from app.services.serving.segments import IndexedItem, SegmentView
 
 __all__ = ["rank_similar"]

@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.db.session import Database
-from app.domain.entities import (
-    BuiltModel,
-    Collection,
-    Item,
-    Matrix,
-    ModelVersion,
+from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
+from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
+from app.domain.ports import EncodeBatches
+from app.domain.reports import (
+    Gate,
+    IndexRecall,
+    LeftOut,
     Supervision,
+    TrainingData,
     TrainingParameters,
     TrainingReport,
 )
-from app.domain.entities.held_out_quality import Gate
-from app.domain.entities.training_report import IndexRecall, LeftOut, TrainingData
-from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
-from app.domain.ports import EncodeBatches
 from app.encoders.registry import EncoderRegistry
 from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles

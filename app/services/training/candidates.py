@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.domain.entities import TrainingParameters
 from app.domain.errors import ConflictError
+from app.domain.reports import TrainingParameters
 from app.services.training.composite import CompositeMethod
 from app.services.training.costs import (
     Sizes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from app.domain.entities import TrainingParameters
+from app.domain.reports import TrainingParameters
 from app.services.training.items import LabelledItems
 from app.services.training.methods import PAUSE_SECONDS, FullFit, step_of
 from app.services.training.progress import Report

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from app.domain.entities import Item, Matrix
-from app.domain.entities.held_out_quality import (
+from app.domain.ports import GalleryIndex
+from app.domain.reports import (
     DirectionQuality,
     Gate,
     HeldOutQuality,
     Objective,
 )
-from app.domain.ports import GalleryIndex
 from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
 from app.services.training.held_out_rankings import HeldOutRankings, relevance_names

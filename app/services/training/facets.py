@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.domain.entities import Carried, Item, Supervision
+from app.domain.entities import Carried, Item
 from app.domain.errors import ConflictError
+from app.domain.reports import Supervision
 
 LABEL = "label"
 """Name of the facet of the items' labels."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.domain.entities import Matrix
-from app.domain.entities.held_out_quality import Curve, ExampleHit, QueryExample, ReliabilityBins
+from app.domain.reports import Curve, ExampleHit, QueryExample, ReliabilityBins
 from app.services.training.holdout import Names
 from app.services.training.items import LabelledItems
 from solver import (

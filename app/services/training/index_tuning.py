@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import Matrix
-from app.domain.entities.index_choice import IndexChoice, IndexSpec, IndexTrial
-from app.domain.entities.training_report import IndexRecall
 from app.domain.ports import GalleryIndex
+from app.domain.reports import IndexChoice, IndexRecall, IndexSpec, IndexTrial
 from app.index.approximate_files import InvertedListIndexes
 from app.index.inverted_lists import InvertedLists
 from app.services.models.model_bundles import LoadedModel

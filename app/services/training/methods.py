@@ -12,12 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from app.domain.entities import TrainingParameters
-from app.domain.entities.training_report import (
+from app.domain.reports import (
     CandidateQuality,
     ClassifierSummary,
     Iteration,
     PosteriorsSummary,
+    TrainingParameters,
 )
 from app.services.training.items import LabelledItems, with_labels
 from app.services.training.progress import Report

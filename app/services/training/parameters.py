@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from app.domain.entities import Supervision, TrainingParameters
-from app.domain.entities.held_out_quality import Objective
 from app.domain.errors import InvalidFieldError
 from app.domain.names import check_storable, join_words
+from app.domain.reports import Objective, Supervision, TrainingParameters
 from solver import OBJECTIVES, SCALINGS
 
 Method = Literal["auto", "lrbs", "semantic", "squared", "composite"]

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, Job, JobEvent, TrainingParameters
-from app.domain.entities.training import ENCODERS
+from app.domain.entities import Collection, Job, JobEvent
 from app.domain.errors import ConflictError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
+from app.domain.reports import ENCODERS, TrainingParameters
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.material import describe_material
 from app.services.training.eligibility import (

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.domain.entities import TrainingParameters
-from app.domain.entities.held_out_quality import HeldOutQuality, Objective, measure_of
-from app.domain.entities.training_report import Convergence, Fit, Selection
 from app.domain.errors import ConflictError
+from app.domain.reports import (
+    Convergence,
+    Fit,
+    HeldOutQuality,
+    Objective,
+    Selection,
+    TrainingParameters,
+    measure_of,
+)
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.candidates import affordable_methods
 from app.services.training.evaluation import held_out_quality, measure

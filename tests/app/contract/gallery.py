@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings

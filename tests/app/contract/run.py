@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.contract.gallery import Gallery, served
 from tests.faults.heading import heading
 

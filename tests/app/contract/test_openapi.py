@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from app.api.schemas.encoders import EncoderIn
 from app.bootstrap import Services, build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.encoders.registry import TYPES
 from app.main import create_app
 from app.settings import OWN_PATHS, Settings

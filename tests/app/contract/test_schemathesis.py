@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.contract.gallery import Gallery, served
 from tests.app.contract.run import run_schemathesis
 

@@ -18,7 +18,7 @@ from app.bootstrap import build
 from app.cli.demo import prepare
 from app.cli.main import main
 from app.client import Client
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.main import create_app
 from app.settings import DATABASE_FILE, Settings
 from tests.app.e2e.browsing import Watch

@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal
 from fastapi import FastAPI
 from PIL import Image
 
-from app.domain.entities import Scope
+from app.domain.names import Scope
 
 MAX_BODY = 300_000
 MAX_IMPORT, MAX_IMPORT_LINE = 10_000_000, 150_000

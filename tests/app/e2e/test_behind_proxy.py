@@ -17,7 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.bootstrap import Services, build
 from app.client import Client, InvalidRequestError
-from app.domain.entities import JobState, Scope
+from app.domain.entities import JobState
+from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
 from tests.app.e2e.browsing import Watch

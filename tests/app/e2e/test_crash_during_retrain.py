@@ -15,7 +15,7 @@ from PIL import Image
 from app.answers import Job
 from app.bootstrap import Services, build
 from app.client import Client
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
 

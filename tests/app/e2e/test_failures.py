@@ -12,7 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.bootstrap import build
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import LrbsInside, Server

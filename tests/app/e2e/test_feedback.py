@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_problem, png
 
 GOOD = {

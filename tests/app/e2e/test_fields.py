@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.domain.entities import Scope
 from app.domain.errors import PROBLEMS
+from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
 from tests.app.integration.in_process import run_here

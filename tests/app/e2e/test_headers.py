@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
 from tests.app.e2e.refusals import VECTORS, Api, client_of

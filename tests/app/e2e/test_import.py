@@ -11,7 +11,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.e2e.refusals import (
     MAX_PICTURE,
     MAX_TEXT,

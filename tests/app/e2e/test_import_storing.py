@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.storage.rounds import Round
 from app.services.training.requests import TrainingParameters

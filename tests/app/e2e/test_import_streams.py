@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Modality, Scope
+from app.domain.entities import Modality
+from app.domain.names import Scope
 from app.settings import Settings
 
 IMPORT, COLLECTION = "/v1/collections/x/items:import", "/v1/collections/x"

@@ -17,7 +17,8 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import build
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.service import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import Server

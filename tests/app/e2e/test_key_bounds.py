@@ -11,7 +11,8 @@ import typer
 from app.bootstrap import build
 from app.cli.keys import parse_expiry
 from app.db.models import KeyRow
-from app.domain.entities import KeyBounds, Scope
+from app.domain.entities import KeyBounds
+from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
 from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, client_of, vector_item

@@ -1,6 +1,6 @@
 import pytest
 
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.e2e.refusals import VECTORS, Api, check_problem, vector_item
 
 

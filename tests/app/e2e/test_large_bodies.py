@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from tests.app.waiting import wait_for
 

@@ -12,7 +12,7 @@ import sqlalchemy
 
 from app.bootstrap import build
 from app.client import UnavailableError
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import LRBS, ROOT, Server, environment_of

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.e2e.conftest import Server

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import KeyBounds, Scope
+from app.domain.entities import KeyBounds
+from app.domain.names import Scope
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close

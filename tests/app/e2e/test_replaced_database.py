@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import DATABASE_FILE, Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import Server

@@ -10,7 +10,7 @@ import pytest
 from app.bootstrap import build
 from app.client import Client, LrbsError
 from app.db.schema import REVISION
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from tests.app.e2e.conftest import ROOT, Server
 from tests.app.e2e.test_crash import NAME, fill

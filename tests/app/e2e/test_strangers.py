@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import KeyBounds, Modality, Scope
+from app.domain.entities import KeyBounds, Modality
+from app.domain.names import Scope
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from app.settings import Settings
 from tests.app.e2e.conftest import Server
 

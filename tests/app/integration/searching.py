@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from app.bootstrap import Services
-from app.domain.entities import Content, ItemFilter, JobState, Modality, SearchResult
+from app.domain.entities import Content, JobState, Modality
+from app.domain.searches import ItemFilter, SearchResult
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query, Search, results_of
 from app.services.serving.waiting_room import ReleaseSlot

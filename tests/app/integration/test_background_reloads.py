@@ -15,8 +15,10 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from app.bootstrap import build
-from app.domain.entities import Content, ItemFilter, Modality, Scope
+from app.domain.entities import Content, Modality
 from app.domain.errors import ContentTooLargeError, ServiceError, UnavailableError
+from app.domain.names import Scope
+from app.domain.searches import ItemFilter
 from app.main import create_app
 from app.services.catalogue.service import NewItem
 from app.services.serving import gallery_merger, merge_policy, replay, snapshot_reader, snapshot_updater

@@ -12,8 +12,10 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.schema import DatabaseSchema
-from app.domain.entities import Content, ItemFilter, Modality, Scope
+from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
+from app.domain.names import Scope
+from app.domain.searches import ItemFilter
 from app.services.catalogue.feedback import NewFeedback
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query

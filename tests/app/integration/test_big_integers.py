@@ -9,7 +9,8 @@ from alembic import command
 from alembic.config import Config
 
 from app.db.session import Database
-from app.domain.entities import Item, ModelVersion, TrainingReport
+from app.domain.entities import Item, ModelVersion
+from app.domain.reports import TrainingReport
 
 ROOT = Path(__file__).parents[3]
 BEYOND = 2**31 + 7

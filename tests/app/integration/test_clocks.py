@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, build
-from app.domain.entities import KeyBounds, Modality, Scope
+from app.domain.entities import KeyBounds, Modality
+from app.domain.names import Scope
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from tests.app.closing import close
@@ -29,7 +30,9 @@ import json, select, sys
 from datetime import UTC, datetime
 
 from app.bootstrap import build
-from app.domain.entities import KeyBounds, Modality, Scope
+from app.domain.entities import KeyBounds
+from app.domain.entities import Modality
+from app.domain.names import Scope
 from app.domain.errors import ServiceError
 from app.settings import Settings
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from app.answers import ValueCount
-from app.domain.entities import Content, ItemFilter, SearchResult
+from app.domain.entities import Content
 from app.domain.errors import UnavailableError
+from app.domain.searches import ItemFilter, SearchResult
 from app.services.serving import column_reader, segments
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.search import Query

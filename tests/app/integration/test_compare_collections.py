@@ -9,8 +9,9 @@ from app.cli.compare.cache import FileCache
 from app.cli.compare.encoding import SetEncoder
 from app.cli.compare.sets import ComparedSet
 from app.cli.compare.stored import load_collection
-from app.domain.entities import Content, Modality, Supervision
+from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.service import NewItem
 from tests.app.integration.conftest import Pairs

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from app.domain.entities import Scope
 from app.domain.errors import ServiceError
+from app.domain.names import Scope
 from app.services.training.requests import TrainingParameters
 from tests.app.integration.conftest import PARAMETERS
 

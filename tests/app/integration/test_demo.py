@@ -8,7 +8,8 @@ import pytest
 from app.bootstrap import Services, build
 from app.cli import demo
 from app.cli.local_training import train
-from app.domain.entities import Content, Modality, Scope
+from app.domain.entities import Content, Modality
+from app.domain.names import Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from tests.app.closing import close

@@ -11,7 +11,8 @@ from sqlalchemy import update
 
 from app.bootstrap import build
 from app.db.models import ModelRow
-from app.domain.entities import JobState, Supervision, TrainingReport
+from app.domain.entities import JobState
+from app.domain.reports import Supervision, TrainingReport
 from tests.app.closing import close
 from tests.app.earlier_reports import FACTS
 from tests.app.integration.conftest import Pairs

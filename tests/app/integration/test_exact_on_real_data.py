@@ -8,7 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import Content, ItemFilter, SearchResult
+from app.domain.entities import Content
+from app.domain.searches import ItemFilter, SearchResult
 from app.services.serving.search import Query, Search, results_of
 from app.services.serving.snapshot import Snapshot
 from app.settings import Settings

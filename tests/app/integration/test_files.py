@@ -12,8 +12,9 @@ from PIL import Image
 
 from app.bootstrap import build
 from app.db.schema import DatabaseSchema
-from app.domain.entities import Content, Item, ItemFilter, Modality
+from app.domain.entities import Content, Item, Modality
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
+from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewItem
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool

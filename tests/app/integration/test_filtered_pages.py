@@ -4,7 +4,8 @@ import pytest
 
 import app.services.catalogue.service as catalogue
 from app.bootstrap import Services
-from app.domain.entities import Content, ItemFilter, Modality
+from app.domain.entities import Content, Modality
+from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewItem
 from tests.app.filters import accepts
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from app.bootstrap import build
 from app.cli.main import cli
 from app.cli.report_lines import index_lines
-from app.domain.entities import ItemFilter, TrainingReport
-from app.domain.entities.index_choice import IndexSpec
+from app.domain.reports import IndexSpec, TrainingReport
+from app.domain.searches import ItemFilter
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import SegmentGallery

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities.index_choice import IndexSpec
+from app.domain.reports import IndexSpec
 from app.index.exact import ExactIndex
 from app.services.health.status import IndexStatus
 from app.services.serving.galleries import SegmentGallery

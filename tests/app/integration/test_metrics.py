@@ -10,7 +10,8 @@ import pytest
 from anyio import to_thread
 
 from app.bootstrap import build
-from app.domain.entities import KeyBounds, Modality, Scope
+from app.domain.entities import KeyBounds, Modality
+from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
 from tests.app.closing import close

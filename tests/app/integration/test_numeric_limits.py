@@ -8,8 +8,8 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import JobState
-from app.domain.entities.training_report import LeftOut
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import LeftOut
 from app.index.exact import ExactIndex
 from app.services.health.readiness import Readiness
 from app.services.training.requests import TrainingParameters

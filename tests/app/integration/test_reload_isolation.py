@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.entities import Content, ItemFilter
+from app.domain.entities import Content
+from app.domain.searches import ItemFilter
 from app.services.serving import replay, snapshot_updater
 from app.services.serving.search import Query
 from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION

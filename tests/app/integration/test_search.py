@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, ItemFilter, Modality
+from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
+from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewItem
 from app.services.health.readiness import Readiness
 from app.services.serving.search import Query

@@ -13,7 +13,8 @@ from fastapi.routing import APIRoute
 
 from app.api.routes import searches
 from app.api.routes.searches import SearchRoute
-from app.domain.entities import Content, KeyBounds, Modality, Scope
+from app.domain.entities import Content, KeyBounds, Modality
+from app.domain.names import Scope
 from app.main import create_app
 from app.services.catalogue.preparation import NewItem
 

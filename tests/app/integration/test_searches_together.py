@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.entities import HIT_FIELDS, Content, ItemFilter, Modality
+from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.domain.searches import HIT_FIELDS, ItemFilter
 from app.services.catalogue.preparation import NewItem
 from app.services.models.recent_texts import ProjectedQuery, RecentTexts
 from app.services.serving.search import Outcome, Query, Search

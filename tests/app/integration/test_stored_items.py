@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.entities import ItemFilter
+from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import SegmentGallery
 from app.services.serving.item_rows import ItemIds

@@ -10,8 +10,9 @@ import pytest
 
 from app.bootstrap import build
 from app.cli.report_lines import choice_lines, data_lines, validation_lines
-from app.domain.entities import Feedback, Item, JobState, Supervision, TrainingReport
+from app.domain.entities import Feedback, Item, JobState
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision, TrainingReport
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.artifacts import load_projector

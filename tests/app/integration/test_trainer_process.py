@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import IO, Any
 
-from app.domain.entities import TrainingParameters
+from app.domain.reports import TrainingParameters
 from tests.conftest import ROOT
 
 

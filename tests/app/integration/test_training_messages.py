@@ -7,8 +7,8 @@ from rich.console import Console
 
 from app.cli.console import EVERY_SECONDS, progress
 from app.cli.report_lines import convergence_line, validation_lines
-from app.domain.entities import Scope
 from app.domain.errors import InvalidFieldError
+from app.domain.names import Scope
 from app.services.training.requests import TrainingParameters
 from tests.app.refused import refused
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.bootstrap import Services
-from app.domain.entities import ItemFilter
+from app.domain.searches import ItemFilter
 from app.services.serving.search import Query
 from solver.datasets import SyntheticPairs
 from tests.app.integration.searching import NAME, fill, find, vector_item

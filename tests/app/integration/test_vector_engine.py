@@ -19,7 +19,7 @@ from app.api.metrics import Metrics
 from app.bootstrap import Services, build, open_vector_engine
 from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
-from app.domain.entities import Content, ItemFilter, SearchResult
+from app.domain.entities import Content
 from app.domain.errors import (
     CollectionNotFoundError,
     DatabaseUnavailableError,
@@ -27,6 +27,7 @@ from app.domain.errors import (
     VectorEngineUnavailableError,
 )
 from app.domain.ports import EngineItem, GalleryKey
+from app.domain.searches import ItemFilter, SearchResult
 from app.engines.packing import name_of
 from app.engines.write_locks import FileLocks
 from app.services.serving.search import Query, Search

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import JobState, Scope, TrainingReport
-from app.domain.entities.training_report import IndexRecall
+from app.domain.entities import JobState
 from app.domain.errors import ConflictError, DamagedBundleError
+from app.domain.names import Scope
+from app.domain.reports import IndexRecall, TrainingReport
 from app.services.health.readiness import Readiness
 from app.services.models.registry import NONE_ACTIVE
 from app.services.models.report_plots import draw_report

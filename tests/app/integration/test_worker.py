@@ -9,9 +9,9 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.cli.local_training import train
-from app.domain.entities import Job, JobState, Supervision
-from app.domain.entities.training_report import Iteration
+from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError, ServiceError
+from app.domain.reports import Iteration, Supervision
 from app.services.training.requests import TrainingParameters, TrainingService
 from app.worker.assembly import make_worker
 from app.worker.lease import Lease

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import make_url
 
-from app.domain import cores
+from app.domain import hosts
 from app.settings import Settings
 
 
@@ -174,9 +174,9 @@ def test_cores_that_a_process_may_not_use_do_not_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = tmp_path / "cpu.max"
-    monkeypatch.setattr(cores, "_CONTAINER_LIMIT", limit)
+    monkeypatch.setattr(hosts, "_CONTAINER_LIMIT", limit)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
-    assert cores.usable_cores() == 3
+    assert hosts.usable_cores() == 3
     for text, expected in (("max 100000", 3), ("200000 100000", 2), ("50000 100000", 1), ("broken", 3)):
         limit.write_text(text)
-        assert cores.usable_cores() == expected
+        assert hosts.usable_cores() == expected

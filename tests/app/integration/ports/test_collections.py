@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.db.session import Database
-from app.domain.entities import Collection, Modality, Scope
+from app.domain.entities import Collection, Modality
 from app.domain.errors import CollectionNotFoundError, ConflictError
+from app.domain.names import Scope
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 AWKWARD = ("a", "A", "a%", "a_", "a'b", 'a"b', "a\\b", "a b", "a;--", "é", "e\u0301", "名前", "🚂")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from app.db.session import make_engine
-from app.domain.entities import ItemFilter
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
 from app.domain.ports import EngineItem, GalleryKey, VectorEngine
+from app.domain.searches import ItemFilter
 from app.engines.milvus import MilvusEngine
 from app.engines.packing import LARGEST_RANK_OF_A_GRAPH
 from app.engines.postgresql import PostgresEngine

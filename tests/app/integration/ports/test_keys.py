@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy
 
 from app.db.session import Database
-from app.domain.entities import Scope
+from app.domain.names import Scope
 from tests.app.refused import refused
 
 SECRETS = {scope: str(number) * 64 for number, scope in enumerate(Scope)}

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.session import Database
-from app.domain.entities import Collection, Modality, ModelVersion, TrainingReport
+from app.domain.entities import Collection, Modality, ModelVersion
+from app.domain.reports import TrainingReport
 from tests.app.refused import refused
 
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))

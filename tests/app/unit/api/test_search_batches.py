@@ -11,8 +11,9 @@ from fastapi import Request
 from app.api.middleware.admission import ConcurrencyLimits, Place
 from app.api.middleware.queues import Asker
 from app.api.search_batches import SearchBatches
-from app.domain.entities import Content, ItemFilter
+from app.domain.entities import Content
 from app.domain.errors import UnavailableError
+from app.domain.searches import ItemFilter
 from app.services.serving.search import MOMENT_NUMBERS, Outcome, Query, Search
 
 DIRECTION = ("a", "x", "z")

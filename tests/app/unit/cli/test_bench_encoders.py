@@ -12,7 +12,7 @@ from app.cli.compare.encoding import SetEncoder
 from app.cli.compare.quality import quality_values
 from app.cli.compare.sources import LIMITS
 from app.cli.compare.tables import TableColumns, load_table
-from app.domain.entities import Supervision
+from app.domain.reports import Supervision
 from app.encoders.registry import EncoderRegistry
 from solver.comparison import compare
 from tests.benchmarks.__main__ import benchmarks

@@ -19,8 +19,8 @@ from app.cli.compare.report import chosen_rows
 from app.cli.compare.sets import ComparedSet
 from app.cli.compare.sources import ProtocolName, Sources
 from app.cli.compare.tables import TableColumns, load_table
-from app.domain.entities import Supervision
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.settings import Settings
 from solver import DatasetError, compare

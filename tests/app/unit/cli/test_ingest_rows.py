@@ -6,8 +6,7 @@ from app.cli.console import duration, pace
 from app.cli.sources.contents import content_of
 from app.cli.sources.rows import identifier_of
 from app.domain.errors import InvalidFieldError
-from app.domain.limits import MAX_IDENTIFIER, MAX_NAME
-from app.domain.names import check_identifier
+from app.domain.names import MAX_IDENTIFIER, MAX_NAME, check_identifier
 
 
 def test_a_file_name_that_can_be_an_id_is_one() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from app.domain.addresses import party_of, unmap_ipv4
+from app.domain.hosts import party_of, unmap_ipv4
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ THREADS, PROCESSES = 16, 4
 READ = """
 import json, sys, threading
 
-from app.domain.entities.training import TrainingParameters
-from app.domain.entities.training_report import TrainingReport
+from app.domain.reports import TrainingParameters
+from app.domain.reports import TrainingReport
 
 (report,) = json.loads(sys.stdin.read()).values()
 sys.setswitchinterval(1e-6)

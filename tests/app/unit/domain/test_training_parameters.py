@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import Supervision, TrainingParameters
+from app.domain.reports import Supervision, TrainingParameters
 
 
 def test_stored_parameters_are_read_as_they_were() -> None:

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import Supervision, TrainingReport
-from app.domain.entities.held_out_quality import DirectionQuality, Gate, HeldOutQuality
-from app.domain.entities.training_report import TrainingData
 from app.domain.errors import PROBLEMS
+from app.domain.reports import (
+    DirectionQuality,
+    Gate,
+    HeldOutQuality,
+    Supervision,
+    TrainingData,
+    TrainingReport,
+)
 from tests.app.earlier_reports import FACTS, OF_FORMAT_2, OF_FORMAT_3
 from tests.app.refused import refused
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.domain.entities import Content, WordReport
+from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
+from app.domain.searches import WordReport
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model, wait_for_looks
 

@@ -6,7 +6,8 @@ import pytest
 import scipy.sparse
 from PIL import Image
 
-from app.domain.entities import Content, WordReport
+from app.domain.entities import Content
+from app.domain.searches import WordReport
 from app.encoders.types.hog_color import describe
 from app.encoders.types.tfidf import TfidfEncoder
 from app.encoders.types.vector import VectorEncoder

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.entities import Content, WordReport
+from app.domain.entities import Content
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.searches import WordReport
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.word_vector_files import load_word_vectors
 from tests.app.refused import refused

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from app.domain.entities import Carried, Supervision
+from app.domain.entities import Carried
 from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision
 from app.services.training.eligibility import check_facets, teaches_without_labels
 from app.services.training.facets import categorical_keys, facet_keys, facet_values
 from app.services.training.holdout import pairs_of

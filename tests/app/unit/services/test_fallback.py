@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
-from app.domain.entities import Activation, Collection
+from app.answers import Activation
+from app.domain.entities import Collection
 from app.services.serving.fallback import FallbackPolicy
 from app.services.serving.snapshot import LoadFailure, Snapshot
 

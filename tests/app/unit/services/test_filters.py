@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.entities import ItemFilter
+from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import SegmentGallery
 from app.services.serving.segments import IndexedItem

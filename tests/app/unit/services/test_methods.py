@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.cli.report_lines import choice_lines
-from app.domain.entities import TrainingParameters, TrainingReport
+from app.domain.reports import TrainingParameters, TrainingReport
 from app.services.training.items import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs

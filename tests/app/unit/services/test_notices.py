@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.domain.entities import Hit, Item
+from app.domain.entities import Item
+from app.domain.searches import Hit
 from app.services.serving.notices import weak_match_notices
 
 

@@ -1,10 +1,12 @@
-"""Addresses: which of clients count as one, and which paths a service can stand under."""
+"""Hosts: which addresses count as one, paths that a service can stand under, and cores of this one."""
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
+from pathlib import Path
 
 _SITE_BITS = 64  # leading bits that all addresses of one IPv6 site share (RFC 6177)
 _REMEMBERED = 4096  # addresses whose party is remembered: a client sends many requests
@@ -43,3 +45,17 @@ def path_prefix_of(written: str) -> str:
             f"has to be a path such as /lrbs, of letters, digits and ._~- only, not {written[:80]!r}"
         )
     return prefix
+
+
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def usable_cores() -> int:
+    """Return how many cores the machine, its affinity mask and the container's limit leave; at least 1."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+    try:
+        quota, period = _CONTAINER_LIMIT.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return max(cores, 1)
+    return max(min(cores, int(quota) // int(period)), 1) if quota.isdigit() else max(cores, 1)

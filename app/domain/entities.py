@@ -1,7 +1,8 @@
-"""Collections, their items and feedback, and what changes in them."""
+"""The values that travel between the layers; none of them changes after it was made."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +11,45 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from app.domain.names import Scope
+from app.domain.reports import TrainingReport
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Restrictions of a key other than its scope."""
+
+    # the only ones it can see; None: all. A name, not an identity: the key keeps working when the collection
+    # is deleted and created again
+    collections: tuple[str, ...] | None = None
+    expires_at: datetime | None = None  # UTC
+    requests_per_minute: int | None = None  # its own rate limit; the service's when None
+
+    def allow(self, collection: str) -> bool:
+        """Return whether a key of these bounds can see a collection."""
+        return self.collections is None or collection in self.collections
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored: never the secret itself."""
+
+    id: str
+    scope: Scope
+    created_at: datetime
+    name: str | None = None
+    bounds: KeyBounds = KeyBounds()
+    last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """How often a caller called within the last minute, and how long ago the first of these calls was."""
+
+    calls: int
+    age_seconds: float
+
 
 Vector = npt.NDArray[np.float32]
 
@@ -179,3 +219,109 @@ class RunningImport:
     size: int  # items that came in
     started_at: datetime  # when storing began
     is_abandoned: bool  # the process that stored it fell silent or gave it up
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What a database says of itself."""
+
+    identity: str  # given when its schema was made, kept by every copy
+    # the last of its history, each a random word, newest last; none before it had a data folder
+    points: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a data folder remembers of its database."""
+
+    identity: str  # empty where the mark names another database in an older form
+    point: str  # the newest of the database's history that the folder saw
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFiles:
+    """What became of the files that were to be copied."""
+
+    count: int  # copied; those that were there are not counted
+    damaged: tuple[str, ...] = ()  # left out, because they are missing or not what their sums say
+
+
+class JobState(enum.StrEnum):
+    """Life of a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work remains."""
+        return self in (JobState.QUEUED, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One thing that happened to a job."""
+
+    number: int  # counted from 1 within the job, without gaps
+    kind: str  # "state" or "progress"
+    data: Mapping[str, Any]  # the new state and what goes with it, or a step of the training
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One retrain; times are UTC."""
+
+    id: str  # random
+    collection: str
+    state: JobState
+    parameters: Mapping[str, Any]  # as requested
+    # phase, percent, an estimate of the seconds left; of iterations also objective, gap and rank
+    progress: Mapping[str, Any]
+    error: str | None  # why it failed
+    model_version: int | None  # what it published
+    fencing_token: int  # grows with each claim; a worker with an older one can write nothing
+    attempts: int  # claims that count: all but those that a stopping worker gave back
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One trained model, as the database knows it."""
+
+    version: int  # counted from 1 within the collection
+    bundle: str  # folder name
+    manifest_hash: str  # SHA-256
+    index_revision: int  # of the collection, whose items the bundle's indexes hold
+    report: TrainingReport
+    created_at: datetime  # UTC
+    is_active: bool  # serves
+    # with the encoders it was trained with; those of the collection when None
+    modalities: tuple[Modality, Modality] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGallery:
+    """Where the galleries of a collection are saved, so that a start need not read all items."""
+
+    model_bundle: str  # folder of the model they were projected by
+    revision: int  # of the collection they hold
+    folder: str
+    manifest_hash: str  # SHA-256
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """A trained model whose bundle is on disk, and that no row refers to yet; fields as of `ModelVersion`."""
+
+    version: int  # the number it was built under
+    bundle: str
+    manifest_hash: str
+    index_revision: int
+    report: TrainingReport  # as in the manifest
+    expected_active: int | None  # when the training began; the new one was compared with it
+    modalities: tuple[Modality, Modality] | None = None
