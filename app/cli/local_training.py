@@ -13,7 +13,7 @@ from app.domain.entities import Job, JobState
 from app.domain.errors import ConflictError, NotFoundError, ServiceError
 from app.services.training.reencoding import Encoders
 from app.services.training.requests import TrainingParameters
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 
 _POLL_SECONDS = 0.2
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from app.settings import Settings
-from app.worker.child import describe_end
+from app.worker.attempts import describe_end
 
 _RESTART_SECONDS = 1.0  # between two starts of a child process that dies immediately
 _IGNORE_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")

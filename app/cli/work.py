@@ -17,7 +17,7 @@ from app.bootstrap import build, build_on_existing
 from app.domain.errors import DatabaseUnavailableError
 from app.logs import log_to_stderr
 from app.settings import Settings
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 
 _logger = logging.getLogger(__name__)
 _TOUCH_SECONDS = 1.0

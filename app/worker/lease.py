@@ -1,9 +1,8 @@
-"""The lease on a claimed job: a thread renews it, writes progress, and notices a cancellation."""
-# A busy database ends no lease. While the lease cannot be renewed the thread tries again with growing pauses;
-# a lease that expired meanwhile is resumed unless another worker claimed the job, as its fencing token shows.
+"""The lease on a claimed job: a thread renews it patiently, writes progress, and notices a cancellation."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,15 +11,53 @@ from typing import Any, TypeVar
 from app.db.session import Database
 from app.domain.entities import Job
 from app.domain.errors import DatabaseUnavailableError
-from app.worker.outcome import WorkerStoppingError
-from app.worker.patience import LONGEST_WAIT_SECONDS, patiently, pause_after
+
+LONGEST_WAIT_SECONDS = 6 * 3600.0
+"""After this long without the database a worker gives up: longer than a migration or a restore takes."""
+_FIRST_PAUSE_SECONDS = 0.25  # doubled after each failure
+_LONGEST_PAUSE_SECONDS = 2.0  # bound on the doubled pause, so that a free database is noticed soon
+_logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+
+def pause_after(failures: int) -> float:
+    """Return how many seconds to wait after that many failures in a row; it doubles up to a bound."""
+    return float(min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS))
+
+
+def patiently(
+    act: Callable[[], _Result],
+    longest_seconds: Callable[[], float] = lambda: LONGEST_WAIT_SECONDS,
+    pause: Callable[[float], object] = time.sleep,
+) -> _Result:
+    """Return what `act` returns, retrying with growing pauses while the database is busy; what `pause` raises
+    ends that."""
+    # Raises DatabaseUnavailableError, on which `act` has changed nothing, after `longest_seconds` in all.
+    began, failures = time.monotonic(), 0
+    while True:
+        try:
+            return act()
+        except DatabaseUnavailableError:
+            failures += 1
+            waited = time.monotonic() - began
+            if waited >= longest_seconds():
+                raise
+            _logger.info("the database has been busy for %.0f s, will retry", waited, extra={"cause": "busy"})
+        pause(pause_after(failures))
+
+
+# A busy database ends no lease. While the lease cannot be renewed the thread tries again with growing pauses;
+# a lease that expired meanwhile is resumed unless another worker claimed the job, as its fencing token shows.
 
 _TICK_SECONDS = 0.25
 """How often progress is written and a cancellation looked for: soon enough for somebody who watches."""
 _MOST_STEPS = 2000  # progress steps held while the database is busy; older ones are dropped
 _RENEWALS = 3.0  # a lease is renewed this many times within its length, so that one or two may fail
 
-_Result = TypeVar("_Result")
+
+class WorkerStoppingError(Exception):
+    """The worker was asked to stop and gave up its lease on the job."""
 
 
 class Lease:

@@ -20,7 +20,7 @@ def main() -> None:
     threading.Thread(target=_receive, args=(orders,), daemon=True).start()
     for module in _LEARNING:
         import_for_good(module)
-    import_for_good("app.worker.order").train_as_ordered(orders.get())
+    import_for_good("app.worker.attempts").train_as_ordered(orders.get())
 
 
 def _receive(orders: SimpleQueue[str]) -> None:

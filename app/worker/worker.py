@@ -1,4 +1,4 @@
-"""Claiming jobs, having them trained, and closing them."""
+"""Claiming jobs, having them trained, and closing them; chores between them; a worker out of the services."""
 
 from __future__ import annotations
 
@@ -8,25 +8,68 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 
+from app.bootstrap import Services, sweep_checkpoints
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import BuiltModel, Job, JobState
 from app.domain.errors import DatabaseUnavailableError, JobCancelledError, NotFoundError, ServiceError
 from app.services.models.registry import ModelRegistry
 from app.services.storage.rounds import Round
 from app.services.training.requests import TrainingService
-from app.worker.chores import Chore
-from app.worker.lease import Lease
-from app.worker.outcome import Failure, Outcome, WorkerStoppingError
-from app.worker.patience import LONGEST_WAIT_SECONDS, patiently
+from app.worker.attempts import Failure, Outcome, train_in_child
+from app.worker.lease import LONGEST_WAIT_SECONDS, Lease, WorkerStoppingError, patiently
+
+_RETRY_SECONDS = 60.0
+"""Until a chore that failed or did not finish is due again: a fault of a moment has passed by then."""
+_logger = logging.getLogger(__name__)
+
+
+class Chore:
+    """A piece of periodic maintenance, named in the log; its failure delays neither the other chores nor its
+    next run for long."""
+
+    # What it raises is logged. After a failure, or when it did not finish (as `act` returns), the chore is
+    # due again in a minute, or sooner where the interval is shorter.
+
+    def __init__(self, name: str, act: Callable[[Round], bool], every_seconds: float) -> None:
+        self._name = name
+        self._act = act
+        self._every_seconds = every_seconds
+        self.due_at = time.monotonic()
+        """On the monotonic clock."""
+
+    def do_if_due(self, time_left: Round) -> None:
+        """Run the chore if it is due and any time is left; it is due from the start."""
+        if time_left.is_over or time.monotonic() < self.due_at:
+            return
+        is_finished = False
+        try:
+            is_finished = self._act(time_left)
+        except ServiceError as error:
+            _logger.warning("worker: %s failed: %s", self._name, error)
+        except Exception:
+            _logger.exception("worker: %s failed", self._name)
+        pause = self._every_seconds if is_finished else min(self._every_seconds, _RETRY_SECONDS)
+        self.due_at = time.monotonic() + pause
+
+
+def whole(act: Callable[[], object]) -> Callable[[Round], bool]:
+    """Return the `act` of a chore that always finishes."""
+
+    def act_to_the_end(_: Round) -> bool:
+        act()
+        return True
+
+    return act_to_the_end
+
 
 _LONGEST_PAUSE_SECONDS = 10.0
 """After several failures in a row an idle worker looks for jobs no less often than this."""
 _MOST_DOUBLINGS = 10  # keeps the pause after many failures in a row within the range of a float
 _CHORES_SECONDS = 30.0
 """Time for maintenance between two jobs; chores done in steps continue after the next job."""
-_logger = logging.getLogger(__name__)
 
 Trainer = Callable[[Lease], Outcome]
 """Trains the job of a lease; raises what ended the lease."""
@@ -200,3 +243,61 @@ def _age_seconds(job: Job, claimed_at: float) -> float:
     Its own times are of the database's clock, from which the host's may differ."""
     assert job.started_at is not None
     return (job.started_at - job.created_at).total_seconds() + time.monotonic() - claimed_at
+
+
+_SELDOM_SECONDS = 3600.0  # between chores that go through all files or rows
+_SOMETIMES_SECONDS = 300.0  # between chores that go through the rows of what was written meanwhile
+_OFTEN_SECONDS = 60.0  # between chores that find little to do, or that somebody waits for
+
+
+def make_worker(
+    services: Services,
+    should_stop: Callable[[], bool] = lambda: False,
+    train: Trainer | None = None,
+    poll_seconds: float = 0.5,
+) -> Worker:
+    """Return a worker over a set of services, which trains in a child process unless `train` is given."""
+    # `should_stop` is asked between jobs and during them; once it is true the worker ends, and gives its job
+    # back. Half a second between two looks for a job is short beside a training, and costs the database one
+    # indexed query.
+    settings = services.settings
+    if train is None:
+        train = partial(train_in_child, settings.model_dump(mode="json"), settings.max_training_seconds)
+    limits = WorkerLimits(
+        lease_seconds=settings.lease_seconds,
+        job_attempts=settings.job_attempts,
+        retry_seconds=settings.job_retry_seconds,
+        stop_seconds=settings.shutdown_seconds,
+        poll_seconds=poll_seconds,
+    )
+    return Worker(
+        services.database,
+        services.training,
+        services.versions,
+        _maintenance(services),
+        train,
+        limits,
+        should_stop,
+    )
+
+
+def _maintenance(services: Services) -> Sequence[Chore]:
+    sweeper = services.engine_sweeper
+    of_engine = (
+        []
+        if sweeper is None
+        else [
+            Chore("sweeping the engine", whole(sweeper.sweep), _SELDOM_SECONDS),
+            Chore("purging the engine", whole(sweeper.purge), _SOMETIMES_SECONDS),
+        ]
+    )
+    return (
+        *of_engine,
+        Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),
+        Chore("removing what was deleted", services.removal.go_on, _OFTEN_SECONDS),
+        Chore("cleaning up after imports", services.imports.clean_up, _OFTEN_SECONDS),
+        Chore("sweeping", services.garbage_collector.go_on, _SELDOM_SECONDS),
+        Chore("sweeping checkpoints", whole(partial(sweep_checkpoints, services.settings)), _SELDOM_SECONDS),
+        Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
+        Chore("looking for damage", services.repair.go_on, _SELDOM_SECONDS),
+    )

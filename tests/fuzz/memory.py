@@ -28,7 +28,7 @@ from app.domain.names import Scope
 from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 from tests.app.e2e.conftest import Server
 from tests.faults.heading import heading
 from tests.fuzz.campaign import megabytes

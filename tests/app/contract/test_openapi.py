@@ -18,7 +18,7 @@ from app.domain.names import Scope
 from app.encoders.registry import TYPES
 from app.main import create_app
 from app.settings import OWN_PATHS, Settings
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 from tests.app.contract.material import picture
 
 PROBLEM = "application/problem+json"

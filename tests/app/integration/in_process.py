@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 from app.bootstrap import Services
 from app.domain.entities import Job
-from app.worker.assembly import make_worker
+from app.worker.attempts import Outcome, attempt
 from app.worker.lease import Lease
-from app.worker.outcome import Outcome, attempt
+from app.worker.worker import make_worker
 
 
 def train_here(services: Services, lease: Lease) -> Outcome:

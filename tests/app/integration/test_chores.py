@@ -15,8 +15,7 @@ from app.domain.errors import VectorEngineUnavailableError
 from app.services.storage.rounds import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
-from app.worker.assembly import make_worker
-from app.worker.chores import Chore
+from app.worker.worker import Chore, make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS
 from tests.app.integration.test_busy_database import locked
@@ -41,7 +40,7 @@ def left_over(services: Services) -> list[str]:
 def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_all(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.worker.chores._RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("app.worker.worker._RETRY_SECONDS", 0.2)
     services = build(either.services.settings.model_copy(update={"lock_wait_seconds": 0.1}))
     either.fill("a")
     services.ownership.status()  # ties database and folder, for which it writes
@@ -109,7 +108,7 @@ def test_jobs_do_not_wait_until_all_chores_are_done(either: Any, monkeypatch: py
 
 
 def test_a_chore_that_did_not_come_to_its_end_is_due_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.worker.chores._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("app.worker.worker._RETRY_SECONDS", 0.0)
     answers = [True, False, False]
     chore = Chore("counting", lambda _: answers.pop(), 3600.0)
     for _ in range(5):

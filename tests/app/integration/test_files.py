@@ -304,7 +304,7 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
 
 
 def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:
-    from app.worker.assembly import make_worker
+    from app.worker.worker import make_worker
 
     FileBlobStore(pictures).put(b"refused")
     grow_old(pictures)

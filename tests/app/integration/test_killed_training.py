@@ -12,7 +12,7 @@ from typing import Any
 from app.bootstrap import Services, sweep_checkpoints
 from app.domain.entities import BuiltModel
 from app.services.training.requests import TrainingParameters
-from app.worker.outcome import attempt
+from app.worker.attempts import attempt
 
 ROOT = Path(__file__).parents[3]
 PARAMETERS = TrainingParameters(method="lrbs", alpha=1e-3, scaling="standard", max_iter=20, tol=1e-9)
@@ -21,7 +21,7 @@ SCRIPT = """
 import json, os, signal, sys
 from app.bootstrap import build
 from app.settings import Settings
-from app.worker.outcome import attempt
+from app.worker.attempts import attempt
 
 def die(progress):
     if progress["phase"] == "fitting" and progress["iteration"] == int(sys.argv[3]):

@@ -13,7 +13,7 @@ from app.services.storage.rounds import Round
 from app.storage.local_cache import LocalCache
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 
 PART = 1000
 

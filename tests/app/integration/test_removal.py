@@ -21,7 +21,7 @@ from app.db.schema import DatabaseSchema
 from app.db.session import Database
 from app.domain.entities import Collection, Item, JobState
 from app.domain.errors import CollectionNotFoundError
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
 

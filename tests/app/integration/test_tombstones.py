@@ -13,7 +13,7 @@ from app.domain.entities import Collection, Item
 from app.services.storage.rounds import Round
 from app.services.storage.tombstones import Tombstones
 from app.services.storage.writing import writing
-from app.worker.assembly import make_worker
+from app.worker.worker import make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current

@@ -40,7 +40,7 @@ def test_the_trainer_logs_as_the_service_does(pairs: Any) -> None:
     with trainer_of(order) as (output, errors, _):
         assert "failure" in json.loads(output.read())
         lines = [json.loads(line) for line in errors.read().splitlines()]
-    assert [(line["level"], line["logger"]) for line in lines] == [("ERROR", "app.worker.outcome")]
+    assert [(line["level"], line["logger"]) for line in lines] == [("ERROR", "app.worker.attempts")]
     assert "of no training" in lines[0]["exc_info"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import BuiltModel
 from app.services.training.requests import TrainingParameters
-from app.worker.outcome import Failure, attempt
+from app.worker.attempts import Failure, attempt
 from solver import DaskEngine
 from tests.app.closing import close
 

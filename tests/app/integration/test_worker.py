@@ -13,10 +13,9 @@ from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError, ServiceError
 from app.domain.reports import Iteration, Supervision
 from app.services.training.requests import TrainingParameters, TrainingService
-from app.worker.assembly import make_worker
+from app.worker.attempts import Failure, Outcome
 from app.worker.lease import Lease
-from app.worker.outcome import Failure, Outcome
-from app.worker.worker import Worker
+from app.worker.worker import Worker, make_worker
 from tests.app.closing import close
 from tests.app.integration.in_process import run_here, run_with, train_here
 from tests.app.refused import refused

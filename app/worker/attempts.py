@@ -1,23 +1,94 @@
-"""The trainer as a child process: started, followed over pipes, and killed when its job is lost."""
+"""One attempt at a training: its outcome, and both ends of the pipes to the child process that makes it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from app.bootstrap import build
 from app.domain.entities import BuiltModel, Job
-from app.worker.lease import Lease
-from app.worker.outcome import Failure, Outcome
+from app.domain.errors import DISK_FAULTS, DatabaseUnavailableError, JobCancelledError, ServiceError
+from app.domain.reports import ENCODERS, TrainingParameters
+from app.logs import log_to_stderr
+from app.services.training.builder import ModelBuilder
+from app.services.training.progress import Report
+from app.settings import Settings
+from app.worker.lease import Lease, WorkerStoppingError
+from solver import EngineError
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt produced no model."""
+
+    reason: str  # shown as the job's error
+    may_pass: bool  # another attempt may succeed
+    counts: bool = True  # as an attempt; one that the database refused does not
+
+
+Outcome = BuiltModel | Failure
+
+
+def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any], report: Report) -> Outcome:
+    """Train in this process; what `report` raises because the job was lost reaches the caller."""
+    try:
+        rest = {name: value for name, value in parameters.items() if name != ENCODERS}
+        encoders = parameters.get(ENCODERS, {})
+        return builder.build(collection, TrainingParameters.from_json(rest), report, encoders)
+    except (JobCancelledError, WorkerStoppingError):
+        raise
+    except DatabaseUnavailableError as error:
+        # There may be no room for a long time: that attempt counts, so that the job ends and says why.
+        return Failure(str(error), may_pass=True, counts=error.code in DISK_FAULTS)
+    except EngineError as error:
+        return Failure(str(error), may_pass=True)
+    except ServiceError as error:
+        return Failure(str(error), may_pass=False)
+    except Exception as error:
+        _logger.exception("training %s failed", collection)
+        return Failure(f"internal error: {type(error).__name__}", may_pass=False)
+
 
 _COMMAND = (sys.executable, "-m", "app.worker.trainer")
+
+
+def train_as_ordered(line: str) -> None:
+    """Train once, as a line of JSON says."""
+    order = json.loads(line)
+    # Standard output belongs to the messages for the parent; everything else printed goes to standard error.
+    messages = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+
+    def send(kind: str, content: Mapping[str, Any]) -> None:
+        try:
+            messages.write(json.dumps({kind: content}) + "\n")
+        except BrokenPipeError:  # the worker was killed
+            os._exit(1)
+
+    settings = Settings(**order["settings"])
+    log_to_stderr(settings.log_format)
+    services = build(settings)
+    outcome = attempt(
+        services.builder,
+        order["collection"],
+        order["parameters"],
+        lambda progress: send("progress", progress),
+    )
+    send("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
+    messages.close()
 
 
 def train_in_child(settings: Mapping[str, Any], max_seconds: float, lease: Lease) -> Outcome:
