@@ -31,8 +31,7 @@ from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
-from app.services.health.readiness import ReadinessService, find_write_faults
-from app.services.health.status import DATABASE_TIMEOUT_SECONDS, StatusService
+from app.services.health import DATABASE_TIMEOUT_SECONDS, ReadinessService, StatusService, find_write_faults
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
@@ -52,12 +51,8 @@ from app.services.serving.snapshot_reader import SnapshotReader
 from app.services.serving.snapshot_updater import ServingState, SnapshotUpdater
 from app.services.serving.version_snapshots import VersionSnapshots
 from app.services.storage.backup import Backup
-from app.services.storage.engine_sweeper import EngineSweeper
-from app.services.storage.garbage_collector import GarbageCollector
-from app.services.storage.ownership import ManagedFiles, Ownership
-from app.services.storage.removal import Removal
-from app.services.storage.schema import SchemaService
-from app.services.storage.tombstones import Tombstones
+from app.services.storage.ownership import ManagedFiles, Ownership, SchemaService
+from app.services.storage.sweeping import EngineSweeper, GarbageCollector, Removal, Tombstones
 from app.services.training.builder import ModelBuilder
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.repair import BundleRepair

@@ -26,7 +26,7 @@ from app.api.routes import ROUTERS
 from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
-from app.services.health.status import DATABASE_TIMEOUT_SECONDS
+from app.services.health import DATABASE_TIMEOUT_SECONDS
 from app.services.serving.waiting_room import MAX_WAITING
 from app.settings import Settings
 from app.web.pages import mount_pages

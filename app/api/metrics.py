@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from app.api.middleware.queues import ConcurrencyLimiter
 from app.api.shares import Shares
 from app.domain.errors import ServiceError
-from app.services.health.status import CollectionStatus, StatusService
+from app.services.health import CollectionStatus, StatusService
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
-from app.services.health.status import CollectionStatus, IndexStatus
+from app.services.health import CollectionStatus, IndexStatus
 
 _STATUSES = msgspec.json.Decoder(list[CollectionStatus])
 

@@ -15,7 +15,7 @@ from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.service import CatalogueService
-from app.services.health.readiness import Readiness
+from app.services.health import Readiness
 from app.services.models.registry import ModelRegistry
 from app.services.serving.overviews import GalleryOverviews
 from app.services.serving.search import SearchService

@@ -16,7 +16,7 @@ from app.db.session import Database, UnitOfWork
 from app.domain.entities import BuiltModel, Job, JobState
 from app.domain.errors import DatabaseUnavailableError, JobCancelledError, NotFoundError, ServiceError
 from app.services.models.registry import ModelRegistry
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 from app.services.training.requests import TrainingService
 from app.worker.attempts import Failure, Outcome, train_in_child
 from app.worker.lease import LONGEST_WAIT_SECONDS, Lease, WorkerStoppingError, patiently

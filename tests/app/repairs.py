@@ -1,7 +1,7 @@
 """Retrains that the look for damaged models asks for."""
 
 from app.bootstrap import Services
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 
 
 def request_repairs(services: Services) -> list[str]:

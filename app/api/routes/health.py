@@ -11,7 +11,7 @@ from app.api.problems import responses
 from app.api.query import check_query
 from app.api.state import State
 from app.domain.errors import UnavailableError
-from app.services.health.readiness import Readiness
+from app.services.health import Readiness
 
 router = APIRouter(tags=["health"], dependencies=[Depends(check_query)], responses={422: responses()[422]})
 

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from app.api.deps import Versions, may_administer
 from app.api.problems import responses
 from app.domain.names import LARGEST_VERSION
-from app.services.models.report_plots import PlotKind, draw_report
+from app.services.models.registry import PlotKind, draw_report
 
 router = APIRouter(
     prefix="/v1/admin/collections/{collection}/models/{version}/plots",

@@ -14,7 +14,7 @@ from app.cli.compare.cache import FileCache
 from app.domain.entities import Content, Item, Matrix
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import EncoderRegistry
-from app.services.models.features import fit_encoder, item_features
+from app.services.models.originals import fit_encoder, item_features
 from solver import is_sparse
 
 IsTrain = npt.NDArray[np.bool]

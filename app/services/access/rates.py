@@ -1,17 +1,202 @@
-"""How often a key may call: counted exactly on each host, and shared between hosts every second."""
+"""Rates of calls: counted together by the processes of a host in one file, and exchanged between hosts."""
+# The file has places for a bounded number of callers, each with a number for every second. A process that
+# counts holds the file's lock (`flock`) for some microseconds; the system releases that of one that dies.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import heapq
+import logging
 import math
+import os
+import re
+import secrets
+import struct
+import threading
 import time
-from collections.abc import Mapping
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
+
+import numpy as np
 
 from app.db.session import Database
 from app.domain.entities import CallCount
 from app.domain.errors import ServiceError
-from app.services.access.call_file import WINDOW, CallFile
+
+WINDOW = 60
+"""Seconds: limits are those of a minute."""
+_SECONDS = WINDOW + 1  # the present one, and those before it in which a call may be less than a minute old
+_NAME = 64  # bytes of a caller's name; a longer one is hashed
+_PLACE = struct.Struct(f"={_NAME}sq{_SECONDS}I{_SECONDS}H")
+"""A caller: name, second of the last call, and by second the number of calls and the ms of the last one."""
+_ROWS = np.dtype(
+    [("name", f"S{_NAME}"), ("last", "=i8"), ("calls", "=u4", _SECONDS), ("ms", "=u2", _SECONDS)]
+)
+_TOKEN = 32  # bytes at the beginning that identify the file
+_PER_SET = 8
+_SETS = 1024
+_SET_BYTES = _PER_SET * _PLACE.size
+"""A caller has a place in one set: the one used longest ago, if all are taken."""
+_LOOK_SECONDS = 5.0
+"""Between two openings of the file, which somebody may have removed or emptied."""
+_PAUSE_SECONDS = 0.00005
+_LONGEST_WAIT_SECONDS = 0.1
+"""For a process that holds the lock and stands still; then a call is counted without it."""
+_logger = logging.getLogger(__name__)
+
+
+class CallFile:
+    """Counts the calls of the last minute by who made them, exactly over all who open the file, which the
+    first call makes. Without a file, or where it cannot be made, this process counts alone."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._descriptor: int | None = None
+        self._alone: int | None = None
+        self._close: Callable[[], object] = _do_nothing
+        self._look_at = 0.0
+        self._threads = threading.Lock()
+
+    def add(self, caller: str, allowed: int) -> float | None:
+        """Count a call and return None; one too many in a minute is not counted, and waits these seconds."""
+        name = _stored_name(caller)
+        with self._threads:
+            try:
+                return self._add(self._get_descriptor(), name, allowed)
+            except OSError as error:
+                # Such as a full disk: what was counted so far is forgotten, rather than the call refused.
+                return self._add(self._count_alone(error), name, allowed)
+
+    def counts(self) -> tuple[str, dict[str, CallCount]]:
+        """Return what identifies the file, and what was counted in it of late, by caller."""
+        with self._threads:
+            if self._descriptor is None:
+                return "", {}
+            stored = os.pread(self._get_descriptor(), _TOKEN + _SETS * _SET_BYTES, 0)
+        rows = np.frombuffer(stored, _ROWS, (len(stored) - _TOKEN) // _ROWS.itemsize, _TOKEN)
+        now = time.time()
+        rows = rows[(rows["last"] > now - _SECONDS) & (rows["last"] <= now)]
+        last = rows["last"][:, None]
+        ages = now - (last - (last - np.arange(_SECONDS)) % _SECONDS) - rows["ms"] / 1000
+        calls = np.where(ages < WINDOW, rows["calls"], 0)
+        oldest = np.where(calls > 0, ages, 0.0).max(axis=1, initial=0.0)
+        entries = zip(rows["name"].tolist(), calls.sum(axis=1).tolist(), oldest.tolist(), strict=True)
+        counts = {
+            name.decode(errors="replace"): CallCount(count, age) for name, count, age in entries if count
+        }
+        return stored[:_TOKEN].decode("ascii"), counts
+
+    def _add(self, descriptor: int, name: bytes, allowed: int) -> float | None:
+        start = _TOKEN + zlib.crc32(name) % _SETS * _SET_BYTES
+        with _lock(descriptor):
+            stored = os.pread(descriptor, _SET_BYTES, start).ljust(_SET_BYTES, b"\0")
+            moment = time.time()  # which the machine's next start does not set back
+            now, ms = int(moment), int(moment % 1 * 1000)
+            number, last, calls, of_last = _find(stored, name, now)
+            for second in range(last + 1, now + 1):
+                calls[second % _SECONDS] = 0
+            oldest = (now + 1) % _SECONDS
+            if of_last[oldest] <= ms:
+                calls[oldest] = 0
+            if sum(calls) >= allowed:
+                past = (now - age for age in range(WINDOW, -1, -1) if calls[(now - age) % _SECONDS])
+                began = next(past, now)
+                return began + of_last[began % _SECONDS] / 1000 + WINDOW - moment
+            calls[now % _SECONDS] += 1
+            of_last[now % _SECONDS] = ms
+            place = _PLACE.pack(name, now, *calls, *of_last)
+            os.pwrite(descriptor, place, start + number * _PLACE.size)
+        return None
+
+    def _get_descriptor(self) -> int:
+        if self._file is not None and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _LOOK_SECONDS
+            try:
+                self._use(_open(self._file))
+            except OSError as error:
+                return self._count_alone(error)
+        return self._count_alone() if self._descriptor is None else self._descriptor
+
+    def _use(self, descriptor: int) -> None:
+        """Count in an open file from now on."""
+        self._close()
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+
+    def _count_alone(self, error: OSError | None = None) -> int:
+        """Count in memory of this process, which says why where a file was wanted."""
+        if error is not None:
+            _logger.warning("this process counts calls without the others of its host: %s", error)
+        if self._alone is None:
+            self._alone = _prepare(os.memfd_create("lrbs-calls"))
+            weakref.finalize(self, os.close, self._alone)
+        self._close()
+        self._descriptor, self._close = self._alone, _do_nothing
+        return self._alone
+
+
+def _do_nothing() -> None:
+    """Close nothing."""
+
+
+def _open(file: Path) -> int:
+    """Open the file of all processes; raises OSError, also where another user may have put it there."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        if os.fstat(descriptor).st_uid not in (os.geteuid(), file.parent.stat().st_uid):
+            raise PermissionError(errno.EACCES, "another user's file", str(file))
+        return _prepare(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def _prepare(descriptor: int) -> int:
+    """Return a file that has a token; all else is removed of one without it."""
+    with _lock(descriptor):
+        if not re.fullmatch(rb"[0-9a-f]{%d}" % _TOKEN, os.pread(descriptor, _TOKEN, 0)):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, secrets.token_hex(_TOKEN // 2).encode("ascii"), 0)
+    return descriptor
+
+
+@contextmanager
+def _lock(descriptor: int) -> Iterator[None]:
+    deadline = time.monotonic() + _LONGEST_WAIT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            time.sleep(_PAUSE_SECONDS)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _stored_name(caller: str) -> bytes:
+    name = caller.encode(errors="replace")
+    return (name if len(name) <= _NAME else blake2b(name).hexdigest()[:_NAME].encode()).ljust(_NAME, b"\0")
+
+
+def _find(stored: bytes, name: bytes, now: int) -> tuple[int, int, list[int], list[int]]:
+    """Return the number of a caller's place in a set, the second of its last call, and what it holds."""
+    oldest, called_at = 0, now + 1
+    for number in range(_PER_SET):
+        stored_name, last, *seconds = _PLACE.unpack_from(stored, number * _PLACE.size)
+        is_recent = now - _SECONDS < last <= now  # nor ahead: the clock was set back
+        if stored_name == name and is_recent:
+            return number, last, seconds[:_SECONDS], seconds[_SECONDS:]
+        if (last if is_recent else 0) < called_at:
+            oldest, called_at = number, last if is_recent else 0
+    return oldest, now, [0] * _SECONDS, [0] * _SECONDS
+
 
 _MOST_SHARED = 1000  # callers whose counts are shared with other hosts, the busiest: bounds what is written
 _STALE_SECONDS = 5.0

@@ -16,7 +16,7 @@ from app.domain.names import check_storable, join_path
 from app.domain.ports import BlobStore
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import NewItem, Preparation
-from app.services.storage.garbage_collector import GarbageCollector
+from app.services.storage.sweeping import GarbageCollector
 from app.services.storage.writing import lock_collection
 
 _ROWS_PER_FETCH = 250  # feedback of a page that is read before its size is checked again

@@ -35,8 +35,7 @@ from app.domain.ports import BlobStore
 from app.domain.searches import WHOLE_ITEM
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
-from app.services.storage.pacing import Pacer, no_pause
-from app.services.storage.rounds import BREATH_SECONDS, Round
+from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round, no_pause
 from app.services.storage.writing import clean_up, lock_collection, writing
 from app.storage.spool import ItemSpool
 

@@ -23,8 +23,7 @@ from app.domain.ports import BlobStore
 from app.domain.searches import SAMPLE, WHOLE_ITEM, ItemFilter, Traits, explain_filter
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
-from app.services.storage.garbage_collector import GarbageCollector
-from app.services.storage.removal import Removal
+from app.services.storage.sweeping import GarbageCollector, Removal
 from app.services.storage.writing import writing
 
 _logger = logging.getLogger(__name__)

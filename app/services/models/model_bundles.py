@@ -1,10 +1,11 @@
-"""Model bundles: the folder of files that a model version is published as."""
+"""Model bundles: written, checked and loaded, with the texts that a loaded model was just asked."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +13,71 @@ from typing import Any
 
 import numpy as np
 
+from app.answers import Notice
 from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BundleFiles, GalleryIndex
 from app.domain.reports import TrainingReport
+from app.domain.searches import ShownItem
 from app.encoders.registry import EncoderRegistry
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndexFiles
 from app.services.models.originals import Originals
-from app.services.models.recent_texts import RecentTexts
 from solver import ArtifactError, Projector, load_projector, save_projector
+
+LONGEST_TEXT = 1000
+"""Characters of a text that is kept, and of one that is encoded at once: people type less."""
+_MOST_TEXTS = 512
+"""Of both modalities: about a megabyte."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProjectedQuery:
+    """A projected query, of shape (1, rank), and what is to be said of its words, of which some are known if
+    it `can_match`."""
+
+    projected: Matrix
+    notices: tuple[Notice, ...] = ()
+    can_match: bool = True
+
+
+class RecentTexts:
+    """The last texts of one model version, by modality and to the letter: encoders differ in what counts.
+    They are kept with that version, and so are never those of another one."""
+
+    def __init__(self) -> None:
+        self.text_bytes: dict[str, float] = {}
+        """By modality: the longest mean length of the texts that one answer showed."""
+        self._queries: dict[tuple[str, str], ProjectedQuery] = {}
+        self._lock = threading.Lock()
+
+    def get(self, modality: str, text: str) -> ProjectedQuery | None:
+        """Return a text that was asked; it is the newest one again."""
+        if len(text) > LONGEST_TEXT:
+            return None
+        with self._lock:
+            query = self._queries.pop((modality, text), None)
+            if query is not None:
+                self._queries[modality, text] = query
+        return query
+
+    def put(self, modality: str, text: str, query: ProjectedQuery) -> None:
+        """Keep a text, and forget the one that was asked longest ago."""
+        if len(text) > LONGEST_TEXT:
+            return
+        with self._lock:
+            self._queries[modality, text] = query
+            if len(self._queries) > _MOST_TEXTS:
+                del self._queries[next(iter(self._queries))]
+
+    def note_texts(self, modality: str, items: Iterable[ShownItem]) -> None:
+        """Take note of how much text an answer shows."""
+        lengths = [len(item.text) for item in items if item.text is not None]
+        if lengths:
+            mean = sum(lengths) / len(lengths)
+            self.text_bytes[modality] = max(mean, self.text_bytes.get(modality, 0.0))
+
 
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"

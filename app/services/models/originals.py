@@ -1,4 +1,4 @@
-"""Features of items by another encoder than the one they were stored with: kept apart, or made again."""
+"""Originals of items and their features: encoded again with other encoders, fitted with a model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,34 @@ from functools import partial
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Content, Features, Item, Modality, Vector
+from app.domain.entities import Collection, Content, Features, Item, Matrix, Modality, Vector
 from app.domain.errors import ServiceError
 from app.domain.names import some_of
 from app.domain.ports import BlobStore
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
+
+
+def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
+    """Return the (n, dim) features of items of one modality, at least one."""
+    if encoder.is_fitted_with_model:
+        return encoder.encode([Content(text=item.text) for item in items])
+    return encoder.from_stored(_stored_features(items))
+
+
+def fit_encoder(encoder: BaseEncoder, items: Sequence[Item], names: Sequence[str] = ()) -> None:
+    """Have an encoder learn from training items, at least one, and from the words of `names`: labels and
+    values of facets."""
+    if encoder.is_fitted_with_model:
+        encoder.learn_names(names)
+        encoder.fit([item.text or "" for item in items])
+    elif encoder.learns_from_stored:
+        encoder.fit_to_stored(_stored_features(items))
+
+
+def _stored_features(items: Sequence[Item]) -> Matrix:
+    return np.stack([item.features for item in items if item.features is not None])
+
 
 _CONTENTS_PER_BATCH, _BYTES_PER_BATCH = 32, 16 << 20
 """Encoded together: enough for all cores, and few enough to hold their files in memory."""

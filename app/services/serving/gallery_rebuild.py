@@ -8,7 +8,7 @@ from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, ModelVersion
 from app.domain.errors import CollectionNotFoundError, model_not_trained
 from app.domain.ports import GalleryKey, VectorEngine
-from app.services.catalogue.material import describe_material
+from app.services.catalogue.preparation import describe_material
 from app.services.serving.engine_snapshots import EngineGalleries
 from app.services.serving.replay import replay
 from app.services.serving.snapshot_loader import SnapshotLoader

@@ -13,7 +13,7 @@ from app.db.session import UnitOfWork
 from app.domain.entities import Change, Collection, Item, Matrix
 from app.domain.names import some_of
 from app.encoders.base import BaseEncoder
-from app.services.models.features import item_features
+from app.services.models.originals import item_features
 from app.services.serving.gallery import Gallery
 from app.services.serving.segments import IndexedItem
 from app.services.serving.snapshot import Snapshot

@@ -23,8 +23,8 @@ from app.services.serving.galleries import SegmentGallery
 from app.services.serving.gallery import Gallery
 from app.services.serving.segments import IndexedItem, IndexFactory, Segment, merge_indexes
 from app.services.serving.stored_items import StoredItems, write_items
-from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
+from app.services.storage.sweeping import sweep_unused
 from app.services.storage.writing import lock_collection
 
 _INDEXES = "indexes"  # folder of the approximate indexes, which are not needed to serve

@@ -28,9 +28,8 @@ from app.domain.searches import (
     describe_others,
     equal_texts,
 )
-from app.services.models.features import item_features
-from app.services.models.model_bundles import LoadedModel
-from app.services.models.recent_texts import LONGEST_TEXT, ProjectedQuery
+from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
+from app.services.models.originals import item_features
 from app.services.serving.column_reader import ColumnReader, Needs
 from app.services.serving.gallery import Gallery, Page
 from app.services.serving.hit_items import fetch_hit_items

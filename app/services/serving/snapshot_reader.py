@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, JobState
 from app.domain.errors import CollectionNotFoundError, model_not_trained, overload
-from app.services.catalogue.material import describe_material
+from app.services.catalogue.preparation import describe_material
 from app.services.serving.collection_health import CollectionHealth, assess
 from app.services.serving.reload_scheduler import Reload, ReloadScheduler
 from app.services.serving.replay import has_many_changes, is_large

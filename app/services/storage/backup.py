@@ -9,8 +9,7 @@ from pathlib import Path
 from app.db.copies import DatabaseCopies
 from app.domain.entities import CopiedFiles, Installation, Mark
 from app.domain.errors import InvalidFieldError, damaged_files
-from app.services.storage.ownership import Ownership
-from app.services.storage.schema import SchemaService
+from app.services.storage.ownership import Ownership, SchemaService
 from app.storage.remote_mark import FolderMark
 
 _INCOMPLETE = ".incomplete"  # ends the name of a copy that is being made, or that lacks damaged files

@@ -1,4 +1,4 @@
-"""Whether the database and the data folder belong together, and whether they are from the same time."""
+"""Whether the database and the data folder belong together, and whether the schema is of this release."""
 # An empty or an older database makes good files look unused. Therefore the two are paired: the database has
 # an identity and points of its history, the folder has a mark with that identity and the newest point it saw.
 # A database that does not know the point is older than the files, or its history diverged.
@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from app.db.schema import DatabaseSchema
 from app.db.session import Database
 from app.domain.entities import Installation, Mark
-from app.domain.errors import DatabaseUnavailableError
+from app.domain.errors import DatabaseUnavailableError, UnavailableError
 from app.domain.ports import StoredFiles
 from app.storage.remote_mark import FolderMark
 
@@ -241,3 +242,55 @@ class Ownership:
 
     def _samples(self) -> list[list[str]]:
         return [list(itertools.islice(managed.files.names(), _SAMPLE)) for managed in self._managed]
+
+
+_NEWER = "a newer release has changed the database: start that release"
+
+
+class SchemaService:
+    """Brings the schema up to date, and checks that it is."""
+
+    def __init__(self, schema: DatabaseSchema, ownership: Ownership) -> None:
+        self._schema = schema
+        self._ownership = ownership
+        self._was_current = False
+
+    def set_up(self) -> None:
+        """Create the schema in an empty database; raises UnavailableError if it has another one."""
+        if self._schema.is_empty():
+            self.upgrade()
+        self.require_current()
+
+    def upgrade(self) -> None:
+        """Migrate to the current schema; raises DatabaseUnavailableError if the folder is of another."""
+        self._ownership.require_database(self._schema.is_empty)
+        self._schema.upgrade()
+
+    def adopt(self) -> None:
+        """Bind database and data folder to each other as they are; an empty database gets its schema."""
+        if self._schema.is_empty():
+            self._schema.upgrade()
+        self.require_current()
+        self._ownership.adopt()
+
+    def require_current(self, patience_seconds: float | None = None) -> None:
+        """Check that the database has the current schema, in bounded time where it can limit a statement."""
+        # Raises UnavailableError, or DatabaseUnavailableError if it is empty beside the files of another one.
+        self._ownership.require_database(lambda: self._schema.is_empty(patience_seconds))
+        if not self._schema.is_current(patience_seconds):
+            is_newer = self._schema.is_newer(patience_seconds)
+            raise UnavailableError("schema-outdated", _NEWER if is_newer else None)
+        self._was_current = True
+
+    def find_fault(self, patience_seconds: float | None = None) -> str | None:
+        """Return what is wrong with a schema that can be served; raises as `require_current` does."""
+        # A process that started on its own schema goes on under a newer one: a migration leaves the release
+        # before it working.
+        try:
+            self.require_current(patience_seconds)
+        except UnavailableError as error:
+            is_outdated = error.code == "schema-outdated"
+            if is_outdated and self._was_current and self._schema.is_newer(patience_seconds):
+                return f"{_NEWER} in the place of this process"
+            raise
+        return None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, RunningImport
 from app.domain.errors import CollectionNotFoundError, UnavailableError
-from app.services.storage.rounds import BYTES_PER_STEP, ROWS_PER_STEP, Round
+from app.services.storage.pacing import BYTES_PER_STEP, ROWS_PER_STEP, Round
 
 _POLL_SECONDS = 0.05
 

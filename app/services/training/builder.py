@@ -25,9 +25,8 @@ from app.domain.reports import (
     TrainingReport,
 )
 from app.encoders.registry import EncoderRegistry
-from app.services.models.features import fit_encoder, item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
-from app.services.models.originals import Originals
+from app.services.models.originals import Originals, fit_encoder, item_features
 from app.services.training.evaluation import compare_with_active
 from app.services.training.holdout import pairs_of
 from app.services.training.index_tuning import IndexTuner

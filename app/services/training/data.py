@@ -16,7 +16,7 @@ import scipy.sparse
 from app.domain.entities import Collection, Item, Matrix
 from app.domain.errors import ConflictError
 from app.domain.reports import Supervision
-from app.services.models.features import item_features
+from app.services.models.originals import item_features
 from app.services.training.eligibility import class_of
 from app.services.training.facets import LABEL, facet_keys, facet_values
 from app.services.training.holdout import Names

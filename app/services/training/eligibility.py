@@ -10,7 +10,7 @@ from app.domain.errors import ConflictError, InvalidFieldError
 from app.domain.names import some_of
 from app.domain.reports import Supervision
 from app.domain.searches import describe_others
-from app.services.catalogue.material import FEWEST_PAIRS
+from app.services.catalogue.preparation import FEWEST_PAIRS
 from app.services.training.costs import Sizes, posteriors_too_large
 from app.services.training.facets import Annotated, facet_keys, facet_values
 

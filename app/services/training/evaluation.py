@@ -16,8 +16,8 @@ from app.domain.reports import (
     HeldOutQuality,
     Objective,
 )
-from app.services.models.features import item_features
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
+from app.services.models.originals import item_features
 from app.services.training.held_out_rankings import HeldOutRankings, relevance_names
 from app.services.training.items import LabelledItems
 from solver import (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.db.session import Database
 from app.domain.errors import CollectionNotFoundError, ConflictError, DamagedBundleError, ServiceError
 from app.services.models.model_bundles import ModelBundles
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 from app.services.training.requests import TrainingService
 
 _logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from app.domain.errors import ConflictError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
 from app.domain.reports import ENCODERS, TrainingParameters
 from app.encoders.registry import EncoderRegistry
-from app.services.catalogue.material import describe_material
+from app.services.catalogue.preparation import describe_material
 from app.services.training.eligibility import (
     check_facets,
     check_labels,

@@ -16,7 +16,7 @@ from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from tests.app.integration.in_process import run_here

@@ -4,8 +4,7 @@ import contextlib
 
 from app.bootstrap import Services
 from app.domain.errors import ServiceError
-from app.services.health.readiness import Readiness
-from app.services.health.status import DATABASE_TIMEOUT_SECONDS
+from app.services.health import DATABASE_TIMEOUT_SECONDS, Readiness
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_reader import SnapshotReader

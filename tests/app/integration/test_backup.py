@@ -19,7 +19,7 @@ from app.domain.searches import ItemFilter
 from app.services.catalogue.feedback import NewFeedback
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import BundleStore

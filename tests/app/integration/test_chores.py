@@ -12,7 +12,7 @@ import pytest
 from app.bootstrap import Services, build
 from app.domain.entities import JobState
 from app.domain.errors import VectorEngineUnavailableError
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 from app.storage.blobs import FileBlobStore
 from app.storage.trash import TRASH
 from app.worker.worker import Chore, make_worker

@@ -13,7 +13,7 @@ from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
 from app.domain.entities import Content, JobState
 from app.services.catalogue.preparation import NewItem
-from app.services.health.readiness import Readiness
+from app.services.health import Readiness
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem

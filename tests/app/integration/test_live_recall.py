@@ -12,7 +12,7 @@ import pytest
 from app.bootstrap import build
 from app.domain.reports import IndexSpec
 from app.index.exact import ExactIndex
-from app.services.health.status import IndexStatus
+from app.services.health import IndexStatus
 from app.services.serving.galleries import SegmentGallery
 from app.services.serving.recall_monitor import measure_recalls
 from app.services.serving.recall_window import RecallWindow

@@ -9,7 +9,7 @@ import pytest
 from app.domain.entities import ModelVersion
 from app.domain.errors import DamagedBundleError, DatabaseUnavailableError
 from app.services.models.model_bundles import ModelBundles
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 from app.storage.local_cache import LocalCache
 from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote

@@ -11,7 +11,7 @@ from app.domain.entities import JobState
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import LeftOut
 from app.index.exact import ExactIndex
-from app.services.health.readiness import Readiness
+from app.services.health import Readiness
 from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.loading import current, load, saved_galleries

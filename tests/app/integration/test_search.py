@@ -13,7 +13,7 @@ from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
 from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewItem
-from app.services.health.readiness import Readiness
+from app.services.health import Readiness
 from app.services.serving.search import Query
 from app.services.training.requests import TrainingParameters
 from solver.artifacts import load_projector

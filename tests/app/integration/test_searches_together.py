@@ -11,7 +11,7 @@ from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.domain.searches import HIT_FIELDS, ItemFilter
 from app.services.catalogue.preparation import NewItem
-from app.services.models.recent_texts import ProjectedQuery, RecentTexts
+from app.services.models.model_bundles import ProjectedQuery, RecentTexts
 from app.services.serving.search import Outcome, Query, Search
 from app.services.training.requests import TrainingParameters
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
+from app.services.storage.sweeping import sweep_unused
 from app.storage.blobs import FileBlobStore
 from app.storage.bundles import MANIFEST
 from app.storage.local_cache import LocalCache
@@ -123,7 +123,7 @@ def test_of_a_store_with_many_files_one_folder_is_listed_at_a_time_and_once(
 @pytest.fixture
 def pictures(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one picture that is used, and three that are not."""
-    monkeypatch.setattr("app.services.storage.garbage_collector._BATCH", 1)
+    monkeypatch.setattr("app.services.storage.sweeping._BATCH", 1)
     pairs.services.catalogue.create("album", ALBUM)
     pairs.services.catalogue.add_items("album", [picture("p", 1)])
     folder: Path = pairs.services.settings.data_dir / "pictures"

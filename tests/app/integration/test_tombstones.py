@@ -10,8 +10,8 @@ import sqlalchemy
 from app.bootstrap import build
 from app.db.session import Database
 from app.domain.entities import Collection, Item
-from app.services.storage.rounds import Round
-from app.services.storage.tombstones import Tombstones
+from app.services.storage.pacing import Round
+from app.services.storage.sweeping import Tombstones
 from app.services.storage.writing import writing
 from app.worker.worker import make_worker
 from tests.app.closing import close
@@ -103,7 +103,7 @@ def test_they_go_in_bounded_steps_and_no_position_is_used_twice(
 def test_a_busy_collection_keeps_no_other_from_its_turn(
     database: Database, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.storage.tombstones.ROWS_PER_STEP", 1)
+    monkeypatch.setattr("app.services.storage.sweeping.ROWS_PER_STEP", 1)
     with database.write() as work:
         other = work.collections.add("quiet", collection.modalities)
     busy, quiet = [f"b{n}" for n in range(9)], ["q0", "q1"]

@@ -31,8 +31,8 @@ from app.domain.searches import ItemFilter, SearchResult
 from app.engines.packing import name_of
 from app.engines.write_locks import FileLocks
 from app.services.serving.search import Query, Search
-from app.services.storage.rounds import Round
-from app.services.storage.tombstones import Tombstones
+from app.services.storage.pacing import Round
+from app.services.storage.sweeping import Tombstones
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs

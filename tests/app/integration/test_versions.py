@@ -15,9 +15,8 @@ from app.domain.entities import JobState
 from app.domain.errors import ConflictError, DamagedBundleError
 from app.domain.names import Scope
 from app.domain.reports import IndexRecall, TrainingReport
-from app.services.health.readiness import Readiness
-from app.services.models.registry import NONE_ACTIVE
-from app.services.models.report_plots import draw_report
+from app.services.health import Readiness
+from app.services.models.registry import NONE_ACTIVE, draw_report
 from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.services.storage.garbage_collector import sweep_unused
 from app.services.storage.ownership import ManagedFiles
+from app.services.storage.sweeping import sweep_unused
 from app.storage.blobs import FileBlobStore
 from tests.app.stale_files import stale
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.services.storage.rounds import Round
+from app.services.storage.pacing import Round
 
 
 def test_nothing_goes_on_when_the_time_is_over() -> None:
@@ -33,7 +33,7 @@ def test_work_ends_with_its_last_step_or_with_the_time() -> None:
 def test_others_have_their_turn_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     breaths: list[float] = []
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=breaths.append)
-    monkeypatch.setattr("app.services.storage.rounds.time", clock)
+    monkeypatch.setattr("app.services.storage.pacing.time", clock)
     time_left = Round(60.0)
     assert time_left.goes_on()
     assert len(breaths) == 1

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.services.access import call_file
-from app.services.access.call_file import CallFile
+from app.services.access import rates
+from app.services.access.rates import CallFile
 
 _COUNTING = """
 import sys
 from pathlib import Path
-from app.services.access.call_file import CallFile
+from app.services.access.rates import CallFile
 
 file = CallFile(Path(sys.argv[1]))
 file.add("before", 1)
@@ -116,7 +116,7 @@ def test_a_disk_that_becomes_full_refuses_no_call(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "pwrite", write)
     assert allowed(file, "a", 3, 5) == 3, "it counts again from nothing, in memory"
-    monkeypatch.setattr(call_file, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(rates, "_LOOK_SECONDS", 0.0)
     file._look_at = 0.0
     assert allowed(file, "a", 3, 5) == 0, "and goes on there as long as the disk is full"
     monkeypatch.setattr(os, "pwrite", usual)
@@ -128,7 +128,7 @@ def test_a_disk_that_becomes_full_refuses_no_call(tmp_path: Path, monkeypatch: p
 def test_a_file_that_is_removed_or_emptied_is_begun_again_by_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_file, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(rates, "_LOOK_SECONDS", 0.0)
     file, beside = CallFile(tmp_path / "calls"), CallFile(tmp_path / "calls")
     for lose in (Path.unlink, lambda path: os.truncate(path, 0)):
         assert allowed(file, "a", 3, 2) + allowed(beside, "a", 3, 5) == 3
@@ -151,6 +151,6 @@ def test_a_process_that_stands_still_with_the_lock_delays_no_call_for_long(
 ) -> None:
     file, beside = CallFile(tmp_path / "calls"), CallFile(tmp_path / "calls")
     assert allowed(beside, "a", 3, 1) == 1
-    monkeypatch.setattr(call_file, "_LONGEST_WAIT_SECONDS", 0.01)
-    with call_file._lock(file._get_descriptor()):
+    monkeypatch.setattr(rates, "_LONGEST_WAIT_SECONDS", 0.01)
+    with rates._lock(file._get_descriptor()):
         assert allowed(beside, "a", 3, 5) == 2
