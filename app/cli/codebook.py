@@ -14,7 +14,7 @@ import typer
 from app.cli.console import JsonFlag
 from app.domain.errors import InvalidFieldError, ServiceError
 from app.encoders.content import PICTURE_ENDINGS, PixelBudget, opened_picture
-from app.encoders.dense_sift import MAX_WORDS, Floats, dense_descriptors, learn_codebook
+from app.encoders.types.sift_bovw import MAX_WORDS, Floats, dense_descriptors, learn_codebook
 from app.settings import Settings
 
 

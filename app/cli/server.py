@@ -20,8 +20,7 @@ import uvicorn
 from app.api.state import ApiState
 from app.bootstrap import Services
 from app.main import create_app
-from app.wire.acceptor import Acceptor
-from app.wire.connections import Connections, most_connections, raise_descriptor_limit
+from app.wire.connections import Acceptor, Connections, most_connections, raise_descriptor_limit
 from app.wire.protocol import StrictProtocol
 from solver import single_threaded_blas
 

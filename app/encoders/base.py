@@ -1,15 +1,46 @@
-"""What every encoder has, with the answers of one that learns nothing and needs no file."""
+"""What every encoder has, with the answers of one that learns nothing; libraries that an extra installs."""
 
 from __future__ import annotations
 
+import base64
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from app.domain.entities import Content, Features
+from app.domain.errors import EncoderUnavailableError
 from app.domain.hosts import usable_cores
 from app.domain.searches import WordReport
+
+_DTYPE = np.dtype("<f4")
+
+
+def pack_array(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return an array as JSON values, in single precision."""
+    content = np.ascontiguousarray(values, _DTYPE).tobytes()
+    return {"shape": list(values.shape), "float32": base64.b64encode(content).decode()}
+
+
+def unpack_array(packed: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """Return the array that `pack_array` packed."""
+    content = base64.b64decode(packed["float32"], validate=True)
+    return np.frombuffer(content, _DTYPE).astype(np.float32).reshape(packed["shape"])
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return a module, imported when it is first needed; raises EncoderUnavailableError if it is absent."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise EncoderUnavailableError(
+            f"this encoder needs the extra {extra!r}: pip install 'lrbs[{extra}]'"
+        ) from error
+
 
 T = TypeVar("T")
 R = TypeVar("R")

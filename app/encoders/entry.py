@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from app.encoders.base import BaseEncoder
-from app.encoders.loaded_files import MOST_LOADED, LoadedFiles
+from app.encoders.model_files import MOST_LOADED, LoadedFiles
 from app.encoders.pictures import PictureLimits
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from typing_extensions import override
 from app.domain.entities import Content, Features, Matrix
 from app.domain.errors import ConflictError
 from app.domain.searches import WordReport
-from app.encoders.arrays import pack_array, unpack_array
-from app.encoders.base import BaseEncoder
+from app.encoders.base import BaseEncoder, pack_array, unpack_array
 from app.encoders.options import DEFAULT_ENERGY
 
 _MOST_ROWS, _MOST_FEATURES = 20_000, 8192

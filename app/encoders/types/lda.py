@@ -13,10 +13,10 @@ from scipy.special import psi
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
-from app.encoders.arrays import pack_array, unpack_array
+from app.encoders.base import pack_array, unpack_array
 from app.encoders.entry import EncoderType
 from app.encoders.options import EncoderOptions, describe_options, expect
-from app.encoders.word_counts import WordCountEncoder
+from app.encoders.texts import WordCountEncoder
 
 _DEFAULTS = {"topics": 20, "max_words": 5000}
 _MAX_TOPICS = 500

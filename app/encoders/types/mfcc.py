@@ -14,10 +14,9 @@ from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, wrong_content
-from app.encoders.base import BaseEncoder, map_in_threads
+from app.encoders.base import BaseEncoder, import_extra, map_in_threads
 from app.encoders.content import PixelBudget, reading
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.extras import import_extra
 from app.encoders.options import EncoderOptions, describe_options, expect
 
 _DEFAULT_COEFFICIENTS = 20

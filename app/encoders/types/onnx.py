@@ -15,7 +15,7 @@ from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.onnx_sessions import load_session, without_folder
+from app.encoders.model_files import load_session, without_folder
 from app.encoders.options import (
     EncoderOptions,
     Finite,

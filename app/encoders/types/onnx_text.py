@@ -14,10 +14,9 @@ from typing_extensions import override
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
-from app.encoders.base import map_in_threads
+from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.extras import import_extra
-from app.encoders.onnx_sessions import Session, load_session, without_folder
+from app.encoders.model_files import Session, load_session, without_folder
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import TextEncoder
 

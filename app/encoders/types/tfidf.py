@@ -16,17 +16,19 @@ from app.domain.errors import ConflictError, InvalidFieldError
 from app.domain.names import join_words
 from app.domain.searches import WordReport
 from app.domain.words import RULE, characters_of, telling_characters
-from app.encoders.counting import most_frequent_parts, most_frequent_terms, new_terms
-from app.encoders.entry import EncoderType
-from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
-from app.encoders.terms import (
+from app.encoders.counting import (
     Positions,
     WeightedTerms,
     WordParts,
+    most_frequent_parts,
+    most_frequent_terms,
+    new_terms,
     number_terms,
     positions_in,
     term_features,
 )
+from app.encoders.entry import EncoderType
+from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
 from app.encoders.texts import (
     FIRST_RULE,
     TextEncoder,

@@ -13,7 +13,7 @@ from typing_extensions import override
 from app.domain.entities import Content, Features
 from app.encoders.entry import EncoderType
 from app.encoders.options import EncoderOptions, describe_options, expect
-from app.encoders.word_counts import WordCountEncoder
+from app.encoders.texts import WordCountEncoder
 
 _DEFAULT_WORDS = 2000
 _MAX_WORDS = 200_000  # as many as terms of `tfidf`

@@ -1,25 +1,174 @@
 """Text encoder `word-vectors`: the mean of pre-trained vectors of a text's words."""
+# Files of vectors: the text formats of GloVe, word2vec and fastText, and the binary one of word2vec.
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, BinaryIO, Literal, Required, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, with_config
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.searches import WordReport
-from app.domain.words import RULE, spell_words, split_stretches
+from app.domain.words import RULE, fold, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import FIRST_RULE, TextEncoder, words_as_written
-from app.encoders.word_vector_files import MAX_WORDS, WordVectors, load_word_vectors
+
+MAX_WORDS = 200_000
+"""Words that are read: files begin with the most frequent ones, and texts hold few others."""
+MAX_DIM = 2048
+_MAX_BYTES = 256 << 20  # of the vectors in memory: 200 000 words with 300 numbers take 240 MB
+_MAX_WORD_BYTES = 500
+_MAX_LINE_BYTES = MAX_DIM * 32 + _MAX_WORD_BYTES
+"""No way of writing numbers takes more than 32 bytes for each."""
+
+Row = tuple[bytes, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordVectors:
+    """Words and their vectors."""
+
+    positions: dict[str, int]  # the row of each word
+    rows: npt.NDArray[np.float32]  # (n_words, dim), finite
+    _compared: dict[str, int] = field(default_factory=dict)
+
+    def find(self, word: str) -> int | None:
+        """Return the row of a word: as it is written, else in small letters, else with a capital."""
+        for form in (word, word.lower(), word.capitalize()):
+            if form in self.positions:
+                return self.positions[form]
+        return None
+
+    def find_compared(self, word: str) -> int | None:
+        """Return the row of the first word that is compared as the same; see `app.domain.words`."""
+        if not self._compared:
+            for spelling, place in self.positions.items():
+                self._compared.setdefault(fold(spelling), place)
+        return self._compared.get(word)
+
+
+def load_word_vectors(path: Path) -> WordVectors:
+    """Return the first words of a file with their vectors; of a word that comes twice, the first one.
+    Raises EncoderUnavailableError, which names the word where it stops being a file of word vectors."""
+    try:
+        with path.open("rb") as file:
+            dim, rows = _rows_of(path.name, file)
+            return _collect(path.name, dim, rows)
+    except OSError as error:
+        raise EncoderUnavailableError(
+            f"the model file {path.name!r} cannot be read: {error.strerror}"
+        ) from error
+
+
+def _collect(name: str, dim: int, rows: Iterator[Row]) -> WordVectors:
+    positions: dict[str, int] = {}
+    most = min(MAX_WORDS, _MAX_BYTES // (4 * dim))
+    vectors = np.empty((most, dim), np.float32)  # of which only what is written to takes memory
+    for number, (stored, vector) in enumerate(rows, start=1):
+        if len(positions) == most:
+            break
+        if not np.isfinite(vector).all():
+            raise _refusal(name, f"the vector of word {number} is not finite")
+        # What is no UTF-8 is no word of a text either.
+        word = stored.decode(errors="replace")
+        if word not in positions and "\N{REPLACEMENT CHARACTER}" not in word:
+            vectors[len(positions)] = vector
+            positions[word] = len(positions)
+    if not positions:
+        raise _refusal(name, "it has no word")
+    return WordVectors(positions, vectors[: len(positions)])
+
+
+def _rows_of(name: str, file: BinaryIO) -> tuple[int, Iterator[Row]]:
+    """Return how many numbers each word has, and the words with their numbers."""
+    first = _read_line(name, file)
+    dim = _dim_of_header(first)
+    if dim is None:
+        dim = len(first.split()) - 1
+        file.seek(0)
+        is_text = True
+    else:
+        start = file.tell()
+        is_text = _is_line_of_text(file.readline(_MAX_LINE_BYTES), dim)
+        file.seek(start)
+    if not 1 <= dim <= MAX_DIM:
+        raise _refusal(name, f"its first word has {dim} numbers, expected 1 to {MAX_DIM}")
+    return dim, _text_rows(name, file, dim) if is_text else _binary_rows(name, file, dim)
+
+
+def _dim_of_header(line: bytes) -> int | None:
+    """Return the second number of a line that has two whole ones, as word2vec and fastText begin with."""
+    parts = line.split()
+    return int(parts[1]) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+
+
+def _is_line_of_text(line: bytes, dim: int) -> bool:
+    try:
+        line.decode()
+        return len(_split(line, dim)[1]) == dim
+    except ValueError:
+        return False
+
+
+def _text_rows(name: str, file: BinaryIO, dim: int) -> Iterator[Row]:
+    number = 0
+    while line := _read_line(name, file):
+        if not line.strip():
+            continue
+        number += 1
+        try:
+            word, vector = _split(line, dim)
+        except ValueError as error:
+            raise _refusal(name, f"word {number} has no {dim} numbers") from error
+        yield word, vector
+
+
+def _split(line: bytes, dim: int) -> Row:
+    """Return the word of a line, which may hold spaces, and its numbers; raises ValueError without these."""
+    word, *numbers = line.rstrip().rsplit(b" ", dim)
+    if len(numbers) < dim or not word:
+        raise ValueError("too few numbers")
+    with np.errstate(over="ignore"):  # what overflows is refused as not finite
+        return word, np.array(numbers, dtype=np.bytes_).astype(np.float64).astype(np.float32)
+
+
+def _binary_rows(name: str, file: BinaryIO, dim: int) -> Iterator[Row]:
+    start, size = file.tell(), 4 * dim
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        number = 0
+        while start < len(content):
+            number += 1
+            end = content.find(b" ", start, start + _MAX_WORD_BYTES)
+            if end < 0 or end + 1 + size > len(content):
+                raise _refusal(name, f"word {number} has no {dim} numbers")
+            word = content[start:end].lstrip(b"\n")
+            yield word, np.frombuffer(content[end + 1 : end + 1 + size], "<f4").astype(np.float32)
+            start = end + 1 + size
+            if content[start : start + 1] == b"\n":
+                start += 1
+
+
+def _read_line(name: str, file: BinaryIO) -> bytes:
+    line = file.readline(_MAX_LINE_BYTES + 1)
+    if len(line) > _MAX_LINE_BYTES:
+        raise _refusal(name, "it has a longer line than any vector")
+    return line
+
+
+def _refusal(name: str, reason: str) -> EncoderUnavailableError:
+    return EncoderUnavailableError(f"{name} is no file of word vectors: {reason}")
+
 
 _MOST_FILES = 2  # of 256 MB each
 

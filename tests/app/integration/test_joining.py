@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.wire.joining import JoiningTransport
+from app.wire.protocol import JoiningTransport
 
 
 class Writer(asyncio.Protocol):

@@ -10,9 +10,7 @@ import pytest
 
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.base import BaseEncoder
-from app.encoders.loaded_files import MOST_LOADED, LoadedFiles
-from app.encoders.model_files import MAX_BYTES, hash_of, signature_of
-from app.encoders.onnx_sessions import load_session
+from app.encoders.model_files import MAX_BYTES, MOST_LOADED, LoadedFiles, hash_of, load_session, signature_of
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model, wait_for_looks
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.encoders.dense_sift import dense_descriptors
 from app.encoders.registry import ContentLimits, EncoderRegistry
+from app.encoders.types.sift_bovw import dense_descriptors
 
 REGISTRY = EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
 

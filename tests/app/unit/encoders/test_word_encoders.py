@@ -13,7 +13,7 @@ from app.domain.entities import Content
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.searches import WordReport
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.encoders.word_vector_files import load_word_vectors
+from app.encoders.types.word_vectors import load_word_vectors
 from tests.app.refused import refused
 
 REGISTRY = EncoderRegistry(ContentLimits(10**6, 10**6, 1000))
