@@ -55,8 +55,7 @@ from app.services.storage.ownership import ManagedFiles, Ownership, SchemaServic
 from app.services.storage.sweeping import EngineSweeper, GarbageCollector, Removal, Tombstones
 from app.services.training.builder import ModelBuilder
 from app.services.training.index_tuning import IndexTuner
-from app.services.training.repair import BundleRepair
-from app.services.training.requests import TrainingService
+from app.services.training.requests import BundleRepair, TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.faults import fault_of_disk
 from app.storage.folder_mark import FileFolderMark

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from app.cli.compare.facets import Values, facets_of
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
-from app.services.training.eligibility import class_of
 from app.services.training.facets import MetadataSides
+from app.services.training.requests import class_of
 from solver import Annotations
 from solver.datasets import LABEL, RowClasses, annotate_rows, draw_split, row_classes
 

@@ -19,7 +19,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.registry import EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
-from app.services.training.eligibility import class_of
+from app.services.training.requests import class_of
 from solver import Annotations
 from solver.datasets import (
     LABEL,

@@ -28,10 +28,9 @@ from app.encoders.registry import EncoderRegistry
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals, fit_encoder, item_features
 from app.services.training.evaluation import compare_with_active
-from app.services.training.holdout import pairs_of
+from app.services.training.facets import Judgements, judgements_of
 from app.services.training.index_tuning import IndexTuner
-from app.services.training.items import LabelledItems
-from app.services.training.judgements import Judgements, judgements_of
+from app.services.training.items import LabelledItems, pairs_of
 from app.services.training.progress import Report, StagedReport, add_time_left
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with
 from solver import EngineError, SolverError, can_be_ranked

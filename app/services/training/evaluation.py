@@ -1,43 +1,160 @@
-"""Evaluation of a model before it serves: held-out figures, comparison with the active version, the index."""
+"""Evaluation of a model before it serves: held-out figures, and comparison with the active version."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.domain.entities import Item, Matrix
-from app.domain.ports import GalleryIndex
 from app.domain.reports import (
+    Curve,
     DirectionQuality,
+    ExampleHit,
     Gate,
     HeldOutQuality,
     Objective,
+    QueryExample,
+    ReliabilityBins,
 )
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
-from app.services.training.held_out_rankings import HeldOutRankings, relevance_names
-from app.services.training.items import LabelledItems
+from app.services.training.items import LabelledItems, Names
 from solver import (
     Annotations,
+    InvalidInputError,
     Projector,
     RankingQuality,
     RetrievalQuality,
     SupervisionError,
+    average_precision,
     can_be_ranked,
+    chance_average_precision,
     measure_quality,
+    measure_reliability_of_blocks,
     objective_value,
+    rank_gallery,
+    retrieval_curves,
+    score_blocks,
 )
+
+_DIGITS = 6  # of stored curves: far more than a plot shows
+_N_EXAMPLES, _N_HITS = 3, 5
+"""Queries at either end, and results of each: what fits beside each other on a page."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutRankings:
+    """Queries of one direction and the gallery they are ranked against; only items that can be relevant."""
+
+    queries: Matrix
+    gallery: Matrix
+    query_names: Names  # items of the same name are relevant to each other
+    gallery_names: Names
+    query_ids: Names
+    gallery_ids: Names
+
+    @classmethod
+    def of(
+        cls, projected: tuple[Matrix, Matrix], names: tuple[Names, Names], items: LabelledItems
+    ) -> HeldOutRankings:
+        """Return the rankings of queries of the first modality, by names of which empty ones are none."""
+        rows = [
+            np.flatnonzero(can_be_ranked(side) & (names_of_side != ""))
+            for side, names_of_side in zip(projected, names, strict=True)
+        ]
+        sides = [
+            (projected[number][rows[number]], names[number][rows[number]], ids[rows[number]])
+            for number, ids in enumerate((items.x_ids, items.z_ids))
+        ]
+        (queries, query_names, query_ids), (gallery, gallery_names, gallery_ids) = sides
+        return cls(queries, gallery, query_names, gallery_names, query_ids, gallery_ids)
+
+    def reverse(self) -> HeldOutRankings:
+        """Return those of the other direction."""
+        return HeldOutRankings(
+            self.gallery,
+            self.queries,
+            self.gallery_names,
+            self.query_names,
+            self.gallery_ids,
+            self.query_ids,
+        )
+
+    def curve(self) -> Curve | None:
+        """Return the curves of the queries that have something relevant; None if none has."""
+        try:
+            curves = retrieval_curves(self.queries, self.gallery, self.query_names, self.gallery_names)
+        except InvalidInputError:
+            return None
+        return Curve(
+            tuple(curves.recall.round(2).tolist()),
+            tuple(curves.precision_at_recall.round(_DIGITS).tolist()),
+            tuple(curves.scopes.tolist()),
+            tuple(curves.precision_at_scope.round(_DIGITS).tolist()),
+        )
+
+    def chance(self) -> float | None:
+        """Return the MAP of a random ranking; None if no query has anything relevant."""
+        chance = chance_average_precision(self.query_names, self.gallery_names)
+        return None if math.isnan(chance) else chance
+
+    def reliability(self, projector: Projector) -> ReliabilityBins | None:
+        """Return the reliability of a projector's probabilities; None if there are no pairs."""
+        if not len(self.queries) or not len(self.gallery):
+            return None
+        balanced = getattr(projector, "loss", None) == "logistic"
+        blocks = score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
+        bins = measure_reliability_of_blocks(
+            ((projector.probability(scores), relevant) for relevant, scores in blocks), balanced=balanced
+        )
+        return ReliabilityBins(
+            tuple(bins.probabilities.round(_DIGITS).tolist()),
+            tuple(bins.shares.round(_DIGITS).tolist()),
+            tuple(bins.counts.tolist()),
+            balanced,
+        )
+
+    def examples(self) -> tuple[tuple[QueryExample, ...], tuple[QueryExample, ...]]:
+        """Return the worst and the best queries; none is among both."""
+        values = np.array(
+            [
+                average_precision(row, row_scores)
+                for relevant, scores in score_blocks(
+                    self.queries, self.gallery, self.query_names, self.gallery_names
+                )
+                for row, row_scores in zip(relevant, scores, strict=True)
+            ]
+        )
+        order = np.argsort(values, kind="stable")  # those without anything relevant are last
+        order = order[: len(order) - int(np.isnan(values).sum())]
+        n_worst = min(_N_EXAMPLES, math.ceil(len(order) / 2))
+        n_best = min(_N_EXAMPLES, len(order) - n_worst)
+        best = order[len(order) - n_best :][::-1]
+        return self._examples(order[:n_worst].tolist(), values), self._examples(best.tolist(), values)
+
+    def _examples(self, rows: Sequence[int], values: Matrix) -> tuple[QueryExample, ...]:
+        return tuple(self._example(row, float(values[row])) for row in rows)
+
+    def _example(self, row: int, value: float) -> QueryExample:
+        is_relevant = self.gallery_names == self.query_names[row]
+        first = rank_gallery(self.gallery @ self.queries[row])[:_N_HITS]
+        hits = tuple(ExampleHit(str(self.gallery_ids[hit]), bool(is_relevant[hit])) for hit in first.tolist())
+        return QueryExample(str(self.query_ids[row]), round(value, _DIGITS), int(is_relevant.sum()), hits)
+
+
+def relevance_names(items: LabelledItems) -> tuple[Names, Names] | None:
+    """Return what items that are relevant have in common: the first label, or else the pair, if any."""
+    if items.has_labels:
+        return items.x_labels, items.z_labels
+    return items.groups
+
 
 _MIN_COMPARED = 8
 """Held-out items of each modality below which a comparison would be too noisy to be meaningful."""
 _NO_COMMON_CLASS = "the items that are new to both have no class in common"
-_DEPTH, _MAX_QUERIES = 10, 200
-"""Recall is that of a first page of results; 200 queries of 10 hits each give it to about one percent."""
-_ROUNDING = 1e-5
-"""Relative difference of two float32 scores that may be rounding: an index sums in another order."""
 
 
 def measure(projector: Projector, held_out: LabelledItems) -> RetrievalQuality:
@@ -213,21 +330,3 @@ def _compare_projected(
 def _label_map(quality: RetrievalQuality, items: LabelledItems) -> float | None:
     """Return MAP by label, averaged over both directions."""
     return _number(quality.mean.map) if items.main_label is not None else None
-
-
-def index_recall(index: GalleryIndex, queries: Matrix) -> float:
-    """Return the mean recall@10 of an index for an even sample of projected queries, against the exact
-    ranking of its rows."""
-    # A row as good as the tenth counts like the tenth; an index of no rows, or asked nothing, is exact.
-    depth = min(_DEPTH, index.size)
-    if depth == 0 or len(queries) == 0:
-        return 1.0
-    sample = queries[np.linspace(0, len(queries) - 1, min(len(queries), _MAX_QUERIES)).astype(np.intp)]
-    n_hits = 0
-    for query in sample:
-        rows, _ = index.search(query, depth, None)
-        scores = index.vectors @ query
-        tenth = np.partition(scores, -depth)[-depth]
-        margin = _ROUNDING * max(float(np.abs(scores).max()), 1e-30)
-        n_hits += int((scores[rows[:depth]] >= tenth - margin).sum())
-    return n_hits / (depth * len(sample))

@@ -1,4 +1,4 @@
-"""Which metadata of the items are facets: properties that are learned like labels."""
+"""Which metadata are facets, properties that are learned like labels; and feedback as a training takes it."""
 # A metadata key is taken as a facet by itself ("auto") if all its values are categorical: texts of at most
 # 100 characters, numbers, true or false, or lists of these; of numbers with a fraction, or of more than four
 # digits, there are at most 20; and if at least two values stand on items of both modalities; in neither
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from app.domain.entities import Carried, Item
+from app.domain.entities import Carried, Collection, Feedback, Item
 from app.domain.errors import ConflictError
 from app.domain.reports import Supervision
 
@@ -137,3 +138,34 @@ def _is_measure(value: Any) -> bool:
     """Return whether a number measures something, or numbers things, rather than being one of a few."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and (abs(value) > _LARGEST_NUMBER or not float(value).is_integer())
+
+
+Judgements = Mapping[tuple[str, str], int]
+"""+1 or -1 for an item of the first and one of the second modality, by their ids."""
+
+
+def judgements_of(
+    collection: Collection, feedback: Iterable[Feedback]
+) -> tuple[dict[tuple[str, str], int], list[Item]]:
+    """Return what was judged, later feedback on a pair in place of earlier (in the order given), and queries
+    as items. A query with content of its own becomes an item with an id that no item has."""
+    # That within one modality is left out.
+    judgements: dict[tuple[str, str], int] = {}
+    queries: list[Item] = []
+    for entry in feedback:
+        query_id = entry.query_item_id
+        if entry.source == entry.target:
+            continue
+        if entry.query is not None and query_id is None:
+            query_id = f"query {entry.id}"
+            queries.append(replace(entry.query, id=query_id, train=True))
+        if query_id is not None:
+            is_from_x = entry.source == collection.modality_names[0]
+            pair = (query_id, entry.item_id) if is_from_x else (entry.item_id, query_id)
+            judgements[pair] = 1 if entry.is_relevant else -1
+    return judgements, queries
+
+
+def suffices(judgements: Judgements) -> bool:
+    """Return whether something was judged relevant, and something not relevant."""
+    return {1, -1} <= set(judgements.values())

@@ -19,17 +19,17 @@ from app.domain.reports import (
     measure_of,
 )
 from app.services.models.model_bundles import HeldOutModel
-from app.services.training.candidates import affordable_methods
+from app.services.training.data import with_names
 from app.services.training.evaluation import held_out_quality, measure
 from app.services.training.items import LabelledItems
 from app.services.training.methods import (
     FullFit,
     TrainingMethod,
+    affordable_methods,
     evaluate_all,
     iteration_of,
 )
 from app.services.training.progress import Report, StagedReport
-from app.services.training.short_queries import with_names
 from solver import (
     InvalidInputError,
     IterationProgress,

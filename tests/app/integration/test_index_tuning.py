@@ -19,13 +19,13 @@ from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import SegmentGallery
 from app.services.serving.segments import IndexedItem, Segment, SegmentView
-from app.services.training.evaluation import index_recall
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.filters import accepts
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.index_recall import index_recall
 from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
 from tests.benchmarks.index import made_gallery

@@ -10,7 +10,7 @@ from app.domain.errors import DamagedBundleError
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import InvertedLists
-from app.services.training.evaluation import index_recall
+from tests.app.integration.index_recall import index_recall
 from tests.benchmarks.index import made_gallery
 
 INDEXES: InvertedListIndexes = InvertedListIndexes()

@@ -4,9 +4,9 @@ import pytest
 from app.domain.entities import Carried
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
-from app.services.training.eligibility import check_facets, teaches_without_labels
 from app.services.training.facets import categorical_keys, facet_keys, facet_values
-from app.services.training.holdout import pairs_of
+from app.services.training.items import pairs_of
+from app.services.training.requests import check_facets, teaches_without_labels
 from tests.app.refused import refused
 
 NAMES = ("image", "text")

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.services.training.eligibility import check_labels
+from app.services.training.requests import check_labels
 from tests.app.refused import refused
 
 NAMES = ("image", "text")
