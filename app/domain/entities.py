@@ -315,13 +315,7 @@ class SavedGallery:
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltModel:
-    """A trained model whose bundle is on disk, and that no row refers to yet; fields as of `ModelVersion`."""
+class BuiltModel(ModelVersion):
+    """A trained model whose bundle is on disk, and that no row refers to yet; `created_at` is open."""
 
-    version: int  # the number it was built under
-    bundle: str
-    manifest_hash: str
-    index_revision: int
-    report: TrainingReport  # as in the manifest
-    expected_active: int | None  # when the training began; the new one was compared with it
-    modalities: tuple[Modality, Modality] | None = None
+    expected_active: int | None = None  # when the training began; the new one was compared with it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, Self
 
@@ -376,6 +376,7 @@ _UPGRADES = {3: upgraded_to_format_3, 4: upgraded_to_format_4}  # upgrades to ea
 _FORMATS = (2, *_UPGRADES)
 """Numbers stored with a report; reports of the first format, a flat object, carry none."""
 _FORMAT = _FORMATS[-1]
+_ITEMS_SHOWN = 20  # ids of items left out: enough to look into a problem, and few enough to read
 _LONG = {
     *("classes", "unmatched_labels", "singular_values", "history", "reliability"),
     *("curve", "rivals", "worst", "best"),
@@ -389,6 +390,11 @@ class LeftOut:
 
     count: int
     first: Annotated[tuple[str, ...], Says("ids of the first few")]
+
+    @classmethod
+    def of_each(cls, item_ids: Mapping[str, Sequence[str]]) -> dict[str, Self]:
+        """Return how many items there are of each modality that has any, and the first of them."""
+        return {name: cls(len(ids), tuple(ids[:_ITEMS_SHOWN])) for name, ids in item_ids.items() if ids}
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,16 +126,8 @@ class ModelRegistry:
             reason = built.report.refusal
             if reason is None and collection.active_version != built.expected_active:
                 reason = f"version {collection.active_version} was activated while this one was trained"
-            entry = ModelVersion(
-                built.version,
-                built.bundle,
-                built.manifest_hash,
-                built.index_revision,
-                replace(built.report, not_activated=reason),
-                work.now(),
-                is_active=False,
-                modalities=built.modalities,
-            )
+            report = replace(built.report, not_activated=reason)
+            entry: ModelVersion = replace(built, report=report, created_at=work.now())
             work.models.add(collection, entry)
             if reason is None:
                 _activate(work, collection, entry.version, f"job {job.id}", "trained")

@@ -17,7 +17,6 @@ from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, Da
 from app.domain.ports import EncodeBatches
 from app.domain.reports import (
     Gate,
-    IndexRecall,
     LeftOut,
     Supervision,
     TrainingData,
@@ -30,7 +29,7 @@ from app.services.models.originals import Originals, fit_encoder, item_features
 from app.services.training.evaluation import compare_with_active
 from app.services.training.facets import Judgements, judgements_of
 from app.services.training.index_tuning import IndexTuner
-from app.services.training.items import LabelledItems, pairs_of
+from app.services.training.items import LabelledItems
 from app.services.training.progress import Report, StagedReport, add_time_left
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with
 from solver import EngineError, SolverError, can_be_ranked
@@ -51,7 +50,6 @@ _STAGES = {
 """Shares of the time of a training, measured with the default method on some thousands of items."""
 _REENCODING = 0.3
 """Share of the time of a training with a new encoder that goes into encoding: some ms for each picture."""
-_ITEMS_SHOWN = 20  # ids in a report: enough to look into a problem, and few enough to read
 _WRITE_AGAIN_SECONDS = 1.0  # between two attempts to write to a full disk
 
 
@@ -100,19 +98,43 @@ class ModelBuilder:
         self._reencoder.encode_all(name, encoders, staged)
         inputs = self._read(name, parameters.supervision, encoders)
         checkpoints = self._checkpoints()
-        learned = self._learn(inputs, parameters, checkpoints, staged)
+        data, described = self._teach(inputs, parameters.supervision, staged)
+        selected = self._select(inputs, data, parameters, checkpoints, staged)
         staged.enter(*_STAGES["indexing"])
-        model, index_recall = self._tuner.tune(_place(inputs, learned, staged))
+        model, index_recall = self._tuner.tune(_place(inputs, data, selected, staged))
         staged.enter(*_STAGES["judging"])
         staged({"phase": "judging"})
-        training_report = self._judge(inputs, learned, model, parameters, index_recall)
+        not_ranked = LeftOut.of_each(_not_ranked(model.galleries, inputs.items))
+        training_report = TrainingReport(
+            selected.method,
+            parameters,
+            package_version("lrbs"),
+            replace(described, not_ranked=not_ranked),
+            selected.selection,
+            selected.fit,
+            selected.held_out_quality,
+            self._compare(inputs.collection, inputs.active, selected, inputs.items),
+            index_recall,
+        )
         staged.enter(*_STAGES["writing"])
         self._reencoder.encode_all(name, encoders, staged)  # what was written since
         staged({"phase": "writing"})
         folder, manifest_hash = self._publish_patiently(
-            inputs.collection, model, training_report, learned.selected.judged, staged
+            inputs.collection, model, training_report, selected.judged, staged
         )
-        built = self._read_back(inputs.collection, model, training_report, folder, manifest_hash)
+        built = BuiltModel(
+            model.version,
+            folder,
+            manifest_hash,
+            model.index_revision,
+            training_report,
+            inputs.collection.created_at,
+            is_active=False,
+            modalities=inputs.collection.modalities,
+            expected_active=inputs.collection.active_version,
+        )
+        # A bundle that cannot be read back now could not be served either.
+        self._bundles.load(inputs.collection, built)
         checkpoints.discard()
         return built
 
@@ -135,57 +157,40 @@ class ModelBuilder:
                 self._originals.encodable(work, collection, queries),
             )
 
-    def _learn(
-        self,
-        inputs: _Inputs,
-        parameters: TrainingParameters,
-        checkpoints: FitCheckpoints,
-        staged: StagedReport,
-    ) -> _Learned:
-        # With scikit-learn and the estimators, which no process needs but the one that trains.
-        from app.services.training.data import training_data
-        from app.services.training.select_and_fit import select_and_fit
+    def _teach(
+        self, inputs: _Inputs, supervision: Supervision, staged: StagedReport
+    ) -> tuple[LabelledItems, TrainingData]:
+        from app.services.training.data import training_data  # with scikit-learn, as below
 
         staged.enter(*_STAGES["encoding"])
         staged({"phase": "encoding"})
-        data, data_hash, outliers = training_data(
+        return training_data(
             inputs.collection,
             [*inputs.items, *inputs.queries],
             lambda names: self._fit_encoders(inputs.collection, inputs.items, names),
-            parameters.supervision,
+            supervision,
             inputs.judgements,
         )
+
+    def _select(
+        self,
+        inputs: _Inputs,
+        data: LabelledItems,
+        parameters: TrainingParameters,
+        checkpoints: FitCheckpoints,
+        staged: StagedReport,
+    ) -> SelectedModel:
+        # With scikit-learn and the estimators, which no process needs but the one that trains.
+        from app.services.training.select_and_fit import select_and_fit
+
         staged.enter(*_STAGES["learning"])
         try:
             with self._engine(), checkpoints:
-                selected = select_and_fit(data, parameters, inputs.collection.modality_names, staged)
+                return select_and_fit(data, parameters, inputs.collection.modality_names, staged)
         except EngineError:
             raise
         except SolverError as error:
             raise ConflictError("training-data", str(error)) from error
-        encoders = dict(zip(inputs.collection.modality_names, data.encoders or (), strict=True))
-        return _Learned(encoders, data, data_hash, outliers, selected)
-
-    def _judge(
-        self,
-        inputs: _Inputs,
-        learned: _Learned,
-        model: LoadedModel,
-        parameters: TrainingParameters,
-        index_recall: IndexRecall,
-    ) -> TrainingReport:
-        selected = learned.selected
-        return TrainingReport(
-            selected.method,
-            parameters,
-            package_version("lrbs"),
-            _describe_data(learned, _not_ranked(model.galleries, inputs.items)),
-            selected.selection,
-            selected.fit,
-            selected.held_out_quality,
-            self._compare(inputs.collection, inputs.active, selected, inputs.items),
-            index_recall,
-        )
 
     def _publish_patiently(
         self,
@@ -205,37 +210,6 @@ class ModelBuilder:
                     raise
                 report({"phase": "writing", "waiting": str(error)})
             time.sleep(_WRITE_AGAIN_SECONDS)
-
-    def _read_back(
-        self,
-        collection: Collection,
-        model: LoadedModel,
-        training_report: TrainingReport,
-        folder: str,
-        manifest_hash: str,
-    ) -> BuiltModel:
-        built = BuiltModel(
-            model.version,
-            folder,
-            manifest_hash,
-            model.index_revision,
-            training_report,
-            collection.active_version,
-            collection.modalities,
-        )
-        entry = ModelVersion(
-            built.version,
-            folder,
-            manifest_hash,
-            built.index_revision,
-            training_report,
-            collection.created_at,
-            is_active=False,
-            modalities=collection.modalities,
-        )
-        # A bundle that cannot be read back now could not be served either.
-        self._bundles.load(collection, entry)
-        return built
 
     def _fit_encoders(
         self, collection: Collection, items: Sequence[Item], names: Sequence[str]
@@ -307,46 +281,20 @@ class _Inputs:
     queries: list[Item]  # of the feedback, that are no items
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Learned:
-    """What was learned from the inputs."""
-
-    encoders: dict[str, Any]  # by modality; some were fitted
-    data: LabelledItems
-    data_hash: str  # of what was learned from
-    outliers: dict[str, list[str]]  # ids of items that were left out, by modality
-    selected: SelectedModel
-
-
-def _place(inputs: _Inputs, learned: _Learned, report: Report) -> LoadedModel:
+def _place(inputs: _Inputs, data: LabelledItems, selected: SelectedModel, report: Report) -> LoadedModel:
     """Return the new version with all items projected."""
     collection = inputs.collection
     names = collection.modality_names
     model = LoadedModel(
         inputs.version,
         collection.revision,
-        learned.selected.projector,
-        learned.encoders,
+        selected.projector,
+        dict(zip(names, data.encoders or (), strict=True)),
         collection.modalities,
         {},
     )
     galleries = {name: _project_all(model, name, inputs.items, report) for name in names}
     return replace(model, galleries=galleries)
-
-
-def _describe_data(learned: _Learned, not_ranked: Mapping[str, Sequence[str]]) -> TrainingData:
-    data, selected = learned.data, learned.selected
-    return TrainingData(
-        selected.items,
-        selected.classes,
-        selected.unmatched_labels,
-        learned.data_hash,
-        _left_out(learned.outliers),
-        _left_out(not_ranked),
-        data.n_values(),
-        0 if data.groups is None else len(pairs_of(*data.groups)),
-        0 if data.signs is None else int(data.signs.nnz),
-    )
 
 
 def _not_ranked(
@@ -357,11 +305,6 @@ def _not_ranked(
         name: sorted({item.id for item in items if item.modality == name}.difference(ids))
         for name, (ids, _) in galleries.items()
     }
-
-
-def _left_out(item_ids: Mapping[str, Sequence[str]]) -> dict[str, LeftOut]:
-    """Return how many items there are of each modality that has any, and the first of them."""
-    return {name: LeftOut(len(ids), tuple(ids[:_ITEMS_SHOWN])) for name, ids in item_ids.items() if ids}
 
 
 def _project_all(

@@ -19,12 +19,12 @@ import scipy.sparse
 
 from app.domain.entities import Collection, Content, Features, Item, Matrix
 from app.domain.errors import ConflictError, ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
-from app.domain.reports import Supervision
+from app.domain.reports import LeftOut, Supervision, TrainingData
 from app.domain.words import fold
 from app.encoders.base import BaseEncoder
 from app.services.models.originals import item_features
 from app.services.training.facets import LABEL, Judgements, facet_keys, facet_values
-from app.services.training.items import LabelledItems, Names, Values, as_values
+from app.services.training.items import LabelledItems, Names, Values, as_values, pairs_of
 from app.services.training.requests import class_of
 from solver import Annotations, Queries, is_finite, is_sparse
 
@@ -187,8 +187,8 @@ def training_data(
     fit_encoders: Callable[[Sequence[str]], Mapping[str, Any]],
     supervision: Supervision,
     judgements: Judgements | None = None,
-) -> tuple[LabelledItems, str, dict[str, list[str]]]:
-    """Return the training items, a hash of all that was learned from, and the ids of outliers by modality.
+) -> tuple[LabelledItems, TrainingData]:
+    """Return the training items, and what the report of the training says of them.
     Raises ConflictError if a modality has nothing to learn from, or an asked facet does not exist."""
     # An item takes part if it has a label, a value of a facet, a partner, or feedback. Of features that
     # clients bring, a few vectors beyond all proportion would decide the scale of all others: they are not
@@ -227,7 +227,19 @@ def training_data(
     )
     if data.has_more_than_labels:
         digest.update(_text_of(data).encode())
-    return data, digest.hexdigest(), outliers
+    x_classes, z_classes = (
+        {label for label in labels.tolist() if label} for labels in (data.x_labels, data.z_labels)
+    )
+    return data, TrainingData(
+        {x_name: len(data.x_ids), z_name: len(data.z_ids)},
+        tuple(sorted(x_classes & z_classes)),
+        {x_name: tuple(sorted(x_classes - z_classes)), z_name: tuple(sorted(z_classes - x_classes))},
+        digest.hexdigest(),
+        LeftOut.of_each(outliers),
+        facets=data.n_values(),
+        n_pairs=0 if data.groups is None else len(pairs_of(*data.groups)),
+        n_signs=0 if data.signs is None else int(data.signs.nnz),
+    )
 
 
 class _Traits:

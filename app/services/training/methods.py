@@ -6,8 +6,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,8 @@ from app.domain.errors import ConflictError
 from app.domain.reports import (
     CandidateQuality,
     ClassifierSummary,
+    Convergence,
+    Fit,
     Iteration,
     PosteriorsSummary,
     TrainingParameters,
@@ -67,6 +69,7 @@ _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
 """Tolerance, and iterations of a candidate and of an evaluation: enough to compare, not to serve."""
 PAUSE_SECONDS = 0.5
 """Between two reports of progress: each is a write to the database."""
+_LONGEST_HISTORY = 1000  # iterations in a report: more than a curve on a page can show
 _METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
 _FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
 """Shares of `alpha_max` to try; under the squared loss weak penalties cost little, and suit many classes."""
@@ -77,16 +80,8 @@ class FullFit:
     """A method fitted on all items."""
 
     projector: Projector  # which serves
-    # M, with its certificate; None where there are several, or M is the identity
-    bilinear: LowRankBilinear | None
-    scaling: str | None  # of features; None where it is part of each classifier
+    report: Fit
     candidates: tuple[CandidateQuality, ...] = ()  # combinations that were evaluated, the best first
-    # ensembles of both modalities; empty without class posteriors
-    posteriors: tuple[PosteriorsSummary, ...] = ()
-    # of each term of "composite"; empty for other methods
-    weights: Mapping[str, float] = field(default_factory=dict)
-    # what each term of "composite" adds to the rank
-    dimensions: Mapping[str, int] = field(default_factory=dict)
 
 
 class TrainingMethod(Protocol):
@@ -131,6 +126,34 @@ def evaluate_all(
     if not fits:
         raise errors[methods[0].name]
     return fits, {name: f"without held-out items: {error}" for name, error in errors.items()}
+
+
+def _fit_of_m(
+    bilinear: LowRankBilinear,
+    tol: float,
+    scaling: str | None = None,
+    posteriors: tuple[PosteriorsSummary, ...] = (),
+) -> Fit:
+    """Return the report of a fit of M, with its certificate."""
+    convergence = Convergence(
+        bilinear.n_iter_,
+        bilinear.objective_,
+        bilinear.duality_gap_,
+        bilinear.rank_,
+        bilinear.converged_,
+        tol,
+        bilinear.history_[-1].seconds,
+    )
+    history = tuple(iteration_of(step) for step in _thin(bilinear.history_))
+    values = tuple(bilinear.singular_values_.tolist())
+    return Fit(bilinear.alpha_, scaling, bilinear.rank_, values, convergence, history, posteriors)
+
+
+def _thin(history: Sequence[IterationProgress]) -> list[IterationProgress]:
+    """Return at most `_LONGEST_HISTORY` iterations, evenly spaced, including the first and the last."""
+    if len(history) <= _LONGEST_HISTORY:
+        return list(history)
+    return [history[place] for place in np.linspace(0, len(history) - 1, _LONGEST_HISTORY).astype(int)]
 
 
 def iteration_of(progress: IterationProgress) -> Iteration:
@@ -201,7 +224,7 @@ class LowRankMethod:
         estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
         projector = self._fit(with_labels(data), self._scaling, estimator, "fitting")
         candidates = tuple(CandidateQuality(**asdict(candidate)) for candidate in self._candidates)
-        return FullFit(projector, estimator, self._scaling, candidates)
+        return FullFit(projector, _fit_of_m(estimator, self._parameters.tol, self._scaling), candidates)
 
     def _score_scalings(
         self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
@@ -288,7 +311,10 @@ class SemanticMethod:
             )
             for side in (estimator.x_posteriors_, estimator.z_posteriors_)
         )
-        return FullFit(PosteriorProjector.of(estimator), estimator.bilinear_, None, posteriors=posteriors)
+        projector = PosteriorProjector.of(estimator)
+        if estimator.bilinear_ is None:  # M is the identity
+            return FullFit(projector, Fit(None, None, projector.rank, (), None, (), posteriors))
+        return FullFit(projector, _fit_of_m(estimator.bilinear_, self._parameters.tol, None, posteriors))
 
     def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
         reported_at = -math.inf
@@ -355,7 +381,8 @@ class CompositeMethod:
         """Fit on all items, with what `evaluate` chose, if it was called."""
         estimator = self._fit(data, "fitting")
         weights = {name: float(weight) for name, weight in estimator.weights_.items()}
-        return FullFit(estimator.projector_, None, None, weights=weights, dimensions=estimator.dimensions_)
+        projector, dimensions = estimator.projector_, estimator.dimensions_
+        return FullFit(projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions))
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
         reported_at = -math.inf

@@ -76,5 +76,5 @@ def test_all_items_are_fitted_with_the_classifiers_that_were_selected(
 
 
 def classifiers(method: SemanticMethod, data: LabelledPair) -> list[list[tuple[str, str, float]]]:
-    posteriors = method.fit(data).posteriors
+    posteriors = method.fit(data).report.posteriors
     return [[(c.scaling, c.kernel, c.weight) for c in side.classifiers] for side in posteriors]
