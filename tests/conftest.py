@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import socket
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import hypothesis
 import pytest
 import sqlalchemy
 
+from tests.forking import fork_programs
 from tests.milvus import MilvusServer
 from tests.object_store import PROGRAM, ObjectStore
 from tests.pgvector import PgvectorServer
@@ -35,6 +37,8 @@ PARTS = frozenset(
         "nginx",
     }
 )
+MEMORY, LEAST_FREE = "/dev/shm", 8 << 30
+"""A file system in memory, and how much of it must be free for the files of the tests."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -45,6 +49,20 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = required_parts() - PARTS
     if unknown:
         raise pytest.UsageError(f"LRBS_REQUIRE: unknown {sorted(unknown)}, known are {sorted(PARTS)}")
+    if "TMPDIR" not in os.environ and has_room_in_memory():
+        os.environ["TMPDIR"], tempfile.tempdir = MEMORY, None
+
+
+def has_room_in_memory() -> bool:
+    """Return whether files of the tests, some of them programs, may be where no disk is waited for."""
+    if not os.path.ismount(MEMORY):
+        return False
+    place = os.statvfs(MEMORY)
+    return place.f_bavail * place.f_frsize > LEAST_FREE and not place.f_flag & os.ST_NOEXEC
+
+
+def pytest_sessionstart() -> None:
+    fork_programs()
 
 
 def pytest_xdist_auto_num_workers() -> int:

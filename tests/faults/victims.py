@@ -16,7 +16,7 @@ from tests.faults.tally import Tally
 
 _TRAINER_SECONDS = 6.0
 _SAVING_SECONDS = 10.0
-_HELPERS = ("resource_tracker", "forkserver")
+_HELPERS = ("resource_tracker", "forkserver", "tests.forking")
 
 
 class Victims:

@@ -22,7 +22,6 @@ from app.domain.names import Scope
 from app.main import create_app
 from app.settings import DATABASE_FILE, Settings
 from tests.app.e2e.browsing import Watch
-from tests.app.e2e.forking import ForkedProcess
 from tests.app.e2e.refusals import (
     MAX_BODY,
     MAX_IMPORT,
@@ -61,22 +60,16 @@ class Server:
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self._log = data_dir / f"{time.monotonic_ns()}.log"
-        self._log.touch()
-        environment = {**environment_of(data_dir), **settings}
-        self.process: subprocess.Popen[bytes] | ForkedProcess
-        if command == LRBS and all(name.startswith("LRBS_") for name in settings):
-            self.process = ForkedProcess(arguments, environment, self._log)
-        else:
-            with self._log.open("wb") as log:
-                self.process = subprocess.Popen(
-                    [*command, *arguments],
-                    cwd=ROOT,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, *arguments],
+                cwd=ROOT,
+                env={**environment_of(data_dir), **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.url = ""
 
     def said(self) -> str:
