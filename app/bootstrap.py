@@ -35,21 +35,15 @@ from app.services.health import DATABASE_TIMEOUT_SECONDS, ReadinessService, Stat
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
-from app.services.serving.column_reader import ColumnReader
-from app.services.serving.engine_snapshots import EngineGalleries
-from app.services.serving.engine_state import EngineWatch
-from app.services.serving.gallery_rebuild import rebuild_galleries
-from app.services.serving.gallery_saver import GallerySaver
+from app.services.serving.engine_galleries import EngineGalleries, watch_engine
 from app.services.serving.overviews import GalleryOverviews
 from app.services.serving.recall_monitor import RecallMonitor
-from app.services.serving.reload_scheduler import MAX_RELOADS
+from app.services.serving.reloads import MAX_RELOADS, ColumnReader
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.search import SearchService
 from app.services.serving.snapshot_cache import SnapshotCache
-from app.services.serving.snapshot_loader import SnapshotLoader
-from app.services.serving.snapshot_reader import SnapshotReader
-from app.services.serving.snapshot_updater import ServingState, SnapshotUpdater
-from app.services.serving.version_snapshots import VersionSnapshots
+from app.services.serving.snapshot_loader import SnapshotLoader, VersionSnapshots, rebuild_galleries
+from app.services.serving.snapshots import Snapshots
 from app.services.storage.backup import Backup
 from app.services.storage.ownership import ManagedFiles, Ownership, SchemaService
 from app.services.storage.sweeping import EngineSweeper, GarbageCollector, Removal, Tombstones
@@ -101,7 +95,7 @@ class Services:
     originals: Originals  # encodes items that were stored with other encoders
     builder: ModelBuilder  # trains a model, in a process of its own
     access: AccessService
-    snapshots: SnapshotReader  # the models and galleries being served
+    snapshots: Snapshots  # the models and galleries being served
     garbage_collector: GarbageCollector
     rebuild_galleries: (
         Callable[[str], dict[str, int]] | None
@@ -335,7 +329,7 @@ def _build_readiness(
     database: Database,
     schema: SchemaService,
     files: _Files,
-    snapshots: SnapshotReader,
+    snapshots: Snapshots,
     backends: Mapping[str, Callable[[], str | None]],
 ) -> ReadinessService:
     write_faults = partial(
@@ -361,7 +355,7 @@ def _backends(
     if settings.storage_url:
         backends["storage"] = stores.find_fault
     if vector_engine is not None:
-        backends[_ENGINE] = EngineWatch(vector_engine.keys).find_fault
+        backends[_ENGINE] = watch_engine(vector_engine.keys).read
     return backends
 
 
@@ -423,7 +417,7 @@ def _build_imports(
     database: Database,
     files: _Files,
     encoders: EncoderRegistry,
-    snapshots: SnapshotReader,
+    snapshots: Snapshots,
 ) -> ImportService:
     return ImportService(
         database,
@@ -444,26 +438,23 @@ def _build_snapshots(
     ownership: Ownership,
     stores: Stores,
     vector_engine: VectorEngine | None,
-) -> tuple[
-    SnapshotReader, VersionSnapshots, RecallMonitor, ColumnReader, Callable[[str], dict[str, int]] | None
-]:
+) -> tuple[Snapshots, VersionSnapshots, RecallMonitor, ColumnReader, Callable[[str], dict[str, int]] | None]:
     saved = SavedGalleries(
         database,
         stores.galleries,
         ExactIndex,
         InvertedListIndexes(),
         ownership.is_current,
+        settings.save_after_items,
     )
-    state = ServingState(SnapshotCache(settings.resolved_snapshot_bytes))
+    cache = SnapshotCache(settings.resolved_snapshot_bytes)
     galleries = None if vector_engine is None else EngineGalleries(vector_engine)
-    loader = SnapshotLoader(bundles, ExactIndex, saved, state.fallback, galleries)
-    saver = GallerySaver(saved, settings.save_after_items)
-    updater = SnapshotUpdater(database, state, loader, saver)
-    monitor = RecallMonitor(state.cache, ExactIndex, _INDEX_RECALL, updater.search_exactly)
-    reader = SnapshotReader(database, state, updater)
-    columns = ColumnReader(state.waiting_room, reader.is_searched)
+    loader = SnapshotLoader(bundles, ExactIndex, saved, galleries)
+    snapshots = Snapshots(database, cache, loader, saved)
+    monitor = RecallMonitor(cache, ExactIndex, _INDEX_RECALL, snapshots.search_exactly)
+    columns = ColumnReader(snapshots.waiting_room, snapshots.is_searched)
     rebuild = None if vector_engine is None else partial(rebuild_galleries, database, loader, vector_engine)
-    return reader, VersionSnapshots(database, loader, state.cache), monitor, columns, rebuild
+    return snapshots, VersionSnapshots(database, loader, cache), monitor, columns, rebuild
 
 
 def _mark_of(settings: Settings, folder: Path) -> FileFolderMark:

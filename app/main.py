@@ -27,7 +27,7 @@ from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
 from app.services.health import DATABASE_TIMEOUT_SECONDS
-from app.services.serving.waiting_room import MAX_WAITING
+from app.services.serving.reloads import MAX_WAITING
 from app.settings import Settings
 from app.web.pages import mount_pages
 

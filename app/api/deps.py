@@ -59,7 +59,7 @@ async def _key_id(request: Request) -> str:
 
 
 async def readers_of(request: Request) -> frozenset[str]:
-    """Return the keys whose writes the answer to a request has to hold, as of `SnapshotReader.open`."""
+    """Return the keys whose writes the answer to a request has to hold, as of `Snapshots.open`."""
     key_id: str | None = request.scope["state"].get("key_id")
     # A search without a key cannot be matched with the key of a write.
     return frozenset() if key_id is None else frozenset((key_id,))

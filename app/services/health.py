@@ -10,10 +10,9 @@ from app.db.session import Database
 from app.domain.entities import Collection, JobState
 from app.domain.errors import ServiceError
 from app.domain.reports import EXACT
-from app.services.serving.recall_monitor import RecallMonitor
-from app.services.serving.recall_window import RecallEstimate
+from app.services.serving.recall_monitor import RecallEstimate, RecallMonitor
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_reader import SnapshotReader
+from app.services.serving.snapshots import Snapshots
 from app.services.storage.ownership import OwnershipStatus
 
 
@@ -44,7 +43,7 @@ class ReadinessService:
 
     def __init__(
         self,
-        snapshots: SnapshotReader,
+        snapshots: Snapshots,
         find_fault_of_schema: Callable[[], str | None],
         look_at_folder: Callable[[], OwnershipStatus],
         find_faults: Callable[[], Sequence[str]],
@@ -137,7 +136,7 @@ class StatusService:
     def __init__(
         self,
         database: Database,
-        snapshots: SnapshotReader,
+        snapshots: Snapshots,
         recall_monitor: RecallMonitor,
         backends: Mapping[str, Callable[[], str | None]],
     ) -> None:

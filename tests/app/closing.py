@@ -3,15 +3,15 @@
 import threading
 
 from app.bootstrap import Services
-from app.services.serving import engine_state, gallery_merger, reload_scheduler
+from app.services.serving import engine_galleries, reloads, snapshots
 from tests.app.waiting import wait_for
 
 BACKGROUND = (
-    reload_scheduler.THREAD_NAME,
-    gallery_merger.THREAD_NAME,
+    reloads.THREAD_NAME,
+    snapshots.MERGE_THREAD_NAME,
     "save-galleries",
-    engine_state.COUNT_THREAD_NAME,
-    engine_state.WATCH_THREAD_NAME,
+    engine_galleries.COUNT_THREAD_NAME,
+    engine_galleries.WATCH_THREAD_NAME,
 )
 
 

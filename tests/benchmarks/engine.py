@@ -21,9 +21,8 @@ from app.domain.searches import ItemFilter
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.gallery import Gallery
-from app.services.serving.segments import IndexedItem
+from app.services.serving.galleries import Gallery
+from app.services.serving.stored_items import IndexedItem
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.benchmark import machine
@@ -73,7 +72,7 @@ def engine_command(
         IndexedItem(f"{number:08d}", (f"hundredth {number % 100}",), {"tenth": number // 100 % _TENTHS})
         for number in range(n_items)
     ]
-    exact = SegmentGallery.from_items(items, vectors, ExactIndex)
+    exact = Gallery.from_items(items, vectors, ExactIndex)
     figures: list[_Figures] = []
     with ThreadPoolExecutor(n_clients) as clients:
         for name, gallery, build_seconds in _galleries(engine, settings.vector_engine, exact, learned):
@@ -105,7 +104,7 @@ def engine_command(
 
 
 def _galleries(
-    engine: VectorEngine | None, name: str, exact: SegmentGallery, learned: Matrix
+    engine: VectorEngine | None, name: str, exact: Gallery, learned: Matrix
 ) -> Iterator[tuple[str, Gallery, float]]:
     """Yield names, galleries of the same rows, and the seconds that each took to build."""
     (view,) = exact.segments
@@ -117,7 +116,7 @@ def _galleries(
         chosen, _ = tuner.choose(vectors, learned)
         if chosen is not None:
             index: GalleryIndex = chosen.index
-            gallery = SegmentGallery.from_items(items, vectors, lambda _: index)
+            gallery = Gallery.from_items(items, vectors, lambda _: index)
             yield f"memory, {index.spec.kind}", gallery, time.perf_counter() - began
         return
     engine.drop(_KEY)

@@ -16,8 +16,8 @@ from pymilvus import DataType, MilvusClient
 from app.domain.entities import Matrix
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import EngineItem, GalleryKey
-from app.engines.milvus.conditions import DIGEST, MOST_FACETS
 from app.engines.milvus.gallery import MilvusGallery
+from app.engines.milvus.rows import DIGEST, MOST_FACETS, Writing
 from app.engines.milvus.server import (
     AWAY,
     GALLERIES,
@@ -33,7 +33,6 @@ from app.engines.milvus.server import (
     store_text,
     translate_errors,
 )
-from app.engines.milvus.writing import Writing
 from app.engines.packing import (
     LARGEST_RANK_OF_A_GRAPH,
     balance_of,

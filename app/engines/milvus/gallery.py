@@ -20,9 +20,16 @@ from app.domain.entities import Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import EngineHit, EngineItem
 from app.domain.searches import ItemFilter, comparable
-from app.engines.milvus.conditions import alive_at, condition_of, digest_of
-from app.engines.milvus.rows import ITEM_FIELDS, GalleryRows, item_of
-from app.engines.milvus.searching import can_search_graph, compare_rows, search_graph
+from app.engines.milvus.rows import (
+    ITEM_FIELDS,
+    GalleryRows,
+    Writing,
+    alive_at,
+    can_search_graph,
+    condition_of,
+    digest_of,
+    item_of,
+)
 from app.engines.milvus.server import (
     MAPS,
     SECONDS,
@@ -30,11 +37,9 @@ from app.engines.milvus.server import (
     find_text,
     get_entry,
     is_missing,
-    read_rows,
     store_entry,
     translate_errors,
 )
-from app.engines.milvus.writing import Writing
 from app.engines.packing import (
     BEHIND,
     REVISIONS_BETWEEN_COUNTS,
@@ -98,12 +103,12 @@ class MilvusGallery:
                 return int(entry["revision"])
             if entry["revision"] < since:
                 raise VectorEngineUnavailableError(BEHIND)
-            rows, rank = GalleryRows.of(entry), vectors.shape[1]
-            writing = Writing(self._client, rows.collection, revision, check_lock)
+            collection = entry["collection"]
+            writing = Writing(self._client, collection, revision, check_lock)
             writing.end(item_ids)
             if items:
-                writing.insert(self._read_maps(rows.collection), items, vectors)
-            writing.insert_unranked(unranked, rank)
+                writing.insert(self._read_maps(collection), items, vectors)
+            writing.insert_unranked(unranked, vectors.shape[1])
             check_lock()
             written_at = max(int(entry["written_at"]), writing.written_at)
             entry = {**entry, "revision": revision, "written_at": written_at}
@@ -126,7 +131,7 @@ class MilvusGallery:
         return self._see(get_entry(self._client, self._name))
 
     def _see(self, entry: dict[str, Any]) -> GalleryRows:
-        self._seen, self._seen_at = GalleryRows.of(entry), time.monotonic()
+        self._seen, self._seen_at = GalleryRows.of(self._client, entry), time.monotonic()
         return self._seen
 
     def _rows_at(self, revision: int) -> GalleryRows:
@@ -153,19 +158,14 @@ class MilvusGallery:
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
-        return self._ask(
-            revision,
-            lambda rows: rows.count_matching(self._client, condition_of(rows.at(revision), item_filter)),
-        )
+        return self._ask(revision, lambda rows: rows.count(rows.condition(revision, item_filter)))
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
 
         def find(rows: GalleryRows) -> frozenset[str]:
             condition = f"{alive_at(rows.at(revision))} and is_ranked == false"
-            return frozenset(
-                str(row["item_id"]) for row in rows.scan_matching(self._client, condition, ["item_id"])
-            )
+            return frozenset(str(row["item_id"]) for row in rows.scan(condition, ["item_id"]))
 
         return self._ask(revision, find)
 
@@ -175,15 +175,14 @@ class MilvusGallery:
         """Return a page of results; see `EngineGallery.search`."""
 
         def find(rows: GalleryRows) -> tuple[list[EngineHit], bool]:
-            seen = rows.at(revision)
-            condition, depth = condition_of(seen, item_filter), offset + k
-            if can_search_graph(depth) and not self._has_few(rows, seen, item_filter):
+            condition, depth = rows.condition(revision, item_filter), offset + k
+            if can_search_graph(depth) and not self._has_few(rows, rows.at(revision), item_filter):
                 maps = self._read_maps(rows.collection)
                 if maps is not None:
-                    hits = search_graph(self._client, rows, maps, condition, query, depth)
+                    hits = rows.search_graph(maps, condition, query, depth)
                     if len(hits) >= depth:
                         return hits[offset:depth], False
-            return compare_rows(self._client, rows, "raw", condition, query, k, offset), True
+            return rows.compare("raw", condition, query, k, offset), True
 
         return self._ask(revision, find)
 
@@ -201,7 +200,7 @@ class MilvusGallery:
         counted, count = self._counted.get(condition, (revision + 1, 0))
         window = REVISIONS_BETWEEN_COUNTS if count >= ROWS_COMPARED else 1
         if not 0 <= revision - counted < window:
-            count = rows.count_matching(self._client, condition_of(revision, item_filter))
+            count = rows.count(condition_of(revision, item_filter))
             if len(self._counted) >= _MOST_COUNTS:
                 self._counted.clear()
             self._counted[condition] = revision, count
@@ -211,12 +210,10 @@ class MilvusGallery:
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> list[EngineHit]:
         """Return the same page of results by comparing every row."""
-
-        def find(rows: GalleryRows) -> list[EngineHit]:
-            condition = condition_of(rows.at(revision), item_filter)
-            return compare_rows(self._client, rows, "raw", condition, query, k, offset)
-
-        return self._ask(revision, find)
+        return self._ask(
+            revision,
+            lambda rows: rows.compare("raw", rows.condition(revision, item_filter), query, k, offset),
+        )
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
@@ -224,24 +221,19 @@ class MilvusGallery:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
 
         def find(rows: GalleryRows) -> list[EngineHit]:
-            condition = condition_of(rows.at(revision), item_filter)
+            condition = rows.condition(revision, item_filter)
             if left_out is not None:
                 condition += f" and item != {json.dumps(digest_of(left_out))}"
             length = float(np.linalg.norm(query))
             unit = query / length if length else query
-            return compare_rows(self._client, rows, "unit", condition, unit, k, offset)
+            return rows.compare("unit", condition, unit, k, offset)
 
         return self._ask(revision, find)
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-
-        def find(rows: GalleryRows) -> bool:
-            condition = condition_of(rows.at(revision), ItemFilter(labels=(label,)))
-            visibility = rows.visibility
-            return bool(read_rows(self._client, rows.collection, condition, ["row"], 1, visibility))
-
-        return self._ask(revision, find)
+        carrying = ItemFilter(labels=(label,))
+        return self._ask(revision, lambda rows: bool(rows.read(rows.condition(revision, carrying), "row", 1)))
 
     def count_labels(self, revision: int) -> dict[str, int]:
         """Return how many items carry each label."""
@@ -255,24 +247,22 @@ class MilvusGallery:
     def _items(self, revision: int) -> Iterator[EngineItem]:
         with self._translate_errors():
             rows = self._look()
-            condition = condition_of(rows.at(revision), ItemFilter())
-            for row in rows.scan_matching(self._client, condition, ITEM_FIELDS):
+            for row in rows.scan(rows.condition(revision), ITEM_FIELDS):
                 yield item_of(row)
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections: those whose keys, which are digests, come first."""
         with self._translate_errors():
             rows = self._look()
-            condition = condition_of(rows.at(revision), ItemFilter())
             fields = [*ITEM_FIELDS, "row", "raw"]
-            for row in islice(rows.scan_matching(self._client, condition, fields), count):
+            for row in islice(rows.scan(rows.condition(revision), fields), count):
                 yield item_of(row), np.asarray(row["raw"], np.float32)[: rows.rank]
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
         with self._translate_errors():
             rows = self._look()
-            for row in rows.scan_matching(self._client, alive_at(rows.at(revision)), ["item_id"]):
+            for row in rows.scan(alive_at(rows.at(revision)), ["item_id"]):
                 yield str(row["item_id"])
 
     def purge(self, before: int) -> int:
@@ -293,7 +283,7 @@ class MilvusGallery:
                     self._announced[self._name] = before, now
             # Without the lock: no writer touches these rows.
             condition = f"until <= {earliest}"
-            n_ended = GalleryRows.of(entry).count_matching(self._client, condition)
+            n_ended = GalleryRows.of(self._client, entry).count(condition)
             if n_ended:
                 delete = partial(self._client.delete, entry["collection"], filter=condition, timeout=SECONDS)
                 call_loaded(self._client, entry["collection"], delete)

@@ -1,27 +1,88 @@
-"""The rows of a gallery, as they stand in its collection at a moment."""
+"""The rows of a gallery, as they stand in its collection at a moment: conditions, ranking, and changes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 from pymilvus import MilvusClient
 
-from app.domain.entities import Vector
-from app.domain.ports import EngineItem
-from app.engines.milvus.server import SECONDS, call_loaded, read_rows
+from app.domain.entities import Matrix, Vector
+from app.domain.ports import EngineHit, EngineItem
+from app.domain.searches import ItemFilter
+from app.engines.milvus.server import PIECE, SECONDS, call_loaded, read_rows, split
+from app.index.balance import Balance
 
+FOREVER = 2**62
+"""The end of a row that is alive."""
+MOST_FACETS, DIGEST = 4096, 24
+"""Of a row, and characters of each: labels, keys and values that can be filtered by."""
 ROWS_AT_ONCE = 500
 """Rows of a request, whose size is bounded by 64 MB."""
 ITEM_FIELDS = ["item_id", "text"]
 """From which an item is read."""
+_NO_FILTER = ItemFilter()
+_MOST_HITS = 16_384  # the longest answer to one search
+_CANDIDATES, _TIED = 4, 32
+"""Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
+_LEAST_WIDTH = 200  # nodes that a search visits at least
+
+
+def digest_of(*parts: str) -> str:
+    """Return some digits for texts, which need no quotes in a condition."""
+    return sha256("\0".join(parts).encode()).hexdigest()[:DIGEST]
+
+
+def _value_digest(key: str, value: Hashable) -> str:
+    """Return the same for values that are equal in JSON, such as 3 and 3.0."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return digest_of("value", key, json.dumps(value))
+
+
+def facets_of(item: EngineItem) -> list[str]:
+    """Return what filters ask for: the labels, the keys that have a value, and the values."""
+    facets = [digest_of("label", label) for label in item.labels]
+    for key, value in item.metadata.items():
+        if value is not None:
+            facets.append(digest_of("key", key))
+        if isinstance(value, str | int | float | bool):
+            facets.append(_value_digest(key, value))
+    return facets[:MOST_FACETS]
+
+
+def condition_of(revision: int, item_filter: ItemFilter) -> str:
+    """Return the rows of a revision that match a filter, in Milvus's language."""
+    parts = [alive_at(revision), "is_ranked == true"]
+    if item_filter.labels is not None:
+        parts.append(_any_of([digest_of("label", label) for label in item_filter.equal_labels]))
+    for key, values in item_filter.equal_metadata.items():
+        accepted = [_any_of([_value_digest(key, value) for value in values if value is not None])]
+        if None in values:
+            accepted.append(f"not {_any_of([digest_of('key', key)])}")
+        parts.append(f"({' or '.join(accepted)})")
+    return " and ".join(parts)
+
+
+def _any_of(facets: Sequence[str]) -> str:
+    """Return the rows that have one of some facets; none of none."""
+    return f"array_contains_any(facets, {json.dumps(list(facets) or ['none'])})"
+
+
+def alive_at(revision: int) -> str:
+    """Return the condition of the rows of a revision."""
+    return f"since <= {revision} and until > {revision}"
 
 
 class GalleryRows(NamedTuple):
     """The rows that stand under the name of a gallery at a moment."""
 
+    client: MilvusClient
     collection: str
     earliest: int
     rank: int
@@ -29,13 +90,17 @@ class GalleryRows(NamedTuple):
     written_at: int
 
     @classmethod
-    def of(cls, entry: dict[str, Any]) -> GalleryRows:
+    def of(cls, client: MilvusClient, entry: dict[str, Any]) -> GalleryRows:
         """Return the rows of an entry."""
-        return cls(*(entry[name] for name in cls._fields))
+        return cls(client, *(entry[name] for name in cls._fields[1:]))
 
     def at(self, revision: int) -> int:
         """Return a revision, or the earliest that was not purged."""
         return max(revision, self.earliest)
+
+    def condition(self, revision: int, item_filter: ItemFilter = _NO_FILTER) -> str:
+        """Return the condition of those of a revision that can be ranked and match a filter."""
+        return condition_of(self.at(revision), item_filter)
 
     @property
     def visibility(self) -> dict[str, Any]:
@@ -43,17 +108,19 @@ class GalleryRows(NamedTuple):
         # Milvus Lite returns no times and shows every write at once; zero would ask for all writes up to now.
         return {"consistency_level": "Customized", "guarantee_timestamp": max(self.written_at, 1)}
 
-    def count_matching(self, client: MilvusClient, condition: str) -> int:
+    def read(self, condition: str, field: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return a field of those that match a condition."""
+        return read_rows(self.client, self.collection, condition, [field], limit, self.visibility)
+
+    def count(self, condition: str) -> int:
         """Return how many of them match a condition."""
-        (row,) = read_rows(client, self.collection, condition, ["count(*)"], visibility=self.visibility)
+        (row,) = self.read(condition, "count(*)")
         return int(row["count(*)"])
 
-    def scan_matching(
-        self, client: MilvusClient, condition: str, fields: list[str]
-    ) -> Iterator[dict[str, Any]]:
+    def scan(self, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
         """Yield those that match a condition, in the order of their keys."""
         begin = partial(
-            client.query_iterator,
+            self.client.query_iterator,
             self.collection,
             batch_size=ROWS_AT_ONCE,
             timeout=SECONDS,
@@ -61,12 +128,72 @@ class GalleryRows(NamedTuple):
             output_fields=fields,
             consistency_level="Strong",
         )
-        rows = call_loaded(client, self.collection, begin)
+        rows = call_loaded(self.client, self.collection, begin)
         try:
             while batch := rows.next():
                 yield from map(dict, batch)
         finally:
             rows.close()
+
+    def search_graph(self, maps: Balance, condition: str, query: Vector, depth: int) -> list[EngineHit]:
+        """Return all that the graph finds, some candidates for each of `depth` results, by inner products."""
+        n_candidates, mapped = depth * _CANDIDATES, maps.map_query(query)[0]
+        width = {"ef": max(n_candidates, _LEAST_WIDTH)}
+        answer = self._find("mapped", condition, mapped, n_candidates, [*ITEM_FIELDS, "raw"], width)
+        if not answer:
+            return []
+        vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
+        return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
+
+    def compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> list[EngineHit]:
+        """Return a page of the exact ranking by the inner products with a field."""
+        depth = offset + k
+        limit = depth + _TIED
+        while limit <= _MOST_HITS:
+            answer = self._find(field, condition, query, limit, ITEM_FIELDS, {})
+            scores = np.array([row["distance"] for row in answer], np.float32)
+            is_cut = len(answer) == limit and scores[-1] == scores[depth - 1]
+            if not is_cut:
+                return _rank(answer, scores)[offset:depth]
+            limit *= 2  # more equal scores than were asked for
+        return self._compare_here(field, condition, query, depth)[offset:]
+
+    def _compare_here(self, field: str, condition: str, query: Vector, depth: int) -> list[EngineHit]:
+        """Return the start of the exact ranking where it is longer than an answer of Milvus may be."""
+        matching = self.scan(condition, [*ITEM_FIELDS, field])
+        best: list[EngineHit] = []
+        while batch := list(islice(matching, ROWS_AT_ONCE)):
+            vectors = np.array([row[field] for row in batch], np.float64)[:, : len(query)]
+            # A sum of each row for itself: equal rows score alike wherever they are.
+            scores = (vectors * query).sum(axis=1).astype(np.float32)
+            best += _hits(batch, scores)
+            if len(best) > 2 * depth + ROWS_AT_ONCE:  # seldom: sorting every batch would take far longer
+                best = sorted(best, key=_order)[:depth]
+        return sorted(best, key=_order)[:depth]
+
+    def _find(
+        self,
+        field: str,
+        condition: str,
+        query: Vector,
+        limit: int,
+        fields: list[str],
+        parameters: dict[str, Any],
+    ) -> list[Any]:
+        search = partial(
+            self.client.search,
+            self.collection,
+            data=[numbers(np.asarray(query, np.float32))],
+            anns_field=field,
+            filter=condition,
+            limit=limit,
+            output_fields=fields,
+            search_params={"metric_type": "IP", "params": parameters},
+            timeout=SECONDS,
+            **self.visibility,
+        )
+        (answer,) = call_loaded(self.client, self.collection, search)
+        return list(answer)
 
 
 def item_of(row: dict[str, Any]) -> EngineItem:
@@ -79,3 +206,97 @@ def numbers(vector: Vector) -> list[float]:
     """Return a vector as Milvus takes it, which has two numbers at least."""
     values: list[float] = vector.tolist()
     return values if len(values) > 1 else [*values, 0.0]
+
+
+def can_search_graph(depth: int) -> bool:
+    """Return whether the graph can be asked for `depth` results."""
+    return depth * _CANDIDATES <= _MOST_HITS
+
+
+def _rank(answer: Sequence[Any], scores: Iterable[float]) -> list[EngineHit]:
+    """Return hits by falling scores, equal ones by id."""
+    return sorted(_hits([row["entity"] for row in answer], scores), key=_order)
+
+
+def _hits(rows: Iterable[Any], scores: Iterable[float]) -> list[EngineHit]:
+    return [EngineHit(item_of(row), float(score)) for row, score in zip(rows, scores, strict=True)]
+
+
+def _order(hit: EngineHit) -> tuple[float, str]:
+    return -hit.score, hit.item.id
+
+
+class Writing:
+    """The rows of one revision, on their way into a collection. `check_lock` is called before each part:
+    raises if another writer may be at work, who must not be overwritten."""
+
+    def __init__(
+        self, client: MilvusClient, collection: str, revision: int, check_lock: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._collection = collection
+        self._revision = revision
+        self._check_lock = check_lock
+        self.written_at = 0
+        """When the last part was written, by the server's time."""
+
+    def end(self, item_ids: Collection[str]) -> None:
+        """End the rows of some items."""
+        revision = self._revision
+        for ids in split(sorted(item_ids), ROWS_AT_ONCE):
+            items = json.dumps([digest_of(item_id) for item_id in ids])
+            condition = f"item in {items} and since < {revision} and until > {revision}"
+            # Also what a writer wrote that was killed before it named the revision: an end of the same rows.
+            ending = read_rows(self._client, self._collection, condition, ["*"])
+            if ending:
+                self._upsert([{**row, "until": revision} for row in ending])
+
+    def insert(self, balance: Balance | None, items: Sequence[EngineItem], vectors: Matrix) -> None:
+        """Add rows, in the place of those of the same revision."""
+        for start in range(0, len(items), ROWS_AT_ONCE):
+            step = slice(start, start + ROWS_AT_ONCE)
+            mapped = np.zeros_like(vectors[step]) if balance is None else balance.map_rows(vectors[step])
+            norms = np.linalg.norm(vectors[step], axis=1, keepdims=True)
+            units = np.divide(vectors[step], norms, where=norms > 0, out=np.zeros_like(vectors[step]))
+            self._upsert(
+                [
+                    self._row(item, True, *of_item)
+                    for item, *of_item in zip(items[step], vectors[step], mapped, units, strict=True)
+                ]
+            )
+
+    def insert_unranked(self, unranked: Collection[str], rank: int) -> None:
+        """Add items that the model cannot place."""
+        nowhere = np.zeros(rank, np.float32)
+        rows = [
+            self._row(EngineItem(item_id, (), {}), False, nowhere, nowhere, nowhere)
+            for item_id in sorted(unranked)
+        ]
+        for part in split(rows, ROWS_AT_ONCE):
+            self._upsert(part)
+
+    def _row(
+        self, item: EngineItem, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
+    ) -> dict[str, Any]:
+        text = json.dumps([item.labels, item.metadata], ensure_ascii=False)
+        return {
+            "row": f"{digest_of(item.id)}/{self._revision}",
+            "item": digest_of(item.id),
+            "item_id": item.id,
+            "since": self._revision,
+            "until": FOREVER,
+            "is_ranked": is_ranked,
+            "facets": facets_of(item),
+            "text": list(split(text, PIECE)),
+            "raw": numbers(raw),
+            "mapped": numbers(mapped),
+            "unit": numbers(unit),
+        }
+
+    def _upsert(self, rows: list[dict[str, Any]]) -> None:
+        self._check_lock()
+        # The client's own `upsert` does the same, and keeps the time to itself.
+        connection = self._client._get_connection()
+        context = self._client._generate_call_context()
+        answer = connection.upsert_rows(self._collection, rows, timeout=SECONDS, context=context)
+        self.written_at = max(self.written_at, int(answer.timestamp))

@@ -21,19 +21,18 @@ from app.engines.packing import (
     ROWS_COMPARED,
     unpack_balance,
 )
-from app.engines.postgresql.conditions import Conditions, condition_at
-from app.engines.postgresql.searching import (
+from app.engines.postgresql.rows import (
     DEEPEST_SEARCH,
-    count_rows,
-    estimate_share,
-    rank_all,
-    rank_candidates,
-    rank_similar,
+    MatchingRows,
+    condition_at,
+    end_rows,
+    insert_rows,
+    insert_unranked,
 )
 from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
-from app.engines.postgresql.writing import end_rows, insert_rows, insert_unranked
 from app.index.balance import Balance
 
+_NO_FILTER = ItemFilter()
 _LEAST_SHARE = 0.15
 """Of the rows that have to match a filter, so that the index is asked: of a tenth it found .99, in a fifth of
 the time that comparing takes; of a hundredth .7, in twice the time."""
@@ -65,6 +64,12 @@ class PostgresGallery:
         except VectorEngineUnavailableError as error:
             self.is_gone = self.is_gone or error.code == "galleries-gone"
             raise
+
+    @contextmanager
+    def _rows(self, revision: int, item_filter: ItemFilter = _NO_FILTER) -> Iterator[MatchingRows]:
+        """Give the rows of a revision that can be ranked and match a filter."""
+        with self._connection() as connection:
+            yield MatchingRows.of(connection, self._table, self._condition, revision, item_filter)
 
     def write(
         self,
@@ -124,9 +129,8 @@ class PostgresGallery:
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
-        conditions = Conditions.of(self._condition, revision, item_filter)
-        with self._connection() as connection:
-            return count_rows(connection, self._table, conditions, None)
+        with self._rows(revision, item_filter) as rows:
+            return rows.count()
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
@@ -141,38 +145,31 @@ class PostgresGallery:
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> tuple[list[EngineHit], bool]:
         """Return a page of results; see `EngineGallery.search`."""
-        conditions = Conditions.of(self._condition, revision, item_filter)
-        page = (conditions, query, k, offset)
-        with self._connection() as connection:
+        with self._rows(revision, item_filter) as rows:
             if (
                 offset + k <= DEEPEST_SEARCH
                 and len(query) <= LARGEST_RANK_OF_A_GRAPH
-                and not self._is_small(connection, revision)
-                and (
-                    item_filter == ItemFilter()
-                    or estimate_share(connection, self._table, conditions) >= _LEAST_SHARE
-                )
+                and not self._is_small(rows.connection, revision)
+                and (item_filter == _NO_FILTER or rows.estimate_share() >= _LEAST_SHARE)
             ):
-                maps = self._read_maps(connection)
-                hits = rank_candidates(connection, self._table, *page, maps)
+                hits = rows.rank_candidates(query, k, offset, self._read_maps(rows.connection))
                 if len(hits) == k:
                     return hits, False
-            return rank_all(connection, self._table, *page), True
+            return rows.rank_all(query, k, offset), True
 
     def search_exactly(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> list[EngineHit]:
         """Return the same page of results by comparing every row."""
-        conditions = Conditions.of(self._condition, revision, item_filter)
-        with self._connection() as connection:
-            return rank_all(connection, self._table, conditions, query, k, offset)
+        with self._rows(revision, item_filter) as rows:
+            return rows.rank_all(query, k, offset)
 
     def _is_small(self, connection: Connection, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
         if 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
             return False
-        conditions = Conditions.of(self._condition, revision, ItemFilter())
-        is_small = count_rows(connection, self._table, conditions, ROWS_COMPARED) < ROWS_COMPARED
+        rows = MatchingRows.of(connection, self._table, self._condition, revision, _NO_FILTER)
+        is_small = rows.count(ROWS_COMPARED) < ROWS_COMPARED
         if not is_small:
             self._known_large = revision
         return is_small
@@ -181,49 +178,43 @@ class PostgresGallery:
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> list[EngineHit]:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
-        conditions = Conditions.of(self._condition, revision, item_filter)
-        with self._connection() as connection:
-            return rank_similar(connection, self._table, conditions, query, k, offset, left_out)
+        with self._rows(revision, item_filter) as rows:
+            return rows.rank_similar(query, k, offset, left_out)
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-        conditions = Conditions.of(self._condition, revision, ItemFilter(labels=(label,)))
-        with self._connection() as connection:
-            return count_rows(connection, self._table, conditions, 1) > 0
+        with self._rows(revision, ItemFilter(labels=(label,))) as rows:
+            return rows.count(1) > 0
 
     def count_labels(self, revision: int) -> dict[str, int]:
         """Return how many items carry each label."""
-        return {str(label): count for label, count in self._counts("SELECT unnest(labels)", revision, {})}
+        return {str(label): count for label, count in self._counts("unnest(labels)", revision)}
 
     def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
         """Return how many items have each value under a metadata key."""
-        counts = self._counts("SELECT metadata -> :key", revision, {"key": key})
+        counts = self._counts("metadata -> :key", revision, key=key)
         return {
             comparable(value): count for value, count in counts if isinstance(value, str | int | float | bool)
         }
 
-    def _counts(self, values: str, revision: int, parameters: dict[str, Any]) -> list[tuple[Any, int]]:
-        with self._connection() as connection:
-            rows = connection.execute(
-                sa.text(
-                    f"SELECT value, count(*) FROM ({values} AS value FROM {self._table} "
-                    f"WHERE raw IS NOT NULL AND {self._condition}) AS of_items GROUP BY value"
-                ),
-                {"revision": revision, **parameters},
+    def _counts(self, value: str, revision: int, **parameters: str) -> list[tuple[Any, int]]:
+        with self._rows(revision) as rows:
+            counts = rows.execute(
+                f"SELECT value, count(*) FROM (SELECT {value} AS value FROM {rows.table} "
+                f"WHERE {rows.condition}) AS of_items GROUP BY value",
+                **parameters,
             )
-            return [(value, int(count)) for value, count in rows]
+            return [(value, int(count)) for value, count in counts]
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections."""
-        with self._connection() as connection:
-            rows = connection.execute(
-                sa.text(
-                    f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {self._table} "
-                    f"WHERE raw IS NOT NULL AND {self._condition} ORDER BY md5(item_id) LIMIT :count"
-                ),
-                {"revision": revision, "count": count},
+        with self._rows(revision) as rows:
+            sampled = rows.execute(
+                f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {rows.table} "
+                f"WHERE {rows.condition} ORDER BY md5(item_id) LIMIT :count",
+                count=count,
             )
-            for item_id, labels, metadata, vector in rows:
+            for item_id, labels, metadata, vector in sampled:
                 yield EngineItem(item_id, tuple(labels), metadata), np.asarray(vector, np.float32)
 
     def item_ids(self, revision: int) -> Iterator[str]:

@@ -2,60 +2,123 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, MutableMapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
+from collections.abc import Collection as AbstractCollection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from dataclasses import replace as replace_fields
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
-from app.domain.entities import Matrix, Vector
-from app.domain.ports import EngineGallery, EngineHit, EngineItem, GalleryIndex
+from app.domain.entities import Collection, Matrix, Vector
+from app.domain.errors import ServiceError
+from app.domain.ports import EngineGallery, EngineHit, EngineItem, GalleryIndex, GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
-from app.services.serving.engine_state import ItemCount
-from app.services.serving.gallery import Gallery, Page
-from app.services.serving.item_columns import ColumnNames
-from app.services.serving.reload_scheduler import outside_turns
-from app.services.serving.segments import IndexedItem
-from app.services.storage.pacing import no_pause
+from app.services.models.model_bundles import LoadedModel
+from app.services.serving.galleries import Gallery, Page
+from app.services.serving.reloads import Background, outside_turns
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.stored_items import IndexedItem
+from app.services.storage.pacing import in_batches, no_pause
 
+COUNT_THREAD_NAME = "count"
+WATCH_THREAD_NAME = "watch"
+_SECONDS_BETWEEN_COUNTS = 60.0  # a count may read every row of a gallery
+_SECONDS_BETWEEN_LOOKS = 5.0  # whether an engine answers is found out by a small question
+_NOT_ASKED = "the engine is not asked"
+_ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
 _NO_FILTER = ItemFilter()
+_Answer = TypeVar("_Answer")
+_logger = logging.getLogger(__name__)
+
+
+class LatestAnswer(Generic[_Answer]):
+    """What was last answered to a question that may take long, for those who must not wait for it."""
+
+    def __init__(
+        self, ask: Callable[[], _Answer], seconds: float, background: Background[LatestAnswer[_Answer]]
+    ) -> None:
+        self._ask = ask
+        self._seconds = seconds
+        self._background = background
+        self._value: _Answer | None = None
+        self._due_at = -float("inf")  # on the monotonic clock
+
+    def read(self) -> _Answer | None:
+        """Return the answer, None if there was none yet, and have it asked for again if it is that old."""
+        now = time.monotonic()
+        if now >= self._due_at:
+            self._due_at = now + self._seconds
+            self._background.request(self)
+        return self._value
+
+    def update(self) -> None:
+        """Ask; keep the earlier answer while that is not possible."""
+        try:
+            self._value = self._ask()
+        except ServiceError as error:
+            _logger.info("%s: %s", _NOT_ASKED, error)
+
+
+_counts: Background[LatestAnswer[int]] = Background(LatestAnswer.update, COUNT_THREAD_NAME, _NOT_ASKED)
+_watches: Background[LatestAnswer[str | None]] = Background(
+    LatestAnswer.update, WATCH_THREAD_NAME, _NOT_ASKED
+)
+
+
+def count_items(ask: Callable[[], int]) -> LatestAnswer[int]:
+    """Return the latest known size of a gallery; `ask` counts the items of the latest revision."""
+    return LatestAnswer(ask, _SECONDS_BETWEEN_COUNTS, _counts)
+
+
+def watch_engine(ask: Callable[[], object]) -> LatestAnswer[str | None]:
+    """Return why an engine did not answer when it was last asked; `ask` raises what prevents an answer."""
+
+    def find_fault() -> str | None:
+        try:
+            ask()
+        except ServiceError as error:
+            return str(error)
+        except Exception as error:
+            _logger.exception("the engine could not be asked")
+            return f"the vector engine fails: {type(error).__name__}"
+        return None
+
+    return LatestAnswer(find_fault, _SECONDS_BETWEEN_LOOKS, _watches)
 
 
 class RemoteGallery(Gallery):
-    """A gallery of an engine at one revision; the count is shared by those of all revisions, exact compares
-    every row."""
+    """A gallery of an engine at one revision, which has no segments here; the count is shared by those of all
+    revisions, exact compares every row."""
 
     def __init__(
         self,
         rows: EngineGallery,
         revision: int,
         is_exact: bool = False,
-        known_count: ItemCount | None = None,
+        known_count: LatestAnswer[int] | None = None,
     ) -> None:
-        super().__init__()
+        self.segments = ()
         self._rows = rows
         self._revision = revision
         self._is_exact = is_exact
-        self._known_count = known_count or ItemCount(partial(_count_latest, rows))
+        self._known_count = known_count or count_items(lambda: rows.count(rows.latest_revision(), _NO_FILTER))
 
     @cached_property
-    def _unranked(self) -> frozenset[str]:
+    @override
+    def unranked(self) -> frozenset[str]:
         return self._rows.find_unranked(self._revision)
 
     @cached_property
-    def _size(self) -> int:
-        return self._rows.count(self._revision, _NO_FILTER)
-
-    @property
-    @override
-    def unranked(self) -> frozenset[str]:
-        return self._unranked
-
-    @property
     @override
     def size(self) -> int:
-        return self._size
+        return self._rows.count(self._revision, _NO_FILTER)
 
     @property
     @override
@@ -66,16 +129,6 @@ class RemoteGallery(Gallery):
     @override
     def is_gone(self) -> bool:
         return self._rows.is_gone
-
-    @property
-    @override
-    def estimated_bytes(self) -> int:
-        return 0
-
-    @property
-    @override
-    def bytes_per_item(self) -> float:
-        return 0.0
 
     @override
     def numbers_per_search(self, item_filter: ItemFilter) -> float:
@@ -90,23 +143,6 @@ class RemoteGallery(Gallery):
     @override
     def index_kind(self) -> str:
         return "exact" if self._is_exact else "hnsw"
-
-    @property
-    @override
-    def columns(self) -> ColumnNames:
-        return ColumnNames()
-
-    @override
-    def rows_to_read(self, names: ColumnNames) -> int:
-        return 0
-
-    @override
-    def read_columns(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
-        pass
-
-    @override
-    def prepare(self, pause: Callable[[], None]) -> None:
-        pass
 
     @override
     def item_ids(self) -> Iterator[str]:
@@ -154,10 +190,10 @@ class RemoteGallery(Gallery):
     @override
     def apply_write(
         self,
-        item_ids: Collection[str],
+        item_ids: AbstractCollection[str],
         items: Sequence[IndexedItem],
         vectors: Matrix,
-        unranked: Collection[str] = (),
+        unranked: AbstractCollection[str] = (),
         pause: Callable[[], None] = no_pause,
         *,
         revision: int = 0,
@@ -175,13 +211,24 @@ class RemoteGallery(Gallery):
 
     @override
     def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
-        return [self._search(query, k, offset, item_filter) for query in queries]
+        return self.find_rows(queries, [(k, offset)] * len(queries), item_filter)
 
-    def _search(self, query: Vector, k: int, offset: int, item_filter: ItemFilter) -> Page:
-        query = with_a_column(query)
-        if self._is_exact:
-            return _page(self._rows.search_exactly(self._revision, query, k, offset, item_filter), True)
-        return _page(*self._rows.search(self._revision, query, k, offset, item_filter))
+    @override
+    def find_rows(
+        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
+    ) -> list[Page]:
+        results = []
+        for query, (k, offset) in zip(map(with_a_column, queries), pages, strict=True):
+            if self._is_exact:
+                hits = self._rows.search_exactly(self._revision, query, k, offset, item_filter)
+                results.append(_page(hits, True))
+            else:
+                results.append(_page(*self._rows.search(self._revision, query, k, offset, item_filter)))
+        return results
+
+    @override
+    def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:
+        return rows
 
     @override
     def search_similar(
@@ -190,27 +237,94 @@ class RemoteGallery(Gallery):
         query = with_a_column(query)
         return _page(self._rows.search_similar(self._revision, query, k, offset, item_filter, left_out), True)
 
-    @override
-    def find_rows(
-        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
-    ) -> list[Page]:
-        return [
-            self._search(query, k, offset, item_filter)
-            for query, (k, offset) in zip(queries, pages, strict=True)
-        ]
 
-    @override
-    def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:
-        return rows
+@dataclass(frozen=True, slots=True)
+class EngineGalleries:
+    """Opens the galleries of versions in an engine, and brings there what is missing.
+    The suffix of modalities' names is of galleries that are built beside those that serve."""
+
+    engine: VectorEngine
+    suffix: str = ""
+
+    def key(self, collection: Collection, bundle: str, modality: str) -> GalleryKey:
+        """Return the key of a gallery."""
+        return GalleryKey(collection.id, bundle, modality + self.suffix)
+
+    def open(
+        self,
+        collection: Collection,
+        model: LoadedModel,
+        bundle: str,
+        load_local: Callable[[], Snapshot],
+        pause: Callable[[], None],
+    ) -> Snapshot:
+        """Return a snapshot of a version, as of some revision that is not later than the collection's.
+        `load_local` returns one with galleries in memory; called if the engine lacks one."""
+        keys = {name: self.key(collection, bundle, name) for name in model.galleries}
+        opened = self._open_present(keys)
+        if len(opened) < len(keys):
+            # One process reads the items: of all of them each would for nothing.
+            with ExitStack() as until_made:
+                with outside_turns():
+                    until_made.enter_context(self.engine.claim(next(iter(keys.values()))))
+                opened = self._open_present(keys)
+                if len(opened) < len(keys):
+                    self._create_missing(keys, opened, load_local(), model.projector.rank, pause)
+        latest = [gallery.latest_revision() for gallery in opened.values()]
+        revision = min([collection.revision, *latest])
+        galleries = {name: RemoteGallery(opened[name], revision) for name in keys}
+        model = replace_fields(model, galleries={}, indexes={})
+        # Whether tombstones were purged since that revision is not known: a replay has to look.
+        as_written = replace_fields(collection, revision=revision, purged_through=0)
+        return Snapshot(as_written, model, galleries, bundle)
+
+    def _open_present(self, keys: dict[str, GalleryKey]) -> dict[str, EngineGallery]:
+        opened = {name: self.engine.open(key) for name, key in keys.items()}
+        return {name: gallery for name, gallery in opened.items() if gallery is not None}
+
+    def _create_missing(
+        self,
+        keys: dict[str, GalleryKey],
+        opened: dict[str, EngineGallery],
+        local: Snapshot,
+        rank: int,
+        pause: Callable[[], None],
+    ) -> None:
+        """Bring galleries that were not opened to the engine, and add them to those that were."""
+        for name, queries_of in zip(keys, reversed(keys), strict=True):
+            if name not in opened:
+                vectors, queries = (_rows_of(local.galleries[of], rank) for of in (name, queries_of))
+                with outside_turns():
+                    opened[name] = self.engine.create(
+                        keys[name],
+                        local.collection.revision,
+                        _batches_of(local.galleries[name], pause),
+                        vectors,
+                        queries,
+                        local.galleries[name].unranked,
+                    )
+
+
+def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:
+    """Yield the items of a gallery with their projections, as an engine takes them."""
+    for view in gallery.segments:
+        pairs = zip(view.live_items(), view.live_vectors(), strict=True)
+        for batch in in_batches(pairs, _ITEMS_PER_BATCH):
+            yield (
+                [_engine_item(item) for item, _ in batch],
+                with_a_column(np.stack([vector for _, vector in batch])),
+            )
+            pause()
+
+
+def _rows_of(gallery: Gallery, rank: int) -> Matrix:
+    vectors = [view.live_vectors() for view in gallery.segments]
+    return with_a_column(np.concatenate(vectors) if vectors else np.zeros((0, rank), np.float32))
 
 
 def with_a_column(numbers: Matrix) -> Matrix:
     """Return vectors of one number at least, as engines take them: those of a model of rank 0 have none."""
     return numbers if numbers.shape[-1] else np.zeros((*numbers.shape[:-1], 1), np.float32)
-
-
-def _count_latest(rows: EngineGallery) -> int:
-    return rows.count(rows.latest_revision(), _NO_FILTER)
 
 
 def _engine_item(item: IndexedItem) -> EngineItem:

@@ -19,12 +19,11 @@ from app.answers import LabelCount, Map, Point, ValueCount, Values
 from app.domain.entities import Matrix
 from app.domain.errors import unknown_modality
 from app.domain.searches import comparable, equal_values
-from app.services.serving.column_reader import ColumnReader
-from app.services.serving.gallery import Gallery
+from app.services.serving.galleries import Gallery
 from app.services.serving.item_columns import ColumnNames
+from app.services.serving.reloads import ColumnReader, ReleaseSlot
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_reader import SnapshotReader
-from app.services.serving.waiting_room import ReleaseSlot
+from app.services.serving.snapshots import Snapshots
 
 __all__ = ["GalleryOverviews"]
 
@@ -41,7 +40,7 @@ _Rows = npt.NDArray[np.float64]
 class GalleryOverviews:
     """Counts what filters can choose from; draws maps, and keeps the latest ones."""
 
-    def __init__(self, snapshots: SnapshotReader, columns: ColumnReader) -> None:
+    def __init__(self, snapshots: Snapshots, columns: ColumnReader) -> None:
         self._snapshots = snapshots
         self._columns = columns
         self._maps: dict[Hashable, Map] = {}
@@ -55,7 +54,7 @@ class GalleryOverviews:
         readers: AbstractCollection[str] | None = None,
     ) -> Values:
         """Return at most `limit` labels and values of each key, the most frequent first, equally frequent
-        ones in order. Raises InvalidFieldError, and as `SnapshotReader.open` does."""
+        ones in order. Raises InvalidFieldError, and as `Snapshots.open` does."""
         while True:
             with self._snapshots.open(collection, release_slot, readers) as (snapshot, _):
                 gallery = snapshot.galleries.get(modality)
@@ -82,7 +81,7 @@ class GalleryOverviews:
         readers: AbstractCollection[str] | None = None,
     ) -> Map:
         """Return the map of a collection as its model sees it, of evenly spaced items of a larger gallery
-        than `limit`. Raises as `SnapshotReader.open` does."""
+        than `limit`. Raises as `Snapshots.open` does."""
         # Each gallery is centred, since its mean adds the same to every score of a query, and scaled to the
         # same spread, so that both shape the map. The axes are the first principal components of both samples
         # together; each points to where its largest loading is positive.

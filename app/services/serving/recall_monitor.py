@@ -7,6 +7,10 @@
 # Of a search only its projected query is kept, in memory until it was compared, and a hash of it afterwards.
 # It is compared without the search's filter, on a first page: those that a filter leaves few rows for are
 # answered exactly, and would hide what the others miss.
+#
+# A sampled query counts as one trial, not as ten: the neighbours of a query are missed together. The bounds
+# are those of Clopper and Pearson (Biometrika 26, 1934), with the sum of the recalls as the number of
+# successes; shares between 0 and 1 vary no more than successes and failures of the same mean do.
 
 from __future__ import annotations
 
@@ -15,14 +19,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import betaincinv
 
 from app.domain.entities import Matrix, Vector
-from app.services.serving.gallery import Gallery
-from app.services.serving.recall_window import RecallEstimate, RecallWindow
+from app.domain.ports import GalleryKey
+from app.services.serving.galleries import Gallery
 from app.services.serving.segments import IndexFactory
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
@@ -38,31 +43,55 @@ _ROUNDING = 1e-5
 _ROWS_PER_STEP = 1 << 15  # rows between two pauses: some milliseconds for a batch
 _REST = 49.0  # rest in relation to the work before it: comparisons take a fiftieth of a core
 _FAILURE_SECONDS = 60.0  # pause after an error, which is likely to come again
-
+_QUERIES = 4000  # size of the window: a recall of 0.98 is distinguished from 0.99 after some 2500 queries
+_MIN_QUERIES = 50  # fewer say nothing: a page that asks for the same few things decides about no index
+_ERROR = 1e-6
+"""Probability that a bound is wrong. Bounds are compared with the gate after every sample, for years."""
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallEstimate:
+    """Recall@10 of an index, the mean over live queries; each bound is wrong with a probability of 1e-6."""
+
+    recall: float
+    lower: float
+    upper: float
+    n_queries: int  # different ones
+
+
+@dataclass(slots=True, eq=False)
+class RecallWindow:
+    """Recalls of the last sampled queries of a gallery's approximate indexes; one that comes again counts
+    once."""
+
+    indexes: tuple[weakref.ref[object], ...] = ()
+    estimate: RecallEstimate | None = None  # None while there are too few queries
+    _recalls: dict[int, float] = field(default_factory=dict)  # by hash of the query, the last ones last
+
+    def add(self, queries: Matrix, recalls: Sequence[float]) -> None:
+        """Add queries with their recalls; those before `_QUERIES` are forgotten."""
+        for query, recall in zip(queries, recalls, strict=True):
+            key = hash(query.tobytes())
+            self._recalls.pop(key, None)
+            self._recalls[key] = recall
+        while len(self._recalls) > _QUERIES:
+            del self._recalls[next(iter(self._recalls))]
+        count = len(self._recalls)
+        if count >= _MIN_QUERIES:
+            n_found = float(sum(self._recalls.values()))
+            n_missed = count - n_found
+            lower = float(betaincinv(n_found, n_missed + 1.0, _ERROR)) if n_found else 0.0
+            upper = float(betaincinv(n_found + 1.0, n_missed, 1.0 - _ERROR)) if n_missed else 1.0
+            self.estimate = RecallEstimate(n_found / count, lower, upper, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
     """A projected query, and the gallery that was searched with it."""
 
-    collection_id: int
-    bundle: str
-    modality: str
+    gallery: GalleryKey
     query: Vector
-
-    @property
-    def gallery(self) -> tuple[int, str, str]:
-        return self.collection_id, self.bundle, self.modality
-
-
-@dataclass(slots=True, eq=False)
-class _Watched:
-    """What is known of the approximate indexes of one gallery."""
-
-    indexes: tuple[weakref.ref[object], ...]
-    window: RecallWindow = field(default_factory=RecallWindow)
-    estimate: RecallEstimate | None = None
 
 
 class RecallMonitor:
@@ -82,7 +111,7 @@ class RecallMonitor:
         self._give_up = give_up
         self._n_seen = 0
         self._pending: deque[_Sample] = deque()
-        self._watched: dict[tuple[int, str, str], _Watched] = {}
+        self._watched: dict[GalleryKey, RecallWindow] = {}
         self._lock = threading.Lock()  # held while these two are changed
         self._is_running = threading.Lock()
         cache.on_evict(self._drop)
@@ -99,7 +128,8 @@ class RecallMonitor:
             return
         query = queries[before % len(queries)].copy()
         with self._lock:
-            self._pending.append(_Sample(snapshot.collection.id, snapshot.model_bundle, modality, query))
+            gallery_key = GalleryKey(snapshot.collection.id, snapshot.model_bundle, modality)
+            self._pending.append(_Sample(gallery_key, query))
         if self._is_running.acquire(blocking=False):
             try:
                 threading.Thread(target=self._measure_pending, name=THREAD_NAME, daemon=True).start()
@@ -109,7 +139,8 @@ class RecallMonitor:
 
     def estimate(self, snapshot: Snapshot, modality: str) -> RecallEstimate | None:
         """Return the recall of a gallery's approximate indexes; None while too few queries were compared."""
-        watched = self._watched.get((snapshot.collection.id, snapshot.model_bundle, modality))
+        key = GalleryKey(snapshot.collection.id, snapshot.model_bundle, modality)
+        watched = self._watched.get(key)
         return None if watched is None else watched.estimate
 
     def _measure_pending(self) -> None:
@@ -146,7 +177,7 @@ class RecallMonitor:
     def _drop(self, collection_id: int) -> None:
         """Forget what is known of a collection that is gone."""
         with self._lock:
-            others = [sample for sample in self._pending if sample.collection_id != collection_id]
+            others = [sample for sample in self._pending if sample.gallery.collection_id != collection_id]
             self._pending.clear()
             self._pending.extend(others)
             for key in [key for key in self._watched if key[0] == collection_id]:
@@ -163,31 +194,35 @@ class RecallMonitor:
     def _measure(self, samples: list[_Sample]) -> bool:
         """Compare some queries of one gallery, and give its index up if it misses too much.
         Returns whether an engine has compared them."""
-        collection_id, bundle, modality = samples[0].gallery
-        snapshot = self._cache.peek(collection_id)
-        if snapshot is None or snapshot.model_bundle != bundle or snapshot.galleries[modality].is_exact:
+        key = samples[0].gallery
+        snapshot = self._cache.peek(key.collection_id)
+        if (
+            snapshot is None
+            or snapshot.model_bundle != key.bundle
+            or snapshot.galleries[key.modality].is_exact
+        ):
             return False
-        gallery = snapshot.galleries[modality]
+        gallery = snapshot.galleries[key.modality]
         queries = np.stack([sample.query for sample in samples])
         recalls = measure_recalls(gallery, queries, self._make_index, Pacer(lambda: False))
-        watched = self._watch(samples[0].gallery, gallery)
-        watched.window.add(queries, recalls)
-        estimate = watched.estimate = watched.window.estimate()
+        watched = self._watch(key, gallery)
+        watched.add(queries, recalls)
+        estimate = watched.estimate
         if estimate is not None and estimate.upper < self._needed_recall:
             reason = (
                 f"recall@10 of {estimate.n_queries} live queries is {estimate.recall:.4f}, "
                 f"at most {estimate.upper:.4f}; {self._needed_recall:g} is needed"
             )
-            self._give_up(snapshot, modality, reason)
+            self._give_up(snapshot, key.modality, reason)
         return not gallery.segments
 
-    def _watch(self, key: tuple[int, str, str], gallery: Gallery) -> _Watched:
+    def _watch(self, key: GalleryKey, gallery: Gallery) -> RecallWindow:
         """Return what is known of the indexes of a gallery: nothing yet of those that a merge has built."""
         indexes = [view.segment.index for view in gallery.segments if not view.segment.index.is_exact]
         with self._lock:
             watched = self._watched.get(key)
             if watched is None or [reference() for reference in watched.indexes] != indexes:
-                watched = self._watched[key] = _Watched(tuple(map(weakref.ref, indexes)))
+                watched = self._watched[key] = RecallWindow(tuple(map(weakref.ref, indexes)))
         return watched
 
 

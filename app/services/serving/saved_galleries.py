@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace as replace_fields
 from pathlib import Path
 
 import numpy as np
 
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, ModelVersion, SavedGallery
-from app.domain.errors import CollectionNotFoundError, DamagedBundleError
+from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.domain.ports import BundleFiles
 from app.index.approximate_files import InvertedListIndexes
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.gallery import Gallery
-from app.services.serving.segments import IndexedItem, IndexFactory, Segment, merge_indexes
-from app.services.serving.stored_items import StoredItems, write_items
+from app.services.serving.engine_galleries import RemoteGallery
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import IndexFactory, Segment, merge_indexes
+from app.services.serving.snapshot import Snapshot
+from app.services.serving.stored_items import IndexedItem, StoredItems, write_items
 from app.services.storage.ownership import ManagedFiles
+from app.services.storage.pacing import Pacer
 from app.services.storage.sweeping import sweep_unused
 from app.services.storage.writing import lock_collection
 
 _INDEXES = "indexes"  # folder of the approximate indexes, which are not needed to serve
+_MIN_UNSAVED_FRACTION = 0.1
+"""Below this fraction of unsaved items a start is hardly shortened, while saving writes all items again."""
 _GRACE_SECONDS = 3600.0
 """Unreferenced folders younger than this stay: another process may be about to record them."""
 _logger = logging.getLogger(__name__)
@@ -35,7 +41,7 @@ _logger = logging.getLogger(__name__)
 
 class SavedGalleries:
     """Writes and reads saved galleries, in a folder that holds nothing else; removes unused ones where it
-    owns the files."""
+    owns the files. Saves in a thread, one collection at a time; never those with few unsaved items."""
 
     def __init__(
         self,
@@ -44,12 +50,15 @@ class SavedGalleries:
         make_index: IndexFactory,
         approximate_indexes: InvertedListIndexes,
         owns_files: Callable[[], bool],
+        min_unsaved_items: int = 0,
     ) -> None:
         self._database = database
         self._files = files
         self._make_index = make_index
         self._approximate_indexes = approximate_indexes
         self._owns_files = owns_files
+        self._min_unsaved_items = min_unsaved_items
+        self._is_saving = threading.Lock()
         self._managed = ManagedFiles("galleries", files, self._find_used)
 
     def load(
@@ -58,7 +67,7 @@ class SavedGalleries:
         collection: Collection,
         version: ModelVersion,
         pause: Callable[[], None],
-    ) -> tuple[int, dict[str, SegmentGallery], bool] | None:
+    ) -> tuple[int, dict[str, Gallery], bool] | None:
         """Return the revision and the galleries saved for a version, and whether their indexes are whole;
         None without any to trust. `pause` is called between steps of the work."""
         saved = work.collections.saved_gallery(collection)
@@ -82,22 +91,48 @@ class SavedGalleries:
                 )
             return None
 
-    def save(
-        self,
-        collection: Collection,
-        model_bundle: str,
-        galleries: Mapping[str, Gallery],
-        pause: Callable[[], None],
-    ) -> None:
-        """Write the galleries of the collection's revision, in place of those saved before.
+    def save_if_worthwhile(self, snapshot: Snapshot) -> Snapshot:
+        """Start saving a snapshot's galleries if a start would read many items; return the snapshot to hold.
+        Not those of a stand-in: other processes, and the next start, look for those of the active version."""
+        if any(isinstance(gallery, RemoteGallery) for gallery in snapshot.galleries.values()):
+            return snapshot  # an engine keeps them
+        n_items = sum(gallery.size for gallery in snapshot.galleries.values())
+        is_worthwhile = snapshot.n_unsaved >= max(self._min_unsaved_items, _MIN_UNSAVED_FRACTION * n_items)
+        if snapshot.load_failure is None and is_worthwhile and self._start(snapshot):
+            return replace_fields(snapshot, n_unsaved=0)
+        return snapshot
+
+    def _start(self, snapshot: Snapshot) -> bool:
+        """Start a thread, unless galleries are being saved; return whether it was started."""
+        if not self._is_saving.acquire(blocking=False):
+            return False
+        try:
+            threading.Thread(target=self._save_in_background, args=(snapshot,), name="save-galleries").start()
+        except RuntimeError as error:  # the system has no thread left
+            self._is_saving.release()
+            _logger.warning("%s: could not save galleries: %s", snapshot.collection.name, error)
+            return False
+        return True
+
+    def _save_in_background(self, snapshot: Snapshot) -> None:
+        try:
+            self.save(snapshot, Pacer(lambda: False))
+        except (OSError, ServiceError) as error:
+            _logger.warning("%s: could not save galleries: %s", snapshot.collection.name, error)
+        finally:
+            self._is_saving.release()
+
+    def save(self, snapshot: Snapshot, pause: Callable[[], None]) -> None:
+        """Write the galleries of a snapshot's revision, in place of those saved before.
         `pause` is called between steps of the work."""
+        collection, model_bundle = snapshot.collection, snapshot.model_bundle
         incarnation = self._database.incarnation()
         if not self._owns_files() or self._is_saved(collection, model_bundle):
             return
 
         def fill(folder: Path) -> None:
             for side, name in zip("xz", collection.modality_names, strict=True):
-                self._write(folder, side, galleries[name], pause)
+                self._write(folder, side, snapshot.galleries[name], pause)
 
         manifest = {"collection": collection.id, "model": model_bundle, "revision": collection.revision}
         folder, manifest_hash = self._files.write(f"{collection.id}-r{collection.revision}", fill, manifest)
@@ -166,7 +201,7 @@ class SavedGalleries:
         (folder / _INDEXES).mkdir(exist_ok=True)
         self._approximate_indexes.save(index, folder / _INDEXES / side)
 
-    def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> SegmentGallery:
+    def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> Gallery:
         # First: it is absent in a folder of an early release, and in one that was just removed, where the
         # next file is missed.
         path = folder / f"{side}-unranked.json"
@@ -177,8 +212,8 @@ class SavedGalleries:
         path = folder / _INDEXES / side
         if has_indexes and path.is_file():
             index = self._approximate_indexes.load(path, vectors)
-            return SegmentGallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
-        return SegmentGallery.from_items(items, vectors, self._make_index, frozenset(unranked))
+            return Gallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
+        return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))
 
 
 def _read_items(path: Path) -> Sequence[IndexedItem]:

@@ -30,16 +30,20 @@ from app.domain.searches import (
 )
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
-from app.services.serving.column_reader import ColumnReader, Needs
-from app.services.serving.gallery import Gallery, Page
-from app.services.serving.hit_items import fetch_hit_items
+from app.services.serving.galleries import Gallery, Page
+from app.services.serving.hits import (
+    fetch_hit_items,
+    filter_notices,
+    unranked_notices,
+    weak_match_notices,
+    word_notices,
+)
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.notices import filter_notices, unranked_notices, weak_match_notices, word_notices
 from app.services.serving.recall_monitor import RecallMonitor
+from app.services.serving.reloads import ColumnReader, Needs, ReleaseSlot
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_reader import SnapshotReader
-from app.services.serving.version_snapshots import VersionSnapshots
-from app.services.serving.waiting_room import ReleaseSlot
+from app.services.serving.snapshot_loader import VersionSnapshots
+from app.services.serving.snapshots import Snapshots
 from solver import can_be_ranked, is_finite
 
 _NO_FILTER = ItemFilter()
@@ -78,7 +82,7 @@ class Query:
 @dataclass(frozen=True, slots=True)
 class Search:
     """What one caller asks for: results offset + 1 to offset + k of the ranking for each of its queries, with
-    those of `HIT_FIELDS` that `fields` names; `readers` as of `SnapshotReader.open`."""
+    those of `HIT_FIELDS` that `fields` names; `readers` as of `Snapshots.open`."""
 
     queries: Sequence[Query]
     k: int = 10
@@ -170,7 +174,7 @@ class SearchService:
 
     def __init__(
         self,
-        snapshots: SnapshotReader,
+        snapshots: Snapshots,
         versions: VersionSnapshots,
         recall_monitor: RecallMonitor,
         columns: ColumnReader,
@@ -194,7 +198,7 @@ class SearchService:
         may_wait: bool = True,
     ) -> list[Outcome]:
         """Answer searches of one direction from one snapshot, each as if it came alone; raises what
-        `SnapshotReader.open` does."""
+        `Snapshots.open` does."""
         # What would have to wait for the work of others gets a `BlockingIOError` unless it `may_wait`. Within
         # one modality stored queries are not among their own results.
         refused = [self._refuse_hits(search) for search in searches]

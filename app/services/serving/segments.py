@@ -1,6 +1,10 @@
 """Segments of a gallery: immutable rows with their index, and views that know which rows are alive."""
 # The words are those of Lucene and tantivy: a write adds a segment, a deletion clears bits of a segment's
 # alive bitset, and a view is a segment together with one such bitset.
+#
+# A search visits every segment, so there should be few; a merge copies rows, so it should be rare. Merging
+# segments of like size, as a log-structured merge tree does, leaves a number of segments logarithmic in the
+# number of rows, and copies each row a logarithmic number of times in its life.
 
 from __future__ import annotations
 
@@ -8,11 +12,10 @@ import copy
 import itertools
 import json
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +31,11 @@ from app.services.serving.item_columns import (
     ColumnSource,
     ItemColumns,
 )
-from app.services.serving.item_rows import BYTES_PER_ROW, ItemIds, ItemRows
+from app.services.serving.stored_items import BYTES_PER_ROW, IndexedItem, ItemIds, ItemRows, Mask, StoredItems
 from app.services.storage.pacing import in_batches, no_pause
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
 """Builds an index over projected rows."""
-Mask = npt.NDArray[np.bool]
-ItemsWithBitset = tuple[Sequence["IndexedItem"], Mask | None]
-"""Items of a segment, and which of them are alive; None for all."""
-
 _CACHED_FILTERS = 64
 """Filters whose rows a segment remembers: a bit per row each, so that pages of one search reuse them."""
 _PREPARED_ONE_IN = 4  # bytes of the vectors for each one of the searches that are prepared for filters
@@ -48,45 +47,38 @@ _BYTES_PER_LABEL = 60  # overhead of a label's string object and its reference
 _BYTES_PER_METADATA_CHARACTER = 3  # memory of parsed JSON in relation to its text
 _SAMPLED_ITEMS = 100
 """Items that are measured to estimate the size of a segment, so that it takes a moment at any size."""
+_MAX_SIZE_RATIO = 4.0
+"""A segment is merged into the one before it while that one has at most this many times as many live rows."""
+# Larger values leave fewer segments and copy more rows. With 4, 1,000 single writes to a gallery of one
+# segment of 5,000 items leave at most 7 segments and copy a new row at most 12 times on average.
+_MAX_APPROXIMATE_SIZE_RATIO = 16.0
+"""The same for a segment before it that has an approximate index: each row of the later one is compared with
+every query, while of its own a sixteenth or less is visited."""
+_ROWS_OF_A_WRITE = 1000
+"""The last segments that together hold at most this many rows are merged by the write itself, in less time
+than the rest of it takes: some .2 ms."""
+_MAX_DEAD_FRACTION = 0.25
+"""A segment is rewritten once more than this fraction of its rows is dead: dead rows cost a third of the live
+ones at most, and a rewrite is paid for by the deletion of a third as many rows as it copies."""
 
 
-class IndexedItem(NamedTuple):
-    """What a gallery knows of an item apart from its projection; a tuple, since many are made."""
+@dataclass(frozen=True, slots=True)
+class SegmentSize:
+    """What decides whether a segment is merged."""
 
-    id: str
-    labels: tuple[str, ...]
-    metadata: Mapping[str, Any]
+    n_live: int  # neither deleted nor replaced
+    n_rows: int
+    is_approximate: bool = False  # its index visits a part of the rows
 
     @property
-    def text(self) -> None:
-        """Not known."""
-
-    @property
-    def content_hash(self) -> None:
-        """Not known."""
-
-
-class ItemTable(Sequence[IndexedItem], ColumnSource):
-    """Items that are decoded when they are asked for, with their columns in row order."""
-
-    @property
-    @abstractmethod
-    def n_bytes(self) -> int:
-        """Memory."""
-
-    @abstractmethod
-    def merge(self, parts: Sequence[ItemsWithBitset], pause: Callable[[], None]) -> ItemTable:
-        """Return a table of the same kind with the live items of some segments, in order; at least one.
-        `pause` is called between steps."""
-
-    @abstractmethod
-    def ids(self) -> Iterator[str]:
-        """Yield each item's id."""
+    def has_many_dead(self) -> bool:
+        """Whether it is to be rewritten even alone."""
+        return self.n_rows - self.n_live > _MAX_DEAD_FRACTION * self.n_rows
 
 
 @dataclass(frozen=True, slots=True)
 class _ColumnsOfObjects(ColumnSource):
-    """Columns of items that are no table."""
+    """Columns of items that are no text."""
 
     items: Sequence[IndexedItem]
 
@@ -114,21 +106,21 @@ class Segment:
         self.index = index
         self._bitsets: dict[bytes, npt.NDArray[np.uint8]] = {}
         self._item_rows: ItemRows | None = None
-        source = items if isinstance(items, ItemTable) else _ColumnsOfObjects(items)
+        source = items if isinstance(items, StoredItems) else _ColumnsOfObjects(items)
         self.columns = ItemColumns(len(items), source)  # those that were read
 
     @cached_property
     def estimated_bytes(self) -> int:
         """Estimated memory, from a sample of the items."""
         searched = self.index.n_bytes + self.prepared_bytes
-        if isinstance(self.items, ItemTable):
+        if isinstance(self.items, StoredItems):
             return searched + self.items.n_bytes + BYTES_PER_ROW * len(self.items)
         return searched + int(len(self.items) * self.bytes_per_item)
 
     @cached_property
     def bytes_per_item(self) -> float:
-        """Estimated memory of an item, about three times its text unless it is one of a table."""
-        if isinstance(self.items, ItemTable):
+        """Estimated memory of an item, about three times its text unless it is kept as that."""
+        if isinstance(self.items, StoredItems):
             return self.items.n_bytes / max(len(self.items), 1)
         sizes = [
             _estimate_item_bytes(item) for item in self.items[:: max(len(self.items) // _SAMPLED_ITEMS, 1)]
@@ -162,7 +154,7 @@ class Segment:
     def item_ids(self) -> Iterator[str]:
         """Yield the id of each row."""
         items = self.items
-        return items.ids() if isinstance(items, ItemTable) else (item.id for item in items)
+        return items.ids() if isinstance(items, StoredItems) else (item.id for item in items)
 
     def matches(self, item_filter: ItemFilter) -> Mask:
         """Return which rows match a filter, dead ones included."""
@@ -204,12 +196,11 @@ class SegmentView:
     @classmethod
     def merge(cls, views: Sequence[SegmentView], pause: Callable[[], None] = no_pause) -> SegmentView:
         """Return a view of one new segment that holds the live rows of some views, at least one, in order."""
-        # Its index is of the kind of the largest approximate one, if any; where some items are in a table,
-        # all are in one of that kind.
+        # Its index is of the kind of the largest approximate one, if any; where some items are text, all are.
         parts = [(view.segment.items, view.alive) for view in views]
-        table = next((items for items, _ in parts if isinstance(items, ItemTable)), None)
-        if table is not None and any(view.n_live for view in views):
-            merged: Sequence[IndexedItem] = table.merge(parts, pause)
+        is_text = any(isinstance(items, StoredItems) for items, _ in parts)
+        if is_text and any(view.n_live for view in views):
+            merged: Sequence[IndexedItem] = StoredItems.merge(parts, pause)
         else:
             merged = list(itertools.chain.from_iterable(view.live_items() for view in views))
         segment = Segment(merged, merge_indexes(views))
@@ -218,6 +209,11 @@ class SegmentView:
         if len(merged) > ROWS_READ_BY_A_SEARCH:
             segment.columns.read(ColumnNames.union(view.segment.columns.names for view in views), pause)
         return cls.of_all(segment)
+
+    @property
+    def size(self) -> SegmentSize:
+        """What decides whether its segment is merged."""
+        return SegmentSize(self.n_live, len(self.segment.items), not self.segment.index.is_exact)
 
     def without(self, item_ids: ItemIds, pause: Callable[[], None] = no_pause) -> SegmentView:
         """Return the view after a deletion; itself when none of the items is alive in it."""
@@ -291,7 +287,7 @@ class SegmentView:
         return self.segment.columns.count(key, self.alive)
 
     def live_items(self) -> Iterable[IndexedItem]:
-        """Return the live items, in row order; those of a table are decoded as they are taken."""
+        """Return the live items, in row order; those that are text are decoded as they are taken."""
         items = self.segment.items
         return items if self.alive is None else itertools.compress(items, self.alive.tolist())
 
@@ -314,6 +310,39 @@ def merge_indexes(views: Sequence[SegmentView]) -> GalleryIndex:
     ]
     vectors = np.concatenate([view.live_vectors() for view in views])
     return largest.segment.index.rebuild(vectors, np.concatenate(rows_before))
+
+
+def runs_to_merge(segments: Sequence[SegmentSize]) -> list[range]:
+    """Return the runs of adjacent segments, oldest first, to be rewritten as one segment each; others stay as
+    they are. A run of one segment only drops its dead rows."""
+    runs: list[tuple[range, int, bool]] = []
+    for position, segment in enumerate(segments):
+        start, n_live, is_approximate = position, segment.n_live, segment.is_approximate
+        while runs:
+            run, n_before, was_approximate = runs[-1]
+            is_coarse = was_approximate and not segment.is_approximate
+            if n_before > (_MAX_APPROXIMATE_SIZE_RATIO if is_coarse else _MAX_SIZE_RATIO) * n_live:
+                break
+            runs.pop()
+            start, n_live = run.start, n_before + n_live
+            is_approximate = is_approximate or was_approximate
+        runs.append((range(start, position + 1), n_live, is_approximate))
+    return [run for run, _, _ in runs if len(run) > 1 or segments[run.start].has_many_dead]
+
+
+def merge_tail(views: Sequence[SegmentView]) -> Iterator[SegmentView]:
+    """Yield the views after the merges of the last few rows that are due."""
+    sizes = [view.size for view in views]
+    tail, n_rows = len(sizes), 0  # of those after it, a write may merge each
+    while tail and (n_rows := n_rows + sizes[tail - 1].n_rows) <= _ROWS_OF_A_WRITE:
+        tail -= 1
+    next_view = tail
+    yield from views[:tail]
+    for run in runs_to_merge(sizes[tail:]):
+        yield from views[next_view : tail + run.start]
+        yield SegmentView.merge(views[tail + run.start : tail + run.stop])
+        next_view = tail + run.stop
+    yield from views[next_view:]
 
 
 def _estimate_item_bytes(item: IndexedItem) -> int:

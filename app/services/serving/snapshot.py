@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 
-from app.domain.entities import Collection, Item
+import numpy as np
+
+from app.db.session import UnitOfWork
+from app.domain.entities import Change, Collection, Item, Matrix
+from app.domain.names import some_of
+from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LoadedModel
-from app.services.serving.gallery import Gallery
+from app.services.models.originals import item_features
+from app.services.serving.galleries import Gallery
+from app.services.serving.stored_items import IndexedItem
+from app.services.storage.pacing import in_batches, no_pause
+from solver import can_be_ranked
+
+RECHECK_SECONDS = 60.0
+"""A damaged bundle is checked again after this time: reading all of it more often would disturb searches."""
+RETRY_SECONDS = 5.0
+"""A failed load is tried again after this time, rather than by every search."""
+_BYTES_PER_MODEL = 16 << 20
+"""Allowance for projector and encoders, whose size is not known; typical ones take a few MiB."""
+_ALL_REPLACED = "the items of its index have all been replaced"
+_MAX_INLINE_CHANGES = 300
+"""A search replays up to this many changes itself, rather than wait for a background thread."""
+_LARGE_COLLECTION_ITEMS = 2000
+"""Collections of at most this many items load so fast that searches wait for their newest version."""
+_ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
+_CHARACTERS_PER_BATCH = 200_000  # the same for texts, which are encoded here
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +43,17 @@ class LoadFailure:
     """A load that failed."""
 
     reason: str
-    failed_at: float  # by the clock of the fallback policy
+    failed_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether to load again."""
+        return time.monotonic() - self.failed_at >= RETRY_SECONDS
+
+    @property
+    def may_recheck(self) -> bool:
+        """Whether to check a damaged bundle again for which an earlier version stands in."""
+        return time.monotonic() - self.failed_at >= RECHECK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +82,24 @@ class Snapshot:
         return sum(gallery.known_size or 0 for gallery in self.galleries.values())
 
     @property
+    def is_large(self) -> bool:
+        """Whether its galleries have many items, as far as that is known, so that a load takes long."""
+        n_items = sum(gallery.known_size or 0 for gallery in self.galleries.values())
+        return n_items > _LARGE_COLLECTION_ITEMS
+
+    @property
+    def estimated_bytes(self) -> int:
+        """About how much memory it takes."""
+        return _BYTES_PER_MODEL + sum(gallery.estimated_bytes for gallery in self.galleries.values())
+
+    def is_settled(self, collection: Collection) -> bool:
+        """Return whether its model is the one to serve: that of the active version, or of one that stands in
+        for it and whose time to check the active one again has not come."""
+        failure = self.load_failure
+        is_active = self.collection.active_version == collection.active_version
+        return is_active and (failure is None or not failure.may_recheck)
+
+    @property
     def without_index(self) -> list[str]:
         """Modalities whose gallery is searched exactly, though the version has an index for it."""
         return [
@@ -51,3 +107,138 @@ class Snapshot:
             for name, gallery in self.galleries.items()
             if name in self.model.published_recall and gallery.is_exact and gallery.known_size != 0
         ]
+
+    def find_problems(self, collection: Collection, given_up: Mapping[str, str]) -> Iterator[str]:
+        """Yield what is wrong with what is served of a collection; `given_up` are the reasons why approximate
+        indexes went, by modality."""
+        for modality, encoder in self.model.encoders.items():
+            if (fault := encoder.fault()) is not None:
+                yield f"the encoder of {modality!r}: {fault}"
+        if self.load_failure is not None:
+            active, served = collection.active_version, self.model.version
+            yield f"version {served} serves instead of {active}: {self.load_failure.reason}"
+        if (damage := self.model.held_out_damage) is not None:
+            yield f"later versions cannot be compared with the served one: {damage}"
+        for modality in self.without_index:
+            reason = given_up.get(modality) or self.missing_indexes.get(modality, _ALL_REPLACED)
+            yield f"{modality!r} is searched exactly: {reason}"
+
+
+def has_many_changes(work: UnitOfWork, collection: Collection, since: int) -> bool:
+    """Return whether more changed since a revision than a search replays itself."""
+    return work.items.count_changes(collection, since, _MAX_INLINE_CHANGES + 1) > _MAX_INLINE_CHANGES
+
+
+def is_large(work: UnitOfWork, collection: Collection) -> bool:
+    """Return whether a collection takes so long to load that no search should wait for another version."""
+    return work.items.count_changes(collection, 0, _LARGE_COLLECTION_ITEMS + 1) > _LARGE_COLLECTION_ITEMS
+
+
+def replay(
+    base: Snapshot,
+    collection: Collection,
+    work: UnitOfWork,
+    pause: Callable[[], None] = no_pause,
+) -> Snapshot:
+    """Return a snapshot after all writes up to `collection.revision`, from an earlier one, or the same."""
+    advanced = {name: gallery.advance(collection.revision) for name, gallery in base.galleries.items()}
+    if (written := {name: gallery for name, gallery in advanced.items() if gallery is not None}) == advanced:
+        return replace_fields(base, collection=collection, galleries=written)
+    base = _as_held(base)
+    changed_ids = _find_purged(base, collection, work, pause)
+    empty = np.zeros((0, base.model.projector.rank), np.float32)
+    ranked: dict[str, list[IndexedItem]] = {name: [] for name in base.galleries}
+    vectors: dict[str, list[Matrix]] = {name: [empty] for name in base.galleries}
+    unranked: dict[str, set[str]] = {name: set() for name in base.galleries}
+    changes = work.items.changes_since(collection, base.collection.revision)
+    for batch in in_batches(changes, _ITEMS_PER_BATCH, _count_characters, _CHARACTERS_PER_BATCH):
+        changed_ids.update(change.item_id for change in batch)
+        items = [change.item for change in batch if change.item is not None]
+        for name in ranked:
+            batch_ranked, batch_vectors, batch_unranked = _project(
+                base, work, collection, name, [item for item in items if item.modality == name]
+            )
+            ranked[name] += batch_ranked
+            vectors[name].append(batch_vectors)
+            unranked[name] |= batch_unranked
+        pause()
+    galleries = {}
+    for name, gallery in base.galleries.items():
+        _log_unranked(base, gallery, unranked[name])
+        galleries[name] = gallery.apply_write(
+            changed_ids,
+            ranked[name],
+            np.concatenate(vectors[name]),
+            unranked[name],
+            pause,
+            revision=collection.revision,
+            since=base.collection.revision,
+        )
+        pause()
+    n_unsaved = base.n_unsaved + len(changed_ids)
+    return replace_fields(base, collection=collection, galleries=galleries, n_unsaved=n_unsaved)
+
+
+def _as_held(base: Snapshot) -> Snapshot:
+    """Return a snapshot as of the revision that all its galleries still hold."""
+    before = base.collection
+    revision = min(gallery.held_revision(before.revision) for gallery in base.galleries.values())
+    if revision == before.revision:
+        return base
+    return replace_fields(base, collection=replace_fields(before, revision=revision, purged_through=0))
+
+
+def _project(
+    base: Snapshot, work: UnitOfWork, collection: Collection, modality: str, items: Sequence[Item]
+) -> tuple[list[IndexedItem], Matrix, set[str]]:
+    """Return the items that can be ranked, their projections, and the ids of the others."""
+    encoder: BaseEncoder = base.model.encoders[modality]
+    items = base.model.with_features(work, collection, modality, items)
+    unranked = set()
+    if not encoder.is_fitted_with_model and encoder.content_form != "vector":  # which has no other original
+        unranked = {item.id for item in items if item.features is None}
+        items = [item for item in items if item.features is not None]
+    if not items:
+        return [], np.zeros((0, base.model.projector.rank), np.float32), unranked
+    projected = base.model.project(modality, item_features(items, encoder))
+    is_ranked = can_be_ranked(projected)
+    ranked: list[IndexedItem] = []
+    for item, can_be in zip(items, is_ranked.tolist(), strict=True):
+        if can_be:
+            ranked.append(IndexedItem(item.id, item.labels, item.metadata))
+        else:
+            unranked.add(item.id)
+    return ranked, projected[is_ranked], unranked
+
+
+def _count_characters(change: Change) -> int:
+    """Return the length of the text that has to be encoded."""
+    return len(change.item.text or "") if change.item is not None else 0
+
+
+def _find_purged(
+    base: Snapshot, collection: Collection, work: UnitOfWork, pause: Callable[[], None]
+) -> set[str]:
+    """Return the ids that changed or went since, where the tombstones that would say so may be purged."""
+    before = base.collection
+    if before.revision >= collection.purged_through or before.purged_through == collection.purged_through:
+        return set()
+    purged: set[str] = set()
+    item_ids = itertools.chain.from_iterable(gallery.item_ids() for gallery in base.galleries.values())
+    for id_batch in in_batches(item_ids, _ITEMS_PER_BATCH):
+        purged.update(id_batch)
+        pause()
+    for batch in in_batches(work.items.unchanged_since(collection, before.revision), _ITEMS_PER_BATCH):
+        purged.difference_update(item.id for item in batch)
+        pause()
+    return purged
+
+
+def _log_unranked(base: Snapshot, gallery: Gallery, unranked: set[str]) -> None:
+    if new := sorted(unranked - gallery.unranked):
+        _logger.warning(
+            "%s: outside the range of version %d, stored but not ranked: %s",
+            base.collection.name,
+            base.model.version,
+            some_of(new),
+        )

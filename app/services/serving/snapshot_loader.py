@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace as replace_fields
 from functools import partial
 
 import numpy as np
 
-from app.db.session import UnitOfWork
+from app.answers import Activation
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Matrix, ModelVersion
-from app.domain.errors import DamagedBundleError
-from app.domain.ports import GalleryIndex
+from app.domain.errors import (
+    CollectionNotFoundError,
+    DamagedBundleError,
+    damaged_version,
+    model_not_trained,
+    overload,
+)
+from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
+from app.services.catalogue.preparation import describe_material
 from app.services.models.model_bundles import LoadedModel, ModelBundles
-from app.services.serving.engine_snapshots import EngineGalleries
-from app.services.serving.fallback import FallbackPolicy
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.replay import replay
+from app.services.serving.engine_galleries import EngineGalleries
+from app.services.serving.galleries import Gallery
+from app.services.serving.reloads import MAX_WAIT_SECONDS
 from app.services.serving.saved_galleries import SavedGalleries
-from app.services.serving.segments import IndexedItem, IndexFactory, Segment
-from app.services.serving.snapshot import LoadFailure, Snapshot
-from app.services.serving.stored_items import StoredItems, encode_item
-from app.services.storage.pacing import in_batches
+from app.services.serving.segments import IndexFactory, Segment
+from app.services.serving.snapshot import LoadFailure, Snapshot, replay
+from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.stored_items import IndexedItem, StoredItems, encode_item
+from app.services.storage.pacing import Pacer, in_batches, no_pause
 
 _ITEMS_PER_BATCH = 250
 """Bounds how long a batch of database rows holds the interpreter, to some ten milliseconds."""
@@ -33,7 +43,17 @@ _MAX_HISTORY = 1000  # activations that are searched for a version to stand in
 _DAMAGED = "its index is damaged"
 _SAVED_WITHOUT = "it was saved without an index, which was given up, or whose items had all been replaced"
 """Why a gallery that was just read has no index, though its version has one for it."""
+_MOST_KEPT = 2  # a comparison is of two versions
+_MOST_BYTES = 256 << 20
+"""Estimated memory of those that are kept, beside the budget of what serves: some 100,000 items each side."""
+_BESIDE = " (rebuilt)"
+"""Added to a modality, for the key of its gallery until that takes the place of the one that serves."""
 _logger = logging.getLogger(__name__)
+# A full garbage collection visits every object that may be part of a cycle, and stops all threads meanwhile.
+# The items of a gallery are such objects, by the million, and in no cycle.
+_collections_lock = threading.Lock()
+_n_suspending = 0
+_was_enabled = True  # before the first that suspends them
 
 
 class SnapshotLoader:
@@ -44,13 +64,11 @@ class SnapshotLoader:
         bundles: ModelBundles,
         make_index: IndexFactory,
         saved_galleries: SavedGalleries,
-        fallback: FallbackPolicy,
         engine: EngineGalleries | None = None,
     ) -> None:
         self._bundles = bundles
         self._make_index = make_index
         self._saved_galleries = saved_galleries
-        self._fallback = fallback
         self._engine = engine
         self._unservable: dict[int, tuple[str, LoadFailure]] = {}
         """By collection that nothing can serve: its active bundle, and why. Not the last failure of the
@@ -73,39 +91,32 @@ class SnapshotLoader:
         """Return a snapshot of the version to serve, as of `collection.revision`: `current` if it is that
         model's, brought up to date."""
         # Raises DamagedBundleError if neither the active bundle nor any that served before can be trusted.
-        if current is None or not self._fallback.is_settled(current, collection):
+        if current is None or not current.is_settled(collection):
             assert collection.active_version is not None
             version = work.models.get(collection, collection.active_version)
             current = self._load_or_fall_back(current, work, collection, version, pause)
         return replay(current, collection, work, pause)
 
-    def load_with_engine(
+    def load_version(
         self,
         work: UnitOfWork,
         collection: Collection,
         version: ModelVersion,
-        engine: EngineGalleries,
         pause: Callable[[], None],
-    ) -> Snapshot:
-        """Return a snapshot of a version whose galleries an engine has; what is missing is brought there.
-        Raises DamagedBundleError as `load_version` does."""
-        model = self._bundles.load(collection, version)
-        pause()
-        load_local = partial(self._load_bundle_galleries, work, collection, model, version.bundle, pause)
-        return engine.open(collection, model, version.bundle, load_local, pause)
-
-    def load_version(
-        self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
+        engine: EngineGalleries | None = None,
     ) -> Snapshot:
         """Return a snapshot of a version, as of some revision that is not later than the collection's.
         Raises DamagedBundleError if the version's bundle cannot be trusted."""
-        if self._engine is not None:
-            return self.load_with_engine(work, collection, version, self._engine, pause)
+        # An engine's galleries are made there if they are missing.
         model = self._bundles.load(collection, version)
         pause()
+        load_local = partial(self._load_bundle_galleries, work, collection, model, version.bundle, pause)
+        engine = engine or self._engine
+        if engine is not None:
+            return engine.open(collection, model, version.bundle, load_local, pause)
         saved = self._saved_galleries.load(work, collection, version, pause)
         if saved is None:
-            return self._load_bundle_galleries(work, collection, model, version.bundle, pause)
+            return load_local()
         revision, galleries, has_indexes = saved
         as_saved = replace_fields(collection, revision=revision, purged_through=0)
         model = replace_fields(model, galleries={}, indexes={})
@@ -126,11 +137,7 @@ class SnapshotLoader:
         bundle, known_failure = self._unservable.get(collection.id, ("", None))
         if current is not None:
             known_failure = current.load_failure
-        elif (
-            known_failure is not None
-            and bundle == version.bundle
-            and not self._fallback.may_retry(known_failure)
-        ):
+        elif known_failure is not None and bundle == version.bundle and not known_failure.may_retry:
             raise DamagedBundleError(known_failure.reason)  # not every search reads all bundles again
         try:
             snapshot = self.load_version(work, collection, version, pause)
@@ -140,7 +147,7 @@ class SnapshotLoader:
             is_new = known_failure is None or known_failure.reason != str(error)
             if is_new:
                 self._record_damage(collection, version, error)
-            failure = self._fallback.record(str(error))
+            failure = LoadFailure(str(error))
             stand_in = current or self._load_stand_in(work, collection, version, is_new, pause)
             if stand_in is None:
                 self._unservable[collection.id] = (version.bundle, failure)
@@ -157,7 +164,7 @@ class SnapshotLoader:
     ) -> Snapshot | None:
         """Return a snapshot of the version that served last before the active one and is whole."""
         history = work.models.activations(collection, _MAX_HISTORY)
-        for version in self._fallback.stand_ins(active, work.models.list(collection), history):
+        for version in stand_ins(active, work.models.list(collection), history):
             try:
                 return self.load_version(work, collection, version, pause)
             except DamagedBundleError as error:
@@ -198,22 +205,31 @@ class SnapshotLoader:
         reasons = _missing_indexes(model, galleries, _DAMAGED)
         return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
 
-    def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> SegmentGallery:
+    def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
         alive = np.asarray([line is not None for line in rows.lines], np.bool)
+        unranked = frozenset(rows.unranked)
         if not alive.any():
-            return SegmentGallery((), self._make_index, frozenset(rows.unranked))
+            return Gallery((), self._make_index, unranked)
         if index is None:
-            index = self._make_index(vectors[alive])
             lines = [line for line in rows.lines if line is not None]
-            segment = Segment(StoredItems.of_lines(lines), index)
-            return SegmentGallery.of_segment(segment, self._make_index, frozenset(rows.unranked))
+            segment = Segment(StoredItems.of_lines(lines), self._make_index(vectors[alive]))
+            return Gallery.of_segment(segment, self._make_index, unranked)
         segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
-        return SegmentGallery.of_segment(segment, self._make_index, frozenset(rows.unranked), alive)
+        return Gallery.of_segment(segment, self._make_index, unranked, alive)
 
 
-def _missing_indexes(
-    model: LoadedModel, galleries: Mapping[str, SegmentGallery], reason: str
-) -> dict[str, str]:
+def stand_ins(
+    active: ModelVersion, versions: Iterable[ModelVersion], history: Sequence[Activation]
+) -> Iterator[ModelVersion]:
+    """Yield the versions that may stand in for the active one: those that served before, latest first (as
+    the history is)."""
+    by_number = {version.version: version for version in versions if version.version != active.version}
+    for number in dict.fromkeys(entry.version for entry in history):
+        if number in by_number:
+            yield by_number[number]
+
+
+def _missing_indexes(model: LoadedModel, galleries: Mapping[str, Gallery], reason: str) -> dict[str, str]:
     """Return a reason for each gallery that was read without the index that the version has for it."""
     names = [name for name in model.published_recall if galleries[name].size and galleries[name].is_exact]
     return dict.fromkeys(names, reason)
@@ -238,3 +254,140 @@ class _BundleRows:
             self.unranked.add(item.id)
         else:
             self.lines[row] = encode_item(item)
+
+
+class VersionSnapshots:
+    """Opens the snapshot of any version, with the items of now; none of a collection that the served cache
+    dropped. The last ones stay in memory unless they are large: people try one query after another."""
+
+    def __init__(self, database: Database, loader: SnapshotLoader, served: SnapshotCache) -> None:
+        self._database = database
+        self._loader = loader
+        self._lock = threading.Lock()
+        """Held while a version is loaded: one at a time, since each takes memory and time from searches."""
+        self._guard = threading.Lock()  # held to change what is kept
+        self._kept: dict[tuple[int, str], Snapshot] = {}
+        """By collection and bundle, the least recently used first."""
+        self._incarnation: Hashable = None
+        served.on_evict(self._forget)
+
+    @contextmanager
+    def open(self, name: str, version: int) -> Iterator[tuple[Snapshot, UnitOfWork]]:
+        """Open the snapshot of a version, and a read transaction of the same state."""
+        # Raises CollectionNotFoundError, NotFoundError, ConflictError, and UnavailableError where
+        # others are loaded for too long.
+        with ExitStack() as until_answered:
+            if not self._lock.acquire(timeout=MAX_WAIT_SECONDS):
+                raise overload("other versions are being loaded")
+            try:
+                # Begun under the lock, it sees at least what a kept snapshot saw.
+                work = until_answered.enter_context(self._database.read())
+                collection = work.collections.get(name)
+                snapshot = self._load(work, collection, work.models.get(collection, version))
+            finally:
+                self._lock.release()
+            yield snapshot, work
+
+    def _load(self, work: UnitOfWork, collection: Collection, version: ModelVersion) -> Snapshot:
+        pause = Pacer(is_urgent=lambda: True)
+        place, incarnation = (collection.id, version.bundle), self._database.incarnation()
+        with self._guard:
+            if incarnation != self._incarnation:  # the database was replaced
+                self._kept, self._incarnation = {}, incarnation
+            snapshot = self._kept.pop(place, None)
+        if snapshot is None or snapshot.is_gone or snapshot.collection.revision > collection.revision:
+            try:
+                snapshot = self._loader.load_version(work, collection, version, pause)
+            except DamagedBundleError as error:
+                raise damaged_version(collection.name, version.version, str(error)) from error
+        snapshot = replay(snapshot, collection, work, pause)
+        with self._guard:
+            if incarnation != self._database.incarnation():
+                return snapshot
+            self._kept[place] = snapshot
+            while len(self._kept) > _MOST_KEPT or self._sum_bytes() > _MOST_BYTES:
+                del self._kept[next(iter(self._kept))]
+        return snapshot
+
+    def _sum_bytes(self) -> int:
+        return sum(snapshot.estimated_bytes for snapshot in self._kept.values())
+
+    def _forget(self, collection_id: int) -> None:
+        """Drop what is kept of a collection; what is being loaded goes with the next ones."""
+        with self._guard:
+            self._kept = {
+                place: snapshot for place, snapshot in self._kept.items() if place[0] != collection_id
+            }
+
+
+def rebuild_galleries(
+    database: Database, loader: SnapshotLoader, engine: VectorEngine, name: str
+) -> dict[str, int]:
+    """Build the galleries of an active version again, whatever became of those that the engine has; return
+    the number of items of each, by modality. Services go on with the old ones meanwhile."""
+    # Raises CollectionNotFoundError, ConflictError, and DamagedBundleError if the version's bundle
+    # cannot be trusted. Services find the new galleries under the same keys afterwards.
+    serving, beside = EngineGalleries(engine), EngineGalleries(engine, _BESIDE)
+    with database.read() as work:
+        collection = work.collections.get(name)
+        if collection.active_version is None:
+            raise model_not_trained(name, describe_material(work, collection))
+        version = work.models.get(collection, collection.active_version)
+        for of_killed in collection.modalities:  # whose rebuild was not finished
+            engine.drop(beside.key(collection, version.bundle, of_killed.name))
+        snapshot = loader.load_version(work, collection, version, no_pause, beside)
+    sizes: dict[str, int] = {}
+    while snapshot.galleries:
+        with database.read() as work:
+            current = work.collections.get(name)
+            if current.id != collection.id:  # it was deleted, and another one has its name
+                raise CollectionNotFoundError(name)
+            snapshot = replay(
+                snapshot, replace_fields(current, active_version=collection.active_version), work
+            )
+        for modality, gallery in snapshot.galleries.items():
+            size = gallery.size
+            key, rebuilt = (of.key(collection, version.bundle, modality) for of in (serving, beside))
+            if engine.replace(key, rebuilt):
+                sizes[modality] = size
+            else:
+                _drop_if_ahead(database, engine, name, key)
+        pending = {name: of for name, of in snapshot.galleries.items() if name not in sizes}
+        snapshot = replace_fields(snapshot, galleries=pending)
+    return sizes
+
+
+def _drop_if_ahead(database: Database, engine: VectorEngine, name: str, key: GalleryKey) -> None:
+    """Remove a gallery of revisions that the database, restored from a copy, does not have."""
+    gallery = engine.open(key)
+    latest = 0 if gallery is None else gallery.latest_revision()
+    with database.read() as work:
+        is_ahead = latest > work.collections.get(name).revision
+    if is_ahead:
+        engine.drop(key)
+
+
+@contextmanager
+def suspended_garbage_collection() -> Iterator[None]:
+    """Suspend automatic collections while items are made (a quarter more of them cause a full collection).
+    Several threads may suspend them at a time; they go on after the last one."""
+    global _n_suspending, _was_enabled
+    with _collections_lock:
+        if not _n_suspending:
+            _was_enabled = gc.isenabled()
+        _n_suspending += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collections_lock:
+            _n_suspending -= 1
+            if not _n_suspending and _was_enabled:
+                gc.enable()
+
+
+def freeze_garbage_collection() -> None:
+    """Exempt everything in memory from later collections.
+    Existing garbage is collected first: frozen, it would stay for good."""
+    gc.collect()
+    gc.freeze()

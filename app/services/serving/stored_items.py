@@ -5,19 +5,24 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO, NamedTuple, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.services.serving.item_columns import ABSENT
-from app.services.serving.segments import IndexedItem, ItemsWithBitset, ItemTable, Mask
-from app.services.storage.pacing import in_batches
+from app.services.serving.item_columns import ABSENT, ColumnSource
+from app.services.storage.pacing import in_batches, no_pause
 
+Mask = npt.NDArray[np.bool]
+ItemsWithBitset = tuple[Sequence["IndexedItem"], Mask | None]
+"""Items of a segment, and which of them are alive; None for all."""
+BYTES_PER_ROW = 12
+"""Of `ItemRows`: a hash and a row number."""
+_IDS_PER_STEP = 4096  # ids between two pauses: a millisecond
 _ITEMS_PER_BATCH = 4096  # bounds memory; a batch takes some milliseconds
 _OBJECTS_PER_BATCH = 250  # the same for items that have to be encoded
 _TEXT_PER_STEP = 1 << 20
@@ -26,6 +31,24 @@ _ITEMS_PER_COPY = 2048  # items between two pauses of copying: a millisecond, wh
 _BEGIN, _SEPARATOR, _END = b"[\n", b",\n", b"\n]"
 _Text = bytes | bytearray
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
+
+
+class IndexedItem(NamedTuple):
+    """What a gallery knows of an item apart from its projection; a tuple, since many are made."""
+
+    id: str
+    labels: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+    @property
+    def text(self) -> None:
+        """Not known."""
+
+    @property
+    def content_hash(self) -> None:
+        """Not known."""
+
+
 _ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)
 
 
@@ -44,7 +67,7 @@ class _WithKeys(msgspec.Struct, array_like=True, gc=False):
     metadata: dict[str, msgspec.Raw]
 
 
-class StoredItems(ItemTable):
+class StoredItems(Sequence[IndexedItem], ColumnSource):
     """Items (id, labels and metadata) in a JSON text of one array per line, at least one, which must not
     change from now on. Its first line is ``[`` and its last one ``]``."""
 
@@ -59,12 +82,13 @@ class StoredItems(ItemTable):
         """Return the items of at least one line, as of `encode_item`."""
         return cls(_BEGIN + _SEPARATOR.join(lines) + _END)
 
-    @override
-    def merge(self, parts: Sequence[ItemsWithBitset], pause: Callable[[], None]) -> StoredItems:
+    @classmethod
+    def merge(cls, parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> StoredItems:
+        """Return the live items of some segments, in order; at least one. `pause` is called between steps."""
         text = bytearray()
         for lines in _joined_lines(parts, pause):
             text += lines
-        return StoredItems(text)
+        return cls(text)
 
     def live_lines(self, alive: Mask | None) -> Iterator[_Text]:
         """Yield the lines of the live items, several at once, as of the function `live_lines`."""
@@ -104,12 +128,12 @@ class StoredItems(ItemTable):
                 yield _item(*entry)
 
     @property
-    @override
     def n_bytes(self) -> int:
+        """Memory."""
         return len(self._text) + self._ends.nbytes
 
-    @override
     def ids(self) -> Iterator[str]:
+        """Yield each item's id."""
         for entries in self._decode(_WithId):
             for entry in entries:
                 yield entry[0] if isinstance(entry, list) else entry.id
@@ -205,3 +229,49 @@ def _line_ends(text: _Text) -> npt.NDArray[np.int64]:
     return np.concatenate(
         [np.flatnonzero(view[step : step + _TEXT_PER_STEP] == newline) + step for step in steps]
     )
+
+
+class ItemIds:
+    """Ids without duplicates that are looked for in several segments, hashed once."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        self.ids: Sequence[str] = list(ids)
+        self.hashes = _hash(self.ids, len(self.ids), no_pause)
+
+
+class ItemRows:
+    """Finds rows by the ids of their items, by sorted hashes, which take 12 bytes a row and no objects."""
+
+    # A dictionary of a million ids takes 90 bytes a row, and two thirds of a second in which no other thread
+    # runs.
+
+    def __init__(self, ids: Iterable[str], n_rows: int, pause: Callable[[], None] = no_pause) -> None:
+        hashes = _hash(ids, n_rows, pause)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[order]
+        self._rows = order.astype(np.int32)
+
+    def find(
+        self, item_ids: ItemIds, id_of: Callable[[int], str], pause: Callable[[], None] = no_pause
+    ) -> list[int]:
+        """Return the rows that have one of the ids; `id_of` a row decides, since different ids may have the
+        same hash."""
+        first = np.searchsorted(self._hashes, item_ids.hashes, "left")
+        last = np.searchsorted(self._hashes, item_ids.hashes, "right")
+        rows: list[int] = []
+        for batch in in_batches(np.flatnonzero(last > first).tolist(), _IDS_PER_STEP):
+            for number in batch:
+                candidates = self._rows[first[number] : last[number]].tolist()
+                rows += [row for row in candidates if id_of(row) == item_ids.ids[number]]
+            pause()
+        return rows
+
+
+def _hash(ids: Iterable[str], count: int, pause: Callable[[], None]) -> npt.NDArray[np.int64]:
+    hashes = np.empty(count, np.int64)
+    remaining: Iterator[str] = iter(ids)
+    for start in range(0, count, _IDS_PER_STEP):
+        step = hashes[start : start + _IDS_PER_STEP]
+        step[:] = list(map(hash, itertools.islice(remaining, len(step))))
+        pause()
+    return hashes

@@ -8,11 +8,11 @@ import numpy as np
 
 from app.bootstrap import Services
 from app.domain.entities import Content, JobState, Modality
+from app.domain.reports import TrainingParameters
 from app.domain.searches import ItemFilter, SearchResult
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.preparation import NewItem
+from app.services.serving.reloads import ReleaseSlot
 from app.services.serving.search import Query, Search, results_of
-from app.services.serving.waiting_room import ReleaseSlot
-from app.services.training.requests import TrainingParameters
 from solver.datasets import SyntheticPairs
 from tests.app.integration.in_process import run_here
 

@@ -20,14 +20,15 @@ from app.domain.errors import ContentTooLargeError, ServiceError, UnavailableErr
 from app.domain.names import Scope
 from app.domain.searches import ItemFilter
 from app.main import create_app
-from app.services.catalogue.service import NewItem
-from app.services.serving import gallery_merger, merge_policy, replay, snapshot_reader, snapshot_updater
+from app.services.catalogue.preparation import NewItem
+from app.services.serving import segments
+from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
-from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from app.services.storage import pacing
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import pace
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
@@ -51,9 +52,9 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Make collections of more than 100 items, and more than five changes, work for the background."""
     barrier = Gate()
-    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
-    monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)
-    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: barrier.pause)
+    monkeypatch.setattr("app.services.serving.snapshot._MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr("app.services.serving.snapshot._LARGE_COLLECTION_ITEMS", 100)
+    pace(monkeypatch, loading=barrier.pause)
     barrier.is_open.set()
     yield barrier
     barrier.is_open.set()
@@ -243,7 +244,7 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     urgency: list[Callable[[], bool]] = []
     reached, is_open = threading.Event(), threading.Event()
 
-    def make(is_urgent: Callable[[], bool], _: Callable[[], bool]) -> Callable[[], None]:
+    def make(is_urgent: Callable[[], bool], *_: Callable[[], bool]) -> Callable[[], None]:
         urgency.append(is_urgent)
 
         def pause() -> None:
@@ -252,9 +253,9 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
 
         return pause
 
-    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
-    monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)
-    monkeypatch.setattr(snapshot_updater, "Pacer", make)
+    monkeypatch.setattr("app.services.serving.snapshot._MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr("app.services.serving.snapshot._LARGE_COLLECTION_ITEMS", 100)
+    monkeypatch.setattr("app.services.serving.snapshots.Pacer", make)
     is_open.set()
     either.fill("a")
     either.train("a")
@@ -304,10 +305,10 @@ def test_an_import_pauses_while_searches_are_answered(either: Any, monkeypatch: 
         assert answer.json()["created"] == 1200
         return sum("worker" in name for name in threads)  # not those of what is saved and merged
 
-    monkeypatch.setattr(snapshot_reader, "_SEARCHED_SECONDS", -1.0)
+    monkeypatch.setattr("app.services.serving.snapshots._SEARCHED_SECONDS", -1.0)
     either.search("a")
     assert count_pauses("alone") == 0
-    monkeypatch.setattr(snapshot_reader, "_SEARCHED_SECONDS", SECONDS)
+    monkeypatch.setattr("app.services.serving.snapshots._SEARCHED_SECONDS", SECONDS)
     either.search("a")
     # Of reading the lines, preparing them, and writing them in parts.
     assert count_pauses("beside") >= 1200 // 50 + 2 + 2
@@ -447,9 +448,9 @@ def test_a_search_leaves_a_large_merge_to_the_background(
     two: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs, _ = two
-    monkeypatch.setattr(merge_policy, "_ROWS_OF_A_WRITE", 3)
+    monkeypatch.setattr(segments, "_ROWS_OF_A_WRITE", 3)
     merge_gate = Gate()
-    monkeypatch.setattr(gallery_merger, "Pacer", lambda *_: merge_gate.pause)
+    pace(monkeypatch, merging=merge_gate.pause)
     snapshots, data = pairs.services.snapshots, pairs.data
 
     def gallery() -> Any:

@@ -12,10 +12,10 @@ from app.answers import ValueCount
 from app.domain.entities import Content
 from app.domain.errors import UnavailableError
 from app.domain.searches import ItemFilter, SearchResult
-from app.services.serving import column_reader, segments
+from app.services.serving import reloads, segments
 from app.services.serving.item_columns import ColumnNames
+from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
-from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
@@ -62,7 +62,7 @@ def shelved(either: Any, monkeypatch: pytest.MonkeyPatch) -> Pairs:
         pairs.services.catalogue.add_items(name, items, replace=True)
         pairs.train(name)
         pairs.search(name)
-    monkeypatch.setattr(column_reader, "ROWS_READ_BY_A_SEARCH", 10)
+    monkeypatch.setattr(reloads, "ROWS_READ_BY_A_SEARCH", 10)
     monkeypatch.setattr(segments, "ROWS_READ_BY_A_SEARCH", 10)
     return pairs
 
@@ -76,7 +76,7 @@ def test_what_waits_for_a_column_holds_up_nothing_else(
         reached.set()
         is_open.wait(SECONDS)
 
-    monkeypatch.setattr(column_reader, "Pacer", lambda *_: pause)
+    monkeypatch.setattr(reloads, "Pacer", lambda *_: pause)
     slots, outcomes = Slots(), []
 
     def run() -> None:

@@ -11,9 +11,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ServiceError
-from app.services.serving import replay, snapshot_loader, snapshot_updater
-from app.services.serving.reload_scheduler import THREAD_NAME
-from app.services.serving.snapshot import Snapshot
+from app.services.serving import snapshot_loader, snapshots
+from app.services.serving.reloads import THREAD_NAME
+from app.services.serving.snapshot import Snapshot, replay
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.storage.pacing import no_pause
 from tests.app.closing import close
@@ -60,14 +60,14 @@ def test_locks_are_freed_with_the_threads_that_waited(either: Any) -> None:
     with pytest.raises(CollectionNotFoundError):
         either.search("a")
     gc.collect()
-    assert len(either.services.snapshots._updater._locks) == 0
+    assert len(either.services.snapshots._locks) == 0
 
 
 def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
     either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(either, "a")
-    snapshots = either.services.snapshots
+    served = either.services.snapshots
     load = SnapshotLoader.load
     inside: dict[int, set[int]] = {}
     most: list[int] = []
@@ -91,16 +91,16 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
                 threads.discard(threading.get_ident())
 
     monkeypatch.setattr(SnapshotLoader, "load", lambda *arguments: watched(load, arguments[2], *arguments))
-    for module in (snapshot_loader, snapshot_updater):
+    for module in (snapshot_loader, snapshots):
         monkeypatch.setattr(
             module,
             "replay",
-            lambda *arguments, **options: watched(replay.replay, arguments[1], *arguments, **options),
+            lambda *arguments, **options: watched(replay, arguments[1], *arguments, **options),
         )
 
     def look() -> None:
         with contextlib.suppress(ServiceError):  # it may come between the deletion and the training
-            current(snapshots, "a")
+            current(served, "a")
 
     late = threading.Thread(target=look)
     either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
@@ -109,7 +109,7 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
     either.fill("a", "again-")
     either.train("a")
     for _ in range(2):
-        others = [threading.Thread(target=lambda: current(snapshots, "a")) for _ in range(3)]
+        others = [threading.Thread(target=lambda: current(served, "a")) for _ in range(3)]
         for thread in others:
             thread.start()
         for thread in others:
@@ -140,8 +140,9 @@ class Loading:
             assert self.may_go_on.wait(SECONDS)
 
         paces = iter([wait])
-        monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: next(paces, no_pause))
-        monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 100)  # so that no search waits for it
+        monkeypatch.setattr(snapshots, "Pacer", lambda *_: next(paces, no_pause))
+        # So that no search waits for it.
+        monkeypatch.setattr("app.services.serving.snapshot._LARGE_COLLECTION_ITEMS", 100)
         assert self.pairs.search("a").model_version == 1
         assert reached.wait(SECONDS)
 

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,10 @@ class Interrupted(SnapshotCache):
             self.interrupt()
         return snapshot
 
-    def put_unless_dropped(self, snapshot: Snapshot, n_dropped: int) -> bool:
-        self.interrupt()
-        return super().put_unless_dropped(snapshot, n_dropped)
+    def put(self, snapshot: Snapshot, n_dropped: int | None = None) -> bool:
+        if n_dropped is not None:
+            self.interrupt()
+        return super().put(snapshot, n_dropped)
 
 
 @pytest.fixture
@@ -64,8 +64,7 @@ def interrupted(pairs: Pairs) -> tuple[Interrupted, Snapshot]:
     """Let the services change snapshots in a cache that can be interrupted."""
     (snapshot,) = pairs.services.snapshots.peek_all().values()
     cache = Interrupted(snapshot)
-    updater = pairs.services.snapshots._updater
-    updater._state = replace(updater._state, cache=cache)
+    pairs.services.snapshots._cache = cache
     return cache, snapshot
 
 
@@ -83,7 +82,7 @@ def test_an_index_that_is_given_up_does_not_bring_a_deleted_collection_back(
         cache.evict(snapshot.collection.id)
 
     cache.looks_left, cache.interrupt = n_looks, delete
-    approximate.services.snapshots._updater.search_exactly(snapshot, "x", "a test")
+    approximate.services.snapshots.search_exactly(snapshot, "x", "a test")
     assert n_deletions >= (n_looks == 1)
     assert bool(cache.snapshots()) == (n_deletions == 0)
 
@@ -95,7 +94,7 @@ def test_a_replay_does_not_bring_a_deleted_collection_back(approximate: Pairs) -
     (collection,) = approximate.services.snapshots.list_collections(10.0)
     cache.looks_left, cache.interrupt = 1, lambda: cache.evict(snapshot.collection.id)
     with ExitStack() as until_answered:
-        opened = approximate.services.snapshots._updater.replay_few(collection, None, until_answered)
+        opened = approximate.services.snapshots._replay_few(collection, None, until_answered)
     assert opened is None
     assert cache.snapshots() == {}
 
@@ -110,9 +109,9 @@ def test_a_load_does_not_bring_a_deleted_collection_back(approximate: Pairs) -> 
 
     cache.interrupt = delete
     with pytest.raises(CollectionNotFoundError):
-        approximate.services.snapshots._updater._publish_if_newer(snapshot)
+        approximate.services.snapshots._publish_if_newer(snapshot)
     assert cache.snapshots() == {}
-    assert snapshot.collection.id not in approximate.services.snapshots._updater._state.history._given_up
+    assert snapshot.collection.id not in approximate.services.snapshots._cache._given_up
 
 
 def test_what_was_sampled_goes_with_its_collection(approximate: Pairs) -> None:

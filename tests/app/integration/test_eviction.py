@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from app.bootstrap import build
-from app.services.serving.snapshot_cache import estimate_bytes
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import load
@@ -31,7 +30,7 @@ def bounded(of: Pairs, max_bytes: int) -> Pairs:
 def two_fit(three: Any) -> Iterator[Pairs]:
     """A process with room for two of three collections."""
     three.search("a")
-    (size,) = (estimate_bytes(snapshot) for snapshot in three.services.snapshots.peek_all().values())
+    (size,) = (snapshot.estimated_bytes for snapshot in three.services.snapshots.peek_all().values())
     services = bounded(three, int(2.5 * size))
     yield services
     close(services.services)

@@ -17,8 +17,9 @@ from app.domain.reports import IndexSpec, TrainingReport
 from app.domain.searches import ItemFilter
 from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.segments import IndexedItem, Segment, SegmentView
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import Segment, SegmentView
+from app.services.serving.stored_items import IndexedItem
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
@@ -74,9 +75,7 @@ def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
     rows, queries = made_gallery(6000, 200, dim=8)
     items = [IndexedItem(f"i{number:05d}", (), {}) for number in range(6000)]
     index = next(INDEXES.candidates(rows[:4000], queries)).with_probes(40)
-    gallery = SegmentGallery.of_segment(
-        Segment(items[:4000], index), ExactIndex, alive=np.arange(4000) < 3990
-    )
+    gallery = Gallery.of_segment(Segment(items[:4000], index), ExactIndex, alive=np.arange(4000) < 3990)
     assert gallery.size == 3990
     later = gallery.apply_write([], items[4000:4100], rows[4000:4100]).apply_write(["i00001"], [], rows[:0])
     assert [type(view.segment.index) for view in later.segments] == [type(index), ExactIndex]
@@ -105,7 +104,7 @@ def test_an_answer_says_whether_it_is_exact_whatever_the_index() -> None:
         for number in range(6000)
     ]
     index = next(INDEXES.candidates(rows[:5900], queries)).with_probes(20)
-    gallery = SegmentGallery.of_segment(Segment(items[:5900], index), ExactIndex)
+    gallery = Gallery.of_segment(Segment(items[:5900], index), ExactIndex)
     gallery = gallery.apply_write(["i00001"], items[5900:], rows[5900:])
     assert not gallery.is_exact
     alive = [number for number in range(6000) if number != 1]

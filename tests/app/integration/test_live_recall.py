@@ -13,10 +13,9 @@ from app.bootstrap import build
 from app.domain.reports import IndexSpec
 from app.index.exact import ExactIndex
 from app.services.health import IndexStatus
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.recall_monitor import measure_recalls
-from app.services.serving.recall_window import RecallWindow
-from app.services.serving.segments import IndexedItem
+from app.services.serving.galleries import Gallery
+from app.services.serving.recall_monitor import RecallWindow, measure_recalls
+from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import no_pause
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
@@ -189,7 +188,7 @@ def test_a_gallery_that_is_as_good_as_it_was_chosen_for_keeps_its_index(served: 
         batch = queries[start : start + 16]
         recalls += measure_recalls(gallery, batch, ExactIndex, no_pause)
         window.add(batch, recalls[start:])
-        estimate = window.estimate()
+        estimate = window.estimate
         assert estimate is None or estimate.upper >= _GATE
     assert 0.98 < np.mean(recalls) < 1.0, "some neighbours are missed, all the same"
 
@@ -202,7 +201,7 @@ def test_at_the_gate_itself_chance_decides_nothing() -> None:
     window, smallest = RecallWindow(), 1.0
     for start in range(0, 100_000, 16):
         window.add(queries[start : start + 16], recalls[start : start + 16])
-        estimate = window.estimate()
+        estimate = window.estimate
         smallest = min(smallest, 1.0 if estimate is None else estimate.upper)
     assert smallest > _GATE
 
@@ -211,7 +210,7 @@ def test_at_the_gate_itself_chance_decides_nothing() -> None:
 def test_what_misses_more_is_noticed_after_so_many_queries(recall: float, most: int) -> None:
     rng = np.random.default_rng(1)
     window, count = RecallWindow(), 0
-    while (estimate := window.estimate()) is None or estimate.upper >= _GATE:
+    while (estimate := window.estimate) is None or estimate.upper >= _GATE:
         window.add(np.full((1, 1), count, np.float32), [float(rng.binomial(10, recall)) / 10.0])
         count += 1
         assert count <= most
@@ -223,9 +222,9 @@ def test_a_query_that_comes_again_and_again_counts_once() -> None:
     window = RecallWindow()
     for _ in range(100):
         window.add(np.ones((10, 3), np.float32), [0.0] * 10)
-    assert window.estimate() is None
+    assert window.estimate is None
     window.add(np.arange(60, dtype=np.float32)[:, None], [1.0] * 60)
-    estimate = window.estimate()
+    estimate = window.estimate
     assert estimate is not None
     assert (estimate.n_queries, estimate.recall) == (61, 60 / 61)
 
@@ -245,13 +244,13 @@ class Forgetful(ExactIndex):
         return [self.search(query, k, alive) for query, k in zip(queries, ks, strict=True)]
 
 
-def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> SegmentGallery:
-    return SegmentGallery.from_items(
+def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
+    return Gallery.from_items(
         [IndexedItem(str(number), (), {}) for number in range(len(vectors))], vectors, kind
     )
 
 
-def mean_recall(gallery: SegmentGallery, queries: Any) -> float:
+def mean_recall(gallery: Gallery, queries: Any) -> float:
     return float(np.mean(measure_recalls(gallery, queries, ExactIndex, no_pause)))
 
 
@@ -262,7 +261,7 @@ def test_recall_is_that_of_the_whole_gallery() -> None:
     assert mean_recall(gallery_of(vectors), queries) == 1
     forgetful = gallery_of(vectors, Forgetful)
     assert 0.4 < mean_recall(forgetful, queries) < 0.6
-    grown = SegmentGallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
+    grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
     assert 0.7 < mean_recall(grown, queries) < 0.8, "half of its rows are in an index that misses neighbours"
     only_known = forgetful.apply_write([str(number) for number in range(200, 400)], [], vectors[:0])
     assert mean_recall(only_known, queries) == 1, "rows that were deleted are not missed"

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from app.bootstrap import build
-from app.services.serving import gallery_merger, merge_policy, replay, snapshot_updater
+from app.services.serving import segments
 from app.services.serving.segments import SegmentView
+from app.services.serving.snapshots import MERGE_THREAD_NAME
 from app.services.serving.stored_items import StoredItems
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
-from tests.app.integration.loading import current
+from tests.app.integration.loading import current, pace
 from tests.app.integration.test_background_reloads import Gate
 from tests.app.integration.test_saved_galleries import wait
 from tests.app.waiting import wait_for
@@ -24,8 +25,8 @@ from tests.app.waiting import wait_for
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Stands between the steps of merges; 60 items are more than a write merges."""
     barrier = Gate()
-    monkeypatch.setattr(merge_policy, "_ROWS_OF_A_WRITE", 8)
-    monkeypatch.setattr(gallery_merger, "Pacer", lambda *_: barrier.pause)
+    monkeypatch.setattr(segments, "_ROWS_OF_A_WRITE", 8)
+    pace(monkeypatch, merging=barrier.pause)
     barrier.is_open.set()
     yield barrier
     barrier.is_open.set()
@@ -90,7 +91,7 @@ def test_a_search_is_answered_while_what_it_visits_is_merged(saved: Pairs, gate:
         assert not gate.is_open.is_set(), "all this while the merge stands still"
         gate.is_open.set()
         wait_for(lambda: len(views(saved)) == 1 or not_due(saved))
-    assert set(merges) == {gallery_merger.THREAD_NAME}
+    assert set(merges) == {MERGE_THREAD_NAME}
     assert hits(saved) == during, "nothing that was deleted comes back"
     assert isinstance(views(saved)[0].segment.items, StoredItems), "text stays text"
 
@@ -105,8 +106,8 @@ def test_a_merge_during_a_reload_is_not_lost(
     """The reload began from the segments that are merged."""
     reload_gate = Gate()
     reload_gate.is_open.set()
-    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
-    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: reload_gate.pause)
+    monkeypatch.setattr("app.services.serving.snapshot._MAX_INLINE_CHANGES", 5)
+    pace(monkeypatch, loading=reload_gate.pause)
     views(saved)
     gate.is_open.clear()
     gate.reached.clear()

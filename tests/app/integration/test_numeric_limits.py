@@ -9,10 +9,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import JobState
 from app.domain.errors import InvalidFieldError
-from app.domain.reports import LeftOut
+from app.domain.reports import LeftOut, TrainingParameters
 from app.index.exact import ExactIndex
 from app.services.health import Readiness
-from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.loading import current, load, saved_galleries
 
@@ -119,12 +118,7 @@ def test_an_item_beyond_single_precision_is_stored_told_and_not_ranked(
         begun = build(pairs.services.settings)
         assert load(begun) == Readiness(True)
         assert current(begun.snapshots, "a").galleries["x"].unranked == {"far-x"}
-        with begun.database.read() as work:
-            stored = work.collections.get("a")
-        version = begun.versions.model("a", 1)
-        saved_galleries(begun).save(
-            stored, version.bundle, current(begun.snapshots, "a").galleries, lambda: None
-        )
+        saved_galleries(begun).save(current(begun.snapshots, "a"), lambda: None)
         close(begun)
 
     assert client.get("/readyz").status_code == 200

@@ -12,10 +12,10 @@ import pytest
 
 from app.domain.entities import Content
 from app.domain.searches import ItemFilter
-from app.services.serving import replay, snapshot_updater
+from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
-from app.services.serving.waiting_room import MAX_WAITING_PER_COLLECTION
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import pace
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
@@ -71,9 +71,9 @@ def test_a_long_replay_does_not_delay_other_collections(either: Any, monkeypatch
         reached.set()
         released.wait(0.1)
 
-    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
-    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: pause)
-    monkeypatch.setattr(replay, "_ITEMS_PER_BATCH", 1)
+    monkeypatch.setattr("app.services.serving.snapshot._MAX_INLINE_CHANGES", 5)
+    pace(monkeypatch, loading=pause)
+    monkeypatch.setattr("app.services.serving.snapshot._ITEMS_PER_BATCH", 1)
     revision = write(pairs, "a", 700)
     large: list[Any] = []
     thread = threading.Thread(target=lambda: large.append(pairs.search("a")))
@@ -105,7 +105,7 @@ def test_a_swap_rejects_no_search_however_many_there_are(
 ) -> None:
     pairs, version = swapped
     is_open = threading.Event()
-    monkeypatch.setattr(snapshot_updater, "Pacer", lambda *_: lambda: is_open.wait(SECONDS))
+    pace(monkeypatch, loading=lambda: is_open.wait(SECONDS))
     results = in_threads(MAX_WAITING_PER_COLLECTION + 6, lambda: search_as_request(pairs, "a"))
     assert [result.model_version for result in results] == [1] * len(results), (
         "it serves until the other one is loaded"
@@ -132,16 +132,16 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
         raise OSError("the disk does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot_updater, "Pacer", lambda *_: fail)
+        pace(patch, loading=fail)
         assert [search_as_request(pairs, "a").model_version for _ in range(20)] == [1] * 20
     assert len(attempts) < 10, "not every search tries again"
-    monkeypatch.setattr(pairs.services.snapshots._state.fallback, "retry_seconds", 0.0)
+    monkeypatch.setattr("app.services.serving.snapshot.RETRY_SECONDS", 0.0)
     assert search_as_request(pairs, "a").model_version == version
 
 
 def test_reloads_do_not_freeze_garbage(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "_MAX_INLINE_CHANGES", 5)
-    monkeypatch.setattr(replay, "_LARGE_COLLECTION_ITEMS", 20)
+    monkeypatch.setattr("app.services.serving.snapshot._MAX_INLINE_CHANGES", 5)
+    monkeypatch.setattr("app.services.serving.snapshot._LARGE_COLLECTION_ITEMS", 20)
     pairs.fill("a")
     pairs.train("a")
     gc.unfreeze()

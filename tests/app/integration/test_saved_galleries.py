@@ -212,7 +212,7 @@ def test_nothing_is_saved_for_a_collection_that_is_gone(saving: Pairs) -> None:
     saving.services.catalogue.delete_collection("a")
     fresh = build(saving.services.settings)
     saved = saved_galleries(fresh)
-    saved.save(snapshot.collection, snapshot.model_bundle, snapshot.galleries, no_pause)
+    saved.save(snapshot, no_pause)
     wait()
     assert folders(saving) == []
     close(fresh)

@@ -8,10 +8,9 @@ import pytest
 
 from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.item_rows import ItemIds
-from app.services.serving.segments import IndexedItem, Segment, SegmentView
-from app.services.serving.stored_items import StoredItems
+from app.services.serving.galleries import Gallery
+from app.services.serving.segments import Segment, SegmentView
+from app.services.serving.stored_items import IndexedItem, ItemIds, StoredItems
 
 ORDINARY: list[dict[str, Any]] = [{"n": n % 7, "title": f'"{n}",\n', 'é\\"\t': [n]} for n in range(9000)]
 REFUSED: list[dict[str, Any]] = [{"n": 3}, {"n": float("inf")}, {"s": "\ud800"}, {"n": 10**400}, {}]
@@ -63,7 +62,7 @@ def test_text_gives_the_items_and_filters_of_objects(documents: list[dict[str, A
 def test_a_gallery_of_text_takes_writes_and_merges() -> None:
     items = items_of(ORDINARY)
     vectors = np.random.default_rng(0).integers(-1, 2, (len(items), 3)).astype(np.float32)
-    galleries = [SegmentGallery.from_items(kind, vectors, ExactIndex) for kind in (items, stored(items))]
+    galleries = [Gallery.from_items(kind, vectors, ExactIndex) for kind in (items, stored(items))]
     for start in (0, 3000, 6000):
         written = [IndexedItem(f"i,{n}", ("new",), {"n": "new"}) for n in range(start, start + 900)]
         gone = {item.id for item in written} | {f"i,{n}" for n in range(start, start + 1900)}

@@ -14,10 +14,9 @@ from app.bootstrap import build
 from app.domain.entities import JobState
 from app.domain.errors import ConflictError, DamagedBundleError
 from app.domain.names import Scope
-from app.domain.reports import IndexRecall, TrainingReport
+from app.domain.reports import IndexRecall, TrainingParameters, TrainingReport
 from app.services.health import Readiness
 from app.services.models.registry import NONE_ACTIVE, draw_report
-from app.services.training.requests import TrainingParameters
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here
@@ -366,7 +365,7 @@ def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
         # What was brought back serves, once the bundle is looked at again.
         path.write_bytes(whole)
         assert holding.search("a").model_version == 1
-        monkeypatch.setattr(holding.services.snapshots._state.fallback, "recheck_seconds", 0.0)
+        monkeypatch.setattr("app.services.serving.snapshot.RECHECK_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
         assert holding.services.readiness.check() == Readiness(True)

@@ -21,9 +21,8 @@ from app.engines.postgresql import PostgresEngine
 from app.engines.write_locks import FileLocks
 from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.gallery import Gallery
-from app.services.serving.segments import IndexedItem
+from app.services.serving.galleries import Gallery
+from app.services.serving.stored_items import IndexedItem
 
 RANK, N_ITEMS = 8, 300
 KEY = GalleryKey(1, "bundle", "image")
@@ -95,7 +94,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[VectorEngine]:
 @pytest.fixture(params=["faiss", "postgresql", "milvus"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     if request.param == "faiss":
-        yield lambda items, vectors: SegmentGallery.from_items(items, vectors, ExactIndex)
+        yield lambda items, vectors: Gallery.from_items(items, vectors, ExactIndex)
         return
     engine = make_vector_engine(request.param, request)
 
@@ -200,7 +199,7 @@ def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
     milvus: MilvusEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A gallery of more than 16,384 takes long to fill.
-    monkeypatch.setattr("app.engines.milvus.searching._MOST_HITS", 64)
+    monkeypatch.setattr("app.engines.milvus.rows._MOST_HITS", 64)
     for key in milvus.keys():  # noqa: SIM118
         milvus.drop(key)
     items, vectors = make_items(100), random_rows(100)

@@ -1,7 +1,7 @@
 import gc
 import threading
 
-from app.services.serving.garbage import suspended_garbage_collection
+from app.services.serving.snapshot_loader import suspended_garbage_collection
 
 
 class Node:

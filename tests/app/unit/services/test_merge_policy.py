@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.services.serving.merge_policy import SegmentSize, runs_to_merge
+from app.services.serving.segments import SegmentSize, runs_to_merge
 
 
 def sizes(*live: int) -> list[SegmentSize]:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.services.serving import reload_scheduler
-from app.services.serving.reload_scheduler import Reload, ReloadScheduler
-from app.services.serving.waiting_room import WaitingRoom
+from app.services.serving import reloads
+from app.services.serving.reloads import Reload, ReloadScheduler, WaitingRoom
 from tests.app.refused import refused
 from tests.app.waiting import wait_for
 
@@ -35,7 +34,7 @@ class Work:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr(reload_scheduler, "_QUICK_SECONDS", 0.02)
+    monkeypatch.setattr(reloads, "_QUICK_SECONDS", 0.02)
     return Work()
 
 

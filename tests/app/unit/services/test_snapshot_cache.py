@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from app.index.exact import ExactIndex
-from app.services.serving.galleries import SegmentGallery
-from app.services.serving.segments import IndexedItem
+from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_cache import SnapshotCache, estimate_bytes
+from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.stored_items import IndexedItem
 
 
 def snapshot(collection_id: int, n_items: int = 10) -> Snapshot:
     items = [IndexedItem(f"i{number}", (), {}) for number in range(n_items)]
-    gallery = SegmentGallery.from_items(items, np.zeros((n_items, 2), np.float32), ExactIndex)
+    gallery = Gallery.from_items(items, np.zeros((n_items, 2), np.float32), ExactIndex)
     collection = cast(Any, SimpleNamespace(id=collection_id, name=f"c{collection_id}"))
     return Snapshot(collection, cast(Any, None), {"x": gallery}, "bundle")
 
 
 def test_a_search_counts_as_a_use_and_a_peek_does_not() -> None:
-    cache = SnapshotCache(int(2.5 * estimate_bytes(snapshot(0))))
+    cache = SnapshotCache(int(2.5 * snapshot(0).estimated_bytes))
     for number in (1, 2):
         cache.put(snapshot(number))
     cache.peek(1)
@@ -37,7 +37,7 @@ def test_a_search_counts_as_a_use_and_a_peek_does_not() -> None:
 
 
 def test_a_replacement_does_not_count_as_a_use() -> None:
-    cache = SnapshotCache(int(2.5 * estimate_bytes(snapshot(0))))
+    cache = SnapshotCache(int(2.5 * snapshot(0).estimated_bytes))
     for number in (1, 2, 1):
         cache.put(snapshot(number))
     cache.put(snapshot(3))
@@ -45,7 +45,7 @@ def test_a_replacement_does_not_count_as_a_use() -> None:
 
 
 def test_the_last_one_stays_however_large_and_an_evicted_one_takes_no_memory() -> None:
-    cache = SnapshotCache(int(1.5 * estimate_bytes(snapshot(0))))
+    cache = SnapshotCache(int(1.5 * snapshot(0).estimated_bytes))
     cache.put(snapshot(1, 50_000))
     assert cache.peek(1) is not None
     cache.evict(1)

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from app.services.serving.waiting_room import WaitingRoom
+from app.services.serving.reloads import WaitingRoom
 
 
 def test_a_request_that_waits_is_known_until_it_leaves() -> None:

@@ -1,24 +1,40 @@
-"""Scheduling of reloads: a few background threads bring collections up to date, fairly."""
+"""Work beside searches: reloads and columns that searches wait for, a few at a time and fairly."""
 # How long a reload takes shows only while it runs. Each starts among the quick ones; one that has run for
 # more than a second continues among the long ones, which take turns step by step and never delay a quick one.
 # The number of long ones is bounded; a further one is requeued, and starts over when another has ended, so
 # that the quick ones keep their threads. A collection has at most one reload at a time, and every request
 # that needs its result waits for it.
+#
+# Bounds on the requests that wait (a bulkhead): without them, those for a few collections that are being
+# loaded would hold every thread of the service.
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
+from app.domain.entities import Collection
 from app.domain.errors import ServiceError, UnavailableError, overload
-from app.services.serving.waiting_room import FairLock, ReleaseSlot, WaitingRoom
+from app.services.serving.galleries import Gallery
+from app.services.serving.item_columns import ROWS_READ_BY_A_SEARCH, ColumnNames
+from app.services.serving.segments import Segment
+from app.services.storage.pacing import Pacer
 
+ReleaseSlot = Callable[[], AbstractContextManager[None]]
+"""Opened around a wait: gives the waiting request's concurrency slot to others meanwhile."""
+MAX_WAITING = 32
+"""Requests that wait at the same time; each holds a thread beyond those of the concurrency limits."""
+MAX_WAITING_PER_COLLECTION = 8
+"""So that four collections being loaded can have waiting requests before others are turned away."""
+MAX_WAIT_SECONDS = 30.0
+"""Longest wait of a request: within the usual time limits of proxies and clients, which are a minute."""
 _QUICK_SECONDS = 1.0  # a reload whose steps and pauses have taken longer than this is a long one
 _MAX_QUICK = 2  # quick reloads at the same time: one that computes and one that waits for the database
 _MAX_LONG = 4  # long reloads at the same time; they share one turn, so more would only hold more memory
@@ -26,6 +42,63 @@ MAX_RELOADS = _MAX_QUICK + _MAX_LONG
 """Threads, each with a read transaction and so a database connection."""
 THREAD_NAME = "reload"
 _logger = logging.getLogger(__name__)
+Needs = Iterable[tuple[Gallery, ColumnNames]]
+"""Galleries, and the columns of each that a search compares."""
+_Due = TypeVar("_Due", bound=Hashable)
+
+
+@dataclass(slots=True, eq=False)
+class WaitingRoom:
+    """Admits a bounded number of waiting requests, in all and of one collection, each for a bounded time."""
+
+    capacity: int = MAX_WAITING
+    capacity_per_collection: int = MAX_WAITING_PER_COLLECTION
+    max_wait_seconds: float = MAX_WAIT_SECONDS
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waiting: Counter[int] = field(default_factory=Counter, init=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request waits."""
+        return not self._waiting
+
+    def try_enter(self, collection_id: int, until_left: ExitStack) -> bool:
+        """Admit a request unless the room is full, and return whether; it leaves when the stack is closed."""
+        with self._lock:
+            if (
+                self._waiting[collection_id] >= self.capacity_per_collection
+                or self._waiting.total() >= self.capacity
+            ):
+                return False
+            self._waiting[collection_id] += 1
+        until_left.callback(self._leave, collection_id)
+        return True
+
+    def _leave(self, collection_id: int) -> None:
+        with self._lock:
+            self._waiting[collection_id] -= 1
+            if not self._waiting[collection_id]:
+                del self._waiting[collection_id]
+
+
+class FairLock:
+    """A lock handed out in the order of requests: a thread that releases it and asks again goes last."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: deque[object] = deque()  # the owner of the lock, followed by those waiting for it
+
+    def acquire(self, owner: object) -> None:
+        """Wait until the lock is this owner's."""
+        with self._changed:
+            self._queue.append(owner)
+            self._changed.wait_for(lambda: self._queue[0] is owner)
+
+    def release(self) -> None:
+        """Pass the lock on to the next in line."""
+        with self._changed:
+            self._queue.popleft()
+            self._changed.notify_all()
 
 
 @dataclass(slots=True, eq=False)
@@ -148,27 +221,22 @@ class ReloadScheduler:
         return reload is not None and reload.is_long
 
     def wait(self, reload: Reload, release_slot: ReleaseSlot | None) -> None:
-        """Wait for a reload, and raise what it raised; bounded for a request, which gives its slot away
-        (`release_slot`)."""
-        # Raises UnavailableError if too many requests wait already, or this one waited too long.
-        with ExitStack() as until_left:
-            if release_slot is not None:
-                if not self._waiting_room.try_enter(reload.collection_id, until_left):
-                    raise self._make_refusal(reload)
-                until_left.enter_context(release_slot())
-            if not reload.done.wait(None if release_slot is None else self._waiting_room.max_wait_seconds):
-                raise self._make_refusal(reload)
+        """Wait for a reload, and raise what it raised; as of `wait_for`.
+        Raises UnavailableError if too many requests wait already, or this one waited too long."""
+        if not self.wait_for(reload, release_slot, self._waiting_room.max_wait_seconds):
+            raise self._make_refusal(reload)
         if reload.error is not None:
             raise reload.error
 
-    def wait_briefly(self, reload: Reload, release_slot: ReleaseSlot | None, seconds: float) -> bool:
-        """Wait for a reload that a request can do without; return whether it succeeded in time."""
+    def wait_for(self, reload: Reload, release_slot: ReleaseSlot | None, seconds: float) -> bool:
+        """Wait for the end of a reload; return whether it came in time. A request, which gives its slot away
+        (`release_slot`), waits for these seconds at most, and not at all where too many wait already."""
         with ExitStack() as until_left:
             if release_slot is not None:
                 if not self._waiting_room.try_enter(reload.collection_id, until_left):
                     return False
                 until_left.enter_context(release_slot())
-            return reload.done.wait(None if release_slot is None else seconds) and reload.error is None
+            return reload.done.wait(None if release_slot is None else seconds)
 
     def _start_queued(self) -> None:
         """Start as many reloads as there is room for; under the lock."""
@@ -231,3 +299,86 @@ class ReloadScheduler:
 
     def _make_refusal(self, reload: Reload) -> UnavailableError:
         return overload(f"collection {reload.name!r} {self._phrase}")
+
+
+class ColumnReader:
+    """Reads columns that filters need (1 s per million items), of several collections in turns, while their
+    searches wait."""
+
+    # A search that read one itself would hold a thread and a database connection, and with several of them
+    # all others would be turned away.
+
+    def __init__(self, waiting_room: WaitingRoom, is_searched: Callable[[], bool]) -> None:
+        self._is_searched = is_searched
+        self._scheduler = ReloadScheduler(self._read, waiting_room, "is being made ready for this filter")
+        self._lock = threading.Lock()
+        self._wanted: dict[int, dict[Segment, ColumnNames]] = {}  # by collection
+
+    @staticmethod
+    def is_ready(needs: Needs) -> bool:
+        """Return whether a search may go on, and read itself what is missing."""
+        return sum(gallery.rows_to_read(names) for gallery, names in needs) <= ROWS_READ_BY_A_SEARCH
+
+    def wait(self, collection: Collection, needs: Needs, release_slot: ReleaseSlot | None) -> None:
+        """Have columns read, and wait for them; `release_slot` as of `ReloadScheduler.wait`.
+        Raises UnavailableError if too many wait already, or this one waited too long; the reading goes on."""
+        with self._lock:
+            columns = self._wanted.setdefault(collection.id, {})
+            for gallery, names in needs:
+                for segment in gallery.unread_segments(names):
+                    columns[segment] = columns.get(segment, ColumnNames()) | names
+        reload = self._scheduler.request(collection.id, collection.name, is_long=True)
+        self._scheduler.wait(reload, release_slot)
+
+    def _read(self, reload: Reload, end_step: Callable[[], None]) -> None:
+        pace = Pacer(lambda: True, lambda: not self._is_searched())
+
+        def pause() -> None:
+            pace()
+            end_step()
+
+        while columns := self._take(reload.collection_id):
+            for segment, names in columns.items():
+                segment.columns.read(names, pause)
+
+    def _take(self, collection_id: int) -> dict[Segment, ColumnNames]:
+        with self._lock:
+            return self._wanted.pop(collection_id, {})
+
+
+class Background(Generic[_Due]):
+    """Works in a thread of its own, one thing after another, none of which waits twice; it ends when nothing
+    is due. `complaint` is logged where no thread can be had: the next request tries again."""
+
+    def __init__(self, work: Callable[[_Due], None], thread_name: str, complaint: str) -> None:
+        self._work = work
+        self._thread_name = thread_name
+        self._complaint = complaint
+        self._lock = threading.Lock()  # held while these two are changed
+        self._due: dict[_Due, None] = {}  # in the order of the requests
+        self._is_running = False
+
+    def request(self, due: _Due) -> None:
+        """Have something done after what was requested before; waits for nothing."""
+        with self._lock:
+            self._due[due] = None
+            if self._is_running:
+                return
+            try:
+                threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
+                self._is_running = True
+            except RuntimeError as error:  # the system has no thread left
+                _logger.warning("%s: %s", self._complaint, error)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                due = next(iter(self._due), None)
+                if due is None:
+                    self._is_running = False
+                    return
+                del self._due[due]
+            try:
+                self._work(due)
+            except Exception:
+                _logger.exception("%s", self._complaint)
