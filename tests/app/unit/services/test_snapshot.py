@@ -1,4 +1,4 @@
-"""Which version stands in for a damaged one, and when loading is tried again."""
+"""Which snapshot is the one to serve, and when loading another is tried again."""
 
 import time
 from dataclasses import replace
@@ -6,10 +6,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
-from app.answers import Activation
 from app.domain.entities import Collection
 from app.services.serving.snapshot import LoadFailure, Snapshot
-from app.services.serving.snapshot_loader import stand_ins
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -20,14 +18,6 @@ def collection(active_version: int | None) -> Collection:
 
 def snapshot(active_version: int, failure: LoadFailure | None = None) -> Snapshot:
     return Snapshot(collection(active_version), cast(Any, None), {}, "bundle", load_failure=failure)
-
-
-def versions(*numbers: int) -> list[Any]:
-    return [SimpleNamespace(version=number) for number in numbers]
-
-
-def history(*numbers: int) -> list[Activation]:
-    return [Activation(number, None, NOW, "test", None) for number in numbers]
 
 
 def ago(seconds: float) -> LoadFailure:
@@ -52,15 +42,3 @@ def test_a_stand_in_is_settled_until_the_damaged_bundle_is_to_be_checked_again()
         assert not stand_in.is_settled(collection(1)), "another version was activated"
     checked = replace(stand_in, load_failure=LoadFailure("still damaged"))
     assert checked.is_settled(collection(2))
-
-
-def test_the_versions_that_served_last_stand_in_first() -> None:
-    existing = versions(1, 2, 3, 4, 5)
-    found = stand_ins(existing[4], existing, history(5, 2, 5, 4, 2, 1, 5))
-    assert [version.version for version in found] == [2, 4, 1], "3 never served"
-
-
-def test_a_version_that_is_gone_does_not_stand_in() -> None:
-    existing = versions(3, 1)
-    assert [found.version for found in stand_ins(existing[0], existing, history(3, 2, 1))] == [1]
-    assert list(stand_ins(existing[0], existing, history(3))) == []
