@@ -26,17 +26,8 @@ ROOT = Path(__file__).parents[1]
 _STARTING = ("app.cli",)
 """Programs that start others."""
 _PROGRAMS = (*_STARTING, "app.worker.trainer")
-_IMPORTED = (
-    "app.cli.main",
-    "app.cli.serve",
-    "app.cli.service",
-    "app.cli.work",
-    "app.main",
-    "app.bootstrap",
-    "app.services.training.data",
-    "app.services.training.select_and_fit",
-    "app.worker.order",
-)
+_COMMANDS = ("demo", "serve", "worker")
+"""Those whose modules are imported before."""
 _IGNORES_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _READ_LATE = (
     "LRBS_",
@@ -315,8 +306,14 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # scikit-learn imports it where it is installed, and it a library with a thread; nothing forked needs it.
     sys.modules["pandas"] = None  # type: ignore[assignment]
-    for name in _IMPORTED:
+    for name in ("app.cli.main", "app.cli.serve", "app.main"):
         importlib.import_module(name)
+    entries = importlib.import_module("app.cli.deferred").ENTRIES
+    for command in _COMMANDS:
+        importlib.import_module(entries[command].module)
+    for name in importlib.import_module("app.worker.trainer")._LEARNING:
+        importlib.import_module(name)
+    del sys.modules["app.worker.trainer"]  # it is run as a program
     del sys.modules["pandas"]
     gc.collect()
     gc.freeze()
