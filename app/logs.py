@@ -16,7 +16,7 @@ from app.api.request_scope import CURRENT_KEY_ID, CURRENT_REQUEST_ID
 
 _INTERVAL_SECONDS = 60.0  # between two lines about one cause: often enough for one who watches the log
 _TEXT, _TIME = "%(asctime)s [%(process)d] %(levelname)s %(message)s%(by)s", "%Y-%m-%d %H:%M:%S%z"
-_OF_REQUESTS = ("app.api.middleware.gate", "app.wire.protocol")
+_OF_REQUESTS = ("app.api.gate", "app.wire.protocol")
 """Loggers with a line for each request in JSON; in text only of those that failed."""
 _NUMBERS = re.compile(r"\d+")
 """Of what changes from one line to the next though the cause does not: ports, counts, times."""

@@ -14,12 +14,9 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 from app.api import openapi, problems
-from app.api.key_checks import KeyChecks
+from app.api.admission import ConcurrencyLimits, KeyChecks, Workloads
+from app.api.gate import ForwardedMiddleware, Gate
 from app.api.metrics import Metrics
-from app.api.middleware.admission import ConcurrencyLimits
-from app.api.middleware.forwarded import ForwardedMiddleware
-from app.api.middleware.gate import Gate
-from app.api.middleware.workload import Workloads
 from app.api.probes import CachedProbe, ProbeThreads
 from app.api.repeated import Repeated
 from app.api.routes import ROUTERS

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
@@ -21,14 +22,52 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
-from app.api.field_path import field_path
-from app.api.json_limits import MIN_KEY_LIMIT, check_values, limit_keys
-from app.api.middleware.request_body_limits import body_of
+from app.api.gate import body_of
 from app.api.openapi import FILE_PARTS, FilePart, RequestBody, json_body, reads, request_body_of
+from app.api.problems import field_path
 from app.api.state import ApiLimits, state_of
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.domain.names import join_words
+from app.domain.names import join_words, plain_message
+
+_COUNT_BYTES = 1 << 20  # keys are counted in slices of this size, between which other threads can run
+_BRACKETS_PER_KEY = 16  # brackets allowed per allowed key: texts contain brackets, too
+MIN_KEY_LIMIT = 16_000
+"""A body or an import's line with no more JSON keys than this is always parsed."""
+_WHITESPACE = b" \t\r\n"
+_MAX_VALUES = 1_500_000
+"""Of JSON that is parsed in one call: more than any vector has, and some 200 MB of memory."""
+
+
+def limit_keys(body: bytes, max_keys: int) -> bytes:
+    """Return JSON of at most `max_keys` keys, and 16 times as many brackets; raises ContentTooLargeError."""
+    # The parser blocks all other threads and reports every unknown key: for millions of them, a minute long.
+    # Keys are counted in slices, between which other threads run, and only up to the limit. Texts contain
+    # brackets, too.
+    n_keys = 0
+    for start in range(0, len(body), _COUNT_BYTES):
+        n_keys += _count_keys(body[start : start + _COUNT_BYTES])
+        if n_keys > max_keys:
+            raise ContentTooLargeError("body", f"more than {max_keys} keys of JSON objects")
+    max_brackets = max_keys * _BRACKETS_PER_KEY
+    if body.count(b"[") + body.count(b"{") > max_brackets:
+        raise ContentTooLargeError("body", f"more than {max_brackets} JSON lists and objects")
+    return body
+
+
+def _count_keys(piece: bytes) -> int:
+    """Return how many quotes in a piece of JSON end a key: those before a colon that are not escaped."""
+    unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return unescaped.translate(None, _WHITESPACE).count(b'":')
+
+
+def check_values(body: bytes | str, field: str) -> None:
+    """Reject JSON of too many values before it is parsed; raises ContentTooLargeError.
+    Values are counted by commas, including those in texts."""
+    commas = body.count(b",") if isinstance(body, bytes) else body.count(",")
+    if commas > _MAX_VALUES:
+        raise ContentTooLargeError(field, f"more than {_MAX_VALUES} values")
+
 
 SMALL_BODY_BYTES = 1 << 20
 """Limit for bodies that carry neither items nor queries."""
@@ -266,3 +305,90 @@ async def _text_of(name: str, part: UploadFile | str) -> str:
         return (await part.read()).decode()
     except UnicodeDecodeError as error:
         raise InvalidFieldError(name, "expected text in UTF-8") from error
+
+
+class LineCutter:
+    """Cuts a stream into lines; holds no more than one unfinished line."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._pending = 0
+        self._number = 0
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield each line that is now complete with its number from 1, except blank ones.
+        Raises ServiceError if a line is too long, finished or not."""
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
+            yield from self._finish(line)
+        self._parts.append(rest)
+        self._pending += len(rest)
+        self._check_length(self._pending)
+
+    def rest(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the last line if it did not end in a newline."""
+        yield from self._finish(b"")
+
+    def _finish(self, end: bytes) -> Iterator[tuple[int, bytes]]:
+        line = b"".join([*self._parts, end])
+        self._check_length(len(line))
+        self._parts, self._pending = [], 0
+        self._number += 1
+        if line.strip():
+            yield self._number, line
+
+    def _check_length(self, length: int) -> None:
+        if length > self._max_bytes:
+            error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
+            raise error.at_line(self._number + 1)
+
+
+def parse_line(model: type[_Model], line: bytes) -> _Model:
+    """Return the model on one line; raises InvalidFieldError with the path within the line."""
+    check_values(line, "body")
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise InvalidFieldError(field_path(first["loc"]), plain_message(first["msg"])) from error
+
+
+# Parsed as a whole, a body of 60 MiB may become gigabytes of small values before its first mistake is found.
+# Hence a parser in C cuts the list into entries without decoding them, and each is validated by itself.
+
+_Entry = TypeVar("_Entry", bound=BaseModel)
+
+
+def parse_entries(
+    model: type[_Model], entry_model: type[_Entry], field: str, body: bytes, limit: int
+) -> tuple[_Model, Iterator[_Entry]]:
+    """Return a body as a model with its first entry only, and all entries of the list `field` one by one."""
+    # Raises RequestValidationError (of an entry: as it comes), and ContentTooLargeError for too many entries
+    # or values.
+    try:
+        parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        entries = _entries(parts.get(field))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        if len(body) > SMALL_BODY_BYTES:
+            fault = {"type": "json_invalid", "loc": (), "msg": f"Invalid JSON: {error}"}
+            raise RequestValidationError([fault]) from error
+        whole = parse_json(model, body)  # raises with the usual messages
+        return whole, iter(getattr(whole, field))
+    if len(entries) > limit:
+        raise ContentTooLargeError(field, f"{len(entries)} {field} in one call, at most {limit} allowed")
+    for number, entry in enumerate(entries):
+        check_values(entry, f"{field}.{number}")
+    if entries:
+        parts[field] = msgspec.Raw(b"[" + entries[0] + b"]")
+    whole = parse_json(model, msgspec.json.encode(parts))
+    first: list[_Entry] = getattr(whole, field)
+    rest = (parse_json(entry_model, entry, (field, number)) for number, entry in enumerate(entries[1:], 1))
+    return whole, itertools.chain(first, rest)
+
+
+def _entries(value: msgspec.Raw | None) -> list[bytes]:
+    """Return the entries of a list; none of another value, which the model rejects."""
+    if value is None or bytes(value).lstrip()[:1] != b"[":
+        return []
+    return [bytes(entry) for entry in msgspec.json.decode(value, type=list[msgspec.Raw])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,8 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.api.field_path import field_path
-from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
+from app.api.request_scope import REQUEST_ID, SECURITY_HEADERS
 from app.domain import errors
 from app.domain.names import plain_message
 
@@ -58,6 +57,11 @@ _HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}  # headers of a problem, 
 
 OF_BODIES = (400, 408, 413, 507)
 """Statuses that a route with a body can also answer with."""
+
+
+def field_path(loc: Sequence[str | int]) -> str:
+    """Return pydantic's location as a path such as ``items.3.vector``; ``body`` for the whole."""
+    return ".".join(map(str, loc)) or "body"
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -19,8 +19,8 @@ from functools import partial
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from app.api.middleware.admission import aside, give_back_place, take_place
-from app.api.middleware.request_body_limits import body_of
+from app.api.admission import aside, give_back_place, take_place
+from app.api.gate import body_of
 from app.domain.hosts import usable_cores
 from app.domain.searches import SearchResult
 from app.services.serving.search import MOMENT_NUMBERS, Outcome, Ranking, Search, SearchService, results_of

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from app import answers
-from app.api.schemas.content import content_url
-from app.api.schemas.encoders import without_paths
+from app.api.schemas.admin import without_paths
+from app.api.schemas.base import content_url
 from app.domain.entities import ApiKey, Collection, Feedback, Item, Job, ModelVersion
 from app.domain.reports import ENCODERS
 from app.encoders.registry import OPTIONS, TYPES, content_form

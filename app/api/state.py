@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.api.key_checks import KeyChecks
+from app.api.admission import KeyChecks
 from app.api.probes import CachedProbe
 from app.api.search_batches import SearchBatches
 from app.services.access.service import AccessService

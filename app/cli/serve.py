@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 
-from app.api.shares import forget_process
+from app.api.metrics import forget_process
 from app.bootstrap import Services, build
 from app.cli.server import BACKLOG, Server, keep_event_loop_responsive
 from app.cli.supervisor import ChildCommand, KeptProcesses

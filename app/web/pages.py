@@ -1,6 +1,6 @@
 """Serve the pages (search, a collection, its models, one of them), the API reference, and their files."""
 # Everything on the page comes from the public API, so nothing here depends on collections or models. The
-# content security policy (`app.api.header_names`) forbids inline scripts, inline styles and
+# content security policy (`app.api.request_scope`) forbids inline scripts, inline styles and
 # other hosts: a text or a label from a gallery cannot run as code even if the page failed to escape it.
 # Swagger UI comes from an installed package, since the service has to work without a network. All links are
 # relative, so that they hold under whatever path a proxy has put the service.

@@ -21,8 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.api.header_names import REQUEST_ID, SECURITY_HEADERS
-from app.api.request_scope import ABORT
+from app.api.request_scope import ABORT, REQUEST_ID, SECURITY_HEADERS
 from app.domain.errors import PROBLEMS
 from app.domain.hosts import party_of, unmap_ipv4
 from app.wire.connections import Connections

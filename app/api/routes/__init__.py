@@ -10,7 +10,6 @@ from app.api.routes import (
     jobs,
     keys,
     models,
-    plots,
     searches,
 )
 
@@ -25,7 +24,6 @@ ROUTERS = tuple(
         feedback,
         jobs,
         models,
-        plots,
         keys,
         health,
     )

@@ -10,7 +10,7 @@ from app import answers
 from app.api.bodies import read_json
 from app.api.deps import Catalogue, may_administer, may_list, may_search
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.collections import CollectionIn
+from app.api.schemas.admin import CollectionIn
 from app.api.shown import show_collection, show_encoders
 from app.domain.entities import ApiKey
 

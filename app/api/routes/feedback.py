@@ -7,12 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response, status
 
 from app import answers
-from app.api.bodies import item_body_bytes, read_json_with
+from app.api.bodies import item_body_bytes, parse_entries, read_json_with
 from app.api.deps import Feedback, may_write
-from app.api.entries import parse_entries
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.feedback import FeedbackIn, FeedbackListIn
+from app.api.schemas.items import FeedbackIn, FeedbackListIn
 from app.api.shown import encode, show_feedback
 from app.api.state import ApiLimits
 from app.domain.names import LARGEST_FEEDBACK_ID

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from app import answers
+from app.api.admission import aside
 from app.api.deps import Catalogue, Overviews, Readers, RootPath, may_search
-from app.api.middleware.admission import aside
 from app.api.problems import responses
 from app.api.schemas.base import Identifier
 from app.api.shown import show_partners

@@ -5,10 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.answers import Status
-from app.api.deps import Credentials, may_watch
+from app.api.deps import Credentials, check_query, may_watch
 from app.api.metrics import CONTENT_TYPE
 from app.api.problems import responses
-from app.api.query import check_query
 from app.api.state import State
 from app.domain.errors import UnavailableError
 from app.services.health import Readiness

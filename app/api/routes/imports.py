@@ -11,11 +11,9 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from app import answers
-from app.api.bodies import reject_incomplete_body
+from app.api.admission import Workload, works_as
+from app.api.bodies import MIN_KEY_LIMIT, LineCutter, limit_keys, parse_line, reject_incomplete_body
 from app.api.deps import Imports, KeyId, may_write
-from app.api.json_limits import MIN_KEY_LIMIT, limit_keys
-from app.api.middleware.workload import Workload, works_as
-from app.api.ndjson import LineCutter, parse_line
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.items import ItemLineIn

@@ -9,13 +9,18 @@ from fastapi import APIRouter, Depends, Query, Request, Response, status
 from pydantic import Field, StringConstraints
 
 from app import answers
-from app.api.bodies import FormFields, item_body_bytes, parse_json, read_json, read_json_or_form
+from app.api.bodies import (
+    FormFields,
+    item_body_bytes,
+    parse_entries,
+    parse_json,
+    read_json,
+    read_json_or_form,
+)
 from app.api.deps import Catalogue, KeyId, RootPath, may_search, may_write
-from app.api.entries import parse_entries
 from app.api.openapi import schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.base import Identifier, Label
-from app.api.schemas.content import RawIn
+from app.api.schemas.base import Identifier, Label, RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemsIn, LabelsIn
 from app.api.shown import encode, show_item, show_page
 from app.api.state import ApiLimits

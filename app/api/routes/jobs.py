@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
+import anyio
 from fastapi import APIRouter, Depends, Header, Query, Response, status
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
 
 from app import answers
+from app.api.admission import Workload, works_as
 from app.api.bodies import read_json
 from app.api.deps import RootPath, Training, may_administer
-from app.api.middleware.workload import Workload, works_as
 from app.api.openapi import JOB_QUEUED
 from app.api.problems import OF_BODIES, responses
-from app.api.routes.job_events import follow
 from app.api.schemas.admin import RetrainIn
 from app.api.shown import show_job
-from app.api.state import State
+from app.api.state import ApiState, State
+from app.domain.entities import Job
+from app.domain.errors import DatabaseUnavailableError, NotFoundError
+
+_POLL_SECONDS = 0.25  # progress is written no more often than this
+_EVENTS_PER_POLL = 200  # bounds the memory of a stream whose client begins at the first event
+_MAX_FAILURES = 20
+"""In a row, about five seconds without the database; then the client is cut off, and asks again."""
+
+
+async def follow(state: ApiState, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    """Yield what happens to a job after the event of that number until it is closed, or the server stops.
+    A client that is cut off asks again, perhaps another server, with the number of the last event."""
+    failures = 0
+    is_state_sent = False
+    while not state.stopping.is_set():
+        try:
+            job, events = await run_in_threadpool(state.training.events, job_id, after, _EVENTS_PER_POLL)
+            failures = 0
+        except NotFoundError:
+            yield _event(after + 1, "state", {"state": "cancelled", "error": "the collection was deleted"})
+            return
+        except DatabaseUnavailableError:
+            failures += 1
+            if failures > _MAX_FAILURES:
+                return
+            await anyio.sleep(_POLL_SECONDS)
+            continue
+        for event in events:
+            yield _event(event.number, event.kind, event.data)
+            after, is_state_sent = event.number, event.kind == "state"
+        if len(events) == _EVENTS_PER_POLL:
+            continue
+        if not job.state.is_open:
+            if not is_state_sent:
+                yield _event(after, "state", _last_state(job))
+            return
+        await anyio.sleep(_POLL_SECONDS)
+
+
+def _last_state(job: Job) -> dict[str, Any]:
+    return {"state": job.state.value, "error": job.error, "model_version": job.model_version}
+
+
+def _event(number: int, kind: str, data: Any) -> ServerSentEvent:
+    return ServerSentEvent(data=data, event=kind, id=str(number))
+
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 LastEvent = Annotated[

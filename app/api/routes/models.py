@@ -1,28 +1,29 @@
-"""Routes of model versions, their activations, and searches by a version."""
+"""Routes of model versions, their activations and plots, and searches by a version."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Response
-from fastapi import Query as QueryParameter
+from fastapi import Query as Parameter
 
 from app import answers
+from app.api.admission import Workload, aside, works_as
 from app.api.bodies import read_json
 from app.api.deps import Administrator, Readers, RootPath, Search, Versions, may_administer
-from app.api.middleware.admission import aside
-from app.api.middleware.workload import Workload, works_as
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.searches import READ_SEARCH, search_for
 from app.api.schemas.admin import ActivateIn
 from app.api.schemas.searches import SearchOptions, encode_result
 from app.api.shown import show_model
 from app.domain.names import LARGEST_VERSION
+from app.services.models.registry import PlotKind, draw_report
 from app.services.serving.search import Query
 
 router = APIRouter(
     prefix="/v1/admin/collections/{collection}", tags=["admin"], dependencies=[Depends(may_administer)]
 )
+_TEXT, _FILE = {"type": "string"}, {"type": "string", "format": "binary"}
 Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
 Activation = Annotated[ActivateIn, read_json(ActivateIn, default=ActivateIn())]
 
@@ -84,7 +85,37 @@ def roll_back(collection: str, versions: Versions, key: Administrator, body: Act
 
 @router.get("/activations", responses=responses(401, 403, 404))
 def list_activations(
-    collection: str, versions: Versions, limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100
+    collection: str, versions: Versions, limit: Annotated[int, Parameter(ge=1, le=1000)] = 100
 ) -> answers.Activations:
     """Return which version was activated when, by whom and why, newest first."""
     return answers.Activations(list(versions.history(collection, limit)))
+
+
+@router.get(
+    "/models/{version}/plots/{kind}",
+    responses={
+        **responses(401, 403, 404),
+        200: {
+            "description": "The drawing",
+            "content": {"image/svg+xml": {"schema": _TEXT}, "image/png": {"schema": _FILE}},
+        },
+    },
+    response_class=Response,
+)
+def get_plot(
+    collection: str,
+    version: Version,
+    kind: PlotKind,
+    versions: Versions,
+    direction: Annotated[
+        str | None,
+        Parameter(max_length=200, description="of curves, such as image-to-text; both when left out"),
+    ] = None,
+    theme: Annotated[Literal["light", "dark"], Parameter(description="ground that is drawn on")] = "light",
+    form: Annotated[Literal["svg", "png"], Parameter(alias="format", description="of the drawing")] = "svg",
+) -> Response:
+    """Draw what the report of a version holds; 503 where the service has no library to draw with."""
+    plot = draw_report(versions.model(collection, version).report, kind, theme, direction)
+    if form == "png":
+        return Response(plot.png(), media_type="image/png")
+    return Response(plot.svg(), media_type="image/svg+xml")

@@ -12,9 +12,11 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from app import answers
+from app.api.admission import Workload, defer_place, works_as
 from app.api.bodies import (
     INLINE_BYTES,
     FormFields,
+    parse_entries,
     parse_json,
     parse_json_part,
     read_json_or_form,
@@ -23,10 +25,7 @@ from app.api.bodies import (
     validate,
 )
 from app.api.deps import bearer, may_search, readers_of
-from app.api.entries import parse_entries
-from app.api.middleware.admission import defer_place
-from app.api.middleware.request_body_limits import body_of
-from app.api.middleware.workload import Workload, works_as
+from app.api.gate import body_of
 from app.api.openapi import json_body, reads, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (

@@ -1,4 +1,4 @@
-"""Wire models of administration: retrains, jobs, activations, keys."""
+"""Wire models of collections and their encoders, and of administration: retrains, activations, keys."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AwareDatetime,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainValidator,
     StringConstraints,
     TypeAdapter,
     WithJsonSchema,
 )
+from pydantic.json_schema import JsonSchemaValue
 
 from app.api.schemas.base import NAME, Integer, Strict, one_of, whole
-from app.api.schemas.encoders import EncoderIn, without_paths
-from app.domain.entities import KeyBounds
+from app.domain.entities import KeyBounds, Modality
 from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN, Scope
 from app.domain.reports import ENCODERS, Objective, Supervision, TrainingParameters
+from app.encoders.options import names_file
+from app.encoders.registry import OPTIONS
 from app.services.training.parameters import (
     LARGEST_ALPHA,
     LARGEST_SEED,
@@ -32,6 +36,86 @@ from app.services.training.parameters import (
     Method,
 )
 from solver import SCALINGS
+
+
+class EncoderIn(BaseModel):
+    """An encoder: its type and its own options, which the encoders themselves check."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+    def options(self) -> dict[str, Any]:
+        """Return type and options, whole numbers as integers."""
+        return _with_integers(self.model_dump())
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe every type with its options."""
+        schema = handler(core_schema)
+        resolved = handler.resolve_ref_schema(schema)
+        for keyword in ("properties", "required", "additionalProperties"):
+            resolved.pop(keyword, None)
+        types = OPTIONS.schemas()
+        parts = [options for kind, options in types.items() if kind not in ("combine", "vector")]
+        types["combine"]["properties"]["parts"]["items"] = {"oneOf": parts}
+        resolved["oneOf"] = list(types.values())
+        return schema
+
+
+def _with_integers(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [_with_integers(part) if isinstance(part, dict) else part for part in value]
+        if name == "parts" and isinstance(value, list)
+        else _with_integer(value)
+        for name, value in options.items()
+    }
+
+
+def _with_integer(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def without_paths(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an encoder's options as clients see them: where the server has its files is left out."""
+    shown = {name: value for name, value in options.items() if not names_file(name)}
+    return {**shown, "parts": [without_paths(part) for part in shown["parts"]]} if "parts" in shown else shown
+
+
+class ModalityIn(Strict):
+    """One side of a collection."""
+
+    encoder: EncoderIn
+
+
+class CollectionIn(Strict):
+    """A new collection: two modalities, the first is X."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "products",
+                    "modalities": {
+                        "image": {"encoder": {"type": "hog-color"}},
+                        "text": {"encoder": {"type": "tfidf"}},
+                    },
+                }
+            ]
+        },
+    )
+
+    name: Annotated[str, WithJsonSchema(NAME)]
+    modalities: dict[str, ModalityIn] = Field(
+        json_schema_extra={"minProperties": 2, "maxProperties": 2, "propertyNames": NAME}
+    )
+
+    def to_modalities(self) -> list[Modality]:
+        """Return the domain's modalities, in the order given."""
+        entries = self.modalities.items()
+        return [Modality(name, entry.encoder.options()) for name, entry in entries]
+
 
 _FacetKey = Annotated[
     str,

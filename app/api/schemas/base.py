@@ -1,30 +1,43 @@
-"""Base classes and types of the wire models."""
+"""Base classes and types of the wire models, and the content that they carry."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+from array import array
 from collections.abc import Iterable
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import quote
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
+    GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
 
+from app.domain.entities import Content
+from app.domain.errors import InvalidFieldError
 from app.domain.names import (
     IDENTIFIER_PATTERN,
     MAX_IDENTIFIER,
     MAX_LABEL,
+    MAX_MAGNITUDE,
     MAX_NAME,
     NAME_PATTERN,
     STORABLE_PATTERN,
     is_storable,
+    join_path,
+    join_words,
 )
+from app.domain.searches import ShownItem
 
 
 def whole(value: Any) -> Any:
@@ -113,3 +126,76 @@ class Problem(BaseModel):
     line: int | None = Field(None, description="in an import: the line of the field")
     errors: list[FieldError] | None = Field(None, description="of an invalid request, each with its field")
     correlation_id: str | None = Field(None, description="of an unexpected error, to find it in the log")
+
+
+_File = Annotated[str, WithJsonSchema({"type": "string", "format": "byte", "minLength": 4})]
+_Number = Annotated[
+    FiniteFloat, WithJsonSchema({"type": "number", "minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE})
+]
+
+
+class RawIn(Strict):
+    """Content in exactly one of its forms."""
+
+    FORMS: ClassVar[tuple[str, ...]] = ("text", "image_base64", "sound_base64", "vector")
+
+    text: Text | None = None
+    image_base64: _File | None = Field(
+        None, description="a picture file (JPEG, PNG, WebP, TIFF, AVIF and others), base64"
+    )
+    sound_base64: _File | None = Field(None, description="a sound file, base64")
+    # Only the first mistake in a list is reported: all of them would take far more memory than the request.
+    vector: list[_Number] | None = Field(
+        None, fail_fast=True, description="own features", json_schema_extra={"minItems": 1}
+    )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say that one of the forms is given and the others are absent or null."""
+        schema = handler(core_schema)
+        handler.resolve_ref_schema(schema)["oneOf"] = [
+            {
+                "title": form,
+                "required": [form],
+                "properties": {
+                    other: {"not": {"type": "null"}} if other == form else {"type": "null"}
+                    for other in cls.FORMS
+                },
+            }
+            for form in cls.FORMS
+        ]
+        return schema
+
+    def to_content(self, place: str) -> Content:
+        """Return the content; raises InvalidFieldError unless exactly one form is given."""
+        self.check_one_of(place)
+        picture = decode_file(join_path(place, "image_base64"), self.image_base64)
+        sound = decode_file(join_path(place, "sound_base64"), self.sound_base64)
+        # A list of Python's numbers takes four times as much, and a request may bring many.
+        vector = None if self.vector is None else array("d", self.vector)
+        return Content(self.text, picture, vector, "image_base64", sound, "sound_base64")
+
+    def check_one_of(self, place: str) -> None:
+        """Refuse none and several of the forms; names the second of several."""
+        forms = [name for name in self.FORMS if getattr(self, name) is not None]
+        if len(forms) != 1:
+            field = join_path(place, forms[1]) if forms else place or "body"
+            got = join_words(forms, "and") if forms else "none"
+            raise InvalidFieldError(field, f"expected exactly one of {join_words(self.FORMS)}, got {got}")
+
+
+def decode_file(field: str, encoded: str | None) -> bytes | None:
+    """Return the bytes of a picture or sound in base64, None of none; raises InvalidFieldError."""
+    if encoded is None:
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidFieldError(field, f"is not base64: {error}") from error
+
+
+def content_url(collection: str, item: ShownItem, root_path: str) -> str | None:
+    """Return where a picture or sound can be fetched, of a service under a path."""
+    if item.content_hash is None:
+        return None
+    return f"{root_path}/v1/collections/{collection}/items/{quote(item.id, safe='')}/content"

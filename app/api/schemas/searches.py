@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import msgspec
 from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
 
-from app.api.schemas.base import Identifier, Integer, Label, Strict
-from app.api.schemas.content import RawIn, content_url
+from app.api.schemas.base import Identifier, Integer, Label, RawIn, Strict, content_url
 from app.domain.names import MAX_K
 from app.domain.searches import Hit, ItemFilter, SearchResult
 from app.services.serving.search import Query

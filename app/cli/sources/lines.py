@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from app.api.ndjson import parse_line
+from app.api.bodies import parse_line
 from app.api.schemas.items import ItemLineIn
 from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row
 from app.domain.errors import ContentTooLargeError, InvalidFieldError

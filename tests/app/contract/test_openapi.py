@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
-from app.api.schemas.encoders import EncoderIn
+from app.api.schemas.admin import EncoderIn
 from app.bootstrap import Services, build
 from app.domain.names import Scope
 from app.encoders.registry import TYPES

@@ -12,10 +12,8 @@ import httpx
 import pytest
 from fastapi import Request
 
-from app.api.middleware.admission import ConcurrencyLimits
-from app.api.middleware.gate import Gate
-from app.api.middleware.request_body_limits import body_of
-from app.api.middleware.workload import Workloads
+from app.api.admission import ConcurrencyLimits, Workloads
+from app.api.gate import Gate, body_of
 from app.api.routes import ROUTERS
 from app.domain.errors import ContentTooLargeError
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png

@@ -55,7 +55,7 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
     for secret in (admin, other, admin[5:25], "lrbs_", encoded[:40], TEXT, "Bearer"):
         assert secret not in said
     lines = [json.loads(line) for line in said.splitlines()]
-    asked = [line for line in lines if line["logger"] == "app.api.middleware.gate"]
+    asked = [line for line in lines if line["logger"] == "app.api.gate"]
     # Asking for readiness is not worth a line.
     assert len(asked) == 10
     assert {line["request_id"] for line in asked} == {ID}

@@ -8,10 +8,9 @@ from anyio import to_thread
 from fastapi import Request
 from fastapi.routing import APIRoute
 
+from app.api.admission import ConcurrencyLimits, Workloads, admit, aside
 from app.api.bodies import reads_body
-from app.api.middleware.admission import ConcurrencyLimits, admit, aside
-from app.api.middleware.gate import Gate
-from app.api.middleware.workload import Workloads
+from app.api.gate import Gate
 from app.api.routes import ROUTERS
 from app.domain.errors import UnavailableError
 

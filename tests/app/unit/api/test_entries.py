@@ -2,7 +2,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, field_validator
 
-from app.api.entries import parse_entries
+from app.api.bodies import parse_entries
 
 _seen: list[int] = []
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from app.api.json_limits import limit_keys
+from app.api.bodies import limit_keys
 from app.domain.errors import ContentTooLargeError
 
 

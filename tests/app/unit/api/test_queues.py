@@ -5,7 +5,7 @@ from collections import Counter
 import anyio
 import pytest
 
-from app.api.middleware.queues import Asker, ConcurrencyLimiter
+from app.api.admission import Asker, ConcurrencyLimiter
 from app.domain.errors import UnavailableError
 from tests.app.refused import refused
 

@@ -2,9 +2,8 @@ from typing import Any
 
 import anyio
 
-from app.api.middleware.admission import ConcurrencyLimits
-from app.api.middleware.gate import Gate
-from app.api.middleware.workload import Workloads
+from app.api.admission import ConcurrencyLimits, Workloads
+from app.api.gate import Gate
 from app.api.request_scope import ABORT
 from app.api.routes import ROUTERS
 

@@ -8,8 +8,7 @@ import anyio
 import pytest
 from fastapi import Request
 
-from app.api.middleware.admission import ConcurrencyLimits, Place
-from app.api.middleware.queues import Asker
+from app.api.admission import Asker, ConcurrencyLimits, Place
 from app.api.search_batches import SearchBatches
 from app.domain.entities import Content
 from app.domain.errors import UnavailableError

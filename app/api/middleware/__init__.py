@@ -1,1 +1,0 @@
-"""Middleware: what every request passes before and after its route."""
