@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -25,18 +26,27 @@ class Service:
         self.calls: list[list[str]] = []
         self.threads: list[threading.Thread] = []
         self.work, self.is_long, self.must_go_alone = work, is_long, False
+        self.is_written = False  # meanwhile, so that what was found cannot be shown
         self.large = ""
 
     def numbers_per_search(self, collection: str, *_: Any) -> float:
         return MOMENT_NUMBERS if collection == self.large else 1.0
 
-    def search(self, *arguments: Any) -> list[Outcome]:
-        *_, searches, _, may_wait, at_once = arguments
-        if at_once and self.is_long:
-            return [BlockingIOError()] * len(searches)
-        self.calls.append([text_of(search) for search in searches])
+    def begin(self, collection: str, source: str, target: str, searches: Sequence[Search]) -> Any:
+        numbers = self.numbers_per_search(collection) * len(searches)
+        return None if self.is_long else SimpleNamespace(searches=searches, numbers=numbers)
+
+    def rank(self, ranking: Any) -> None:
+        self.calls.append([text_of(search) for search in ranking.searches])
         self.threads.append(threading.current_thread())
         self.work()
+
+    def finish(self, ranking: Any) -> list[Outcome] | None:
+        return None if self.is_written else [[text_of(search)] for search in ranking.searches]  # type: ignore[list-item]
+
+    def search(self, *arguments: Any) -> list[Outcome]:
+        *_, searches, _, may_wait = arguments
+        self.rank(SimpleNamespace(searches=searches))
         if self.must_go_alone and not may_wait:
             return [BlockingIOError()] * len(searches)
         return [[text_of(search)] for search in searches]  # type: ignore[list-item]
@@ -280,6 +290,14 @@ def test_those_who_have_to_wait_for_a_reload_go_on_alone() -> None:
     service.must_go_alone = True
     assert Requests(service).run(range(8)) == texts(range(8))
     assert sorted(service.calls[1:]) == [[text] for text in texts_of(range(8))]
+
+
+def test_what_was_written_meanwhile_is_read_by_a_thread() -> None:
+    service = Service()
+    service.is_written = True
+    assert Requests(service).run(range(3)) == texts(range(3))
+    assert service.calls[0] == ["0", "1", "2"]
+    assert threading.current_thread() not in service.threads[1:]
 
 
 def test_large_answers_and_new_filters_go_alone() -> None:
