@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import difflib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from fastapi import Depends, HTTPException, Request, status
@@ -78,6 +79,7 @@ _CHARSETS = ("utf-8", "ascii")
 _FILE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"fLaC", b"II*\0", b"MM\0*", b"8BPS")
 _FILE_BOXES = (b"ftyp", b"jP  ")
 """How files of the formats that are read begin, or go on after a length, which no JSON text does."""
+_MOST_NAMED, _LONGEST_NAME = 20, 100  # unknown fields for which others are named, and what is read of theirs
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
@@ -222,12 +224,12 @@ def parse_json(model: type[_Model], body: bytes | str, path: tuple[str | int, ..
     """Return a model from JSON.
     Raises RequestValidationError with paths below `path`, and ContentTooLargeError for too many values."""
     check_values(body, field_path(path))
-    return _validate(lambda: model.model_validate_json(body), path)
+    return _validate(model, lambda: model.model_validate_json(body), path)
 
 
 def validate(model: type[_Model], value: Any) -> _Model:
     """Return a model from values; raises RequestValidationError."""
-    return _validate(lambda: model.model_validate(value), ())
+    return _validate(model, lambda: model.model_validate(value))
 
 
 def parse_json_part(name: str, text: str) -> Any:
@@ -238,14 +240,48 @@ def parse_json_part(name: str, text: str) -> Any:
         raise InvalidFieldError(name, f"is not valid JSON: {error}") from error
 
 
-def _validate(make: Callable[[], _Model], path: tuple[str | int, ...]) -> _Model:
+def _validate(model: type[_Model], make: Callable[[], _Model], path: tuple[str | int, ...] = ()) -> _Model:
     try:
         return make()
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
         raise RequestValidationError(
-            [{**fault, "loc": (*path, *fault["loc"])} for fault in faults]
+            [{**fault, "loc": (*path, *fault["loc"])} for fault in _faults(model, error)]
         ) from error
+
+
+def _faults(model: type[BaseModel], error: ValidationError) -> list[Mapping[str, Any]]:
+    """Return what is wrong; of the first fields that are unknown, what they could be."""
+    faults: list[Mapping[str, Any]] = [*error.errors(include_url=False, include_input=False)]
+    unknown = (n for n, fault in enumerate(faults) if fault["type"] == "extra_forbidden")
+    for n in itertools.islice(unknown, _MOST_NAMED):
+        *place, name = faults[n]["loc"]
+        faults[n] = {
+            **faults[n],
+            "msg": _describe_unknown(str(name)[:_LONGEST_NAME], _fields_at(model, place)),
+        }
+    return faults
+
+
+def _describe_unknown(name: str, fields: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(name.lower(), fields, 1)
+    if nearest:
+        return f"is no field here: do you mean {nearest[0]}?"
+    return f"is no field here, where there are {', '.join(fields)}" if fields else "is no field here"
+
+
+def _fields_at(model: type[BaseModel] | None, place: Sequence[str | int]) -> list[str]:
+    """Return the names of the fields at a place of a model; none where that is no model of its own."""
+    for name in place:
+        if isinstance(name, str):
+            field = None if model is None else model.model_fields.get(name)
+            model = None if field is None else _model_in(field.annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
 
 
 async def _read_form(
@@ -350,7 +386,7 @@ def parse_line(model: type[_Model], line: bytes) -> _Model:
     try:
         return model.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        first = _faults(model, error)[0]
         raise InvalidFieldError(field_path(first["loc"]), plain_message(first["msg"])) from error
 
 

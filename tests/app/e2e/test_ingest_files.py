@@ -43,7 +43,7 @@ def test_lines_are_brought_in_and_bad_ones_are_named(lrbs_inside: LrbsInside, tm
     refused = sorted(line[9:41] for line in done.stderr.splitlines() if line.startswith("refused: "))
     assert refused == [
         "items.ndjson, line 2: Invalid JS",
-        "items.ndjson, line 4: colour: Ex",
+        "items.ndjson, line 4: colour: is",
         "items.ndjson, line 5.modality: u",
         "items.ndjson, line 7: another ro",
     ]

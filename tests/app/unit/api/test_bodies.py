@@ -1,9 +1,12 @@
 import json
 
 import pytest
+from fastapi.exceptions import RequestValidationError
 
-from app.api.bodies import limit_keys
-from app.domain.errors import ContentTooLargeError
+from app.api.bodies import limit_keys, parse_json, parse_line
+from app.api.problems import field_path
+from app.api.schemas.searches import SearchIn
+from app.domain.errors import ContentTooLargeError, InvalidFieldError
 
 
 def keys(count: int, between: str = "") -> bytes:
@@ -43,3 +46,35 @@ def test_lists_and_objects_are_counted() -> None:
     for nested in (b"[]", b"{}"):
         with pytest.raises(ContentTooLargeError, match="more than 1600 JSON lists and objects"):
             limit_keys(b"[" + (nested + b",") * 2000 + nested + b"]", 100)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ('{"txt": "red"}', "txt", "is no field here: do you mean text?"),
+        ('{"text": "red", "K": 3}', "K", "is no field here: do you mean k?"),
+        ('{"text": "red", "filter": {"label": []}}', "filter.label", "is no field here: do you mean labels?"),
+        (
+            '{"text": "red", "filter": {"x": []}}',
+            "filter.x",
+            "is no field here, where there are labels, metadata",
+        ),
+    ],
+)
+def test_of_an_unknown_field_the_nearest_or_all_are_named(body: str, field: str, message: str) -> None:
+    with pytest.raises(RequestValidationError) as refused:
+        parse_json(SearchIn, body)
+    assert [(field_path(fault["loc"]), fault["msg"]) for fault in refused.value.errors()] == [
+        (field, message)
+    ]
+    with pytest.raises(InvalidFieldError) as of_line:
+        parse_line(SearchIn, body.encode())
+    assert (of_line.value.field, str(of_line.value)) == (field, f"{field}: {message}")
+
+
+def test_of_thousands_of_unknown_fields_the_first_are_described() -> None:
+    with pytest.raises(RequestValidationError) as refused:
+        parse_json(SearchIn, "{" + ",".join(f'"text{n}": 1' for n in range(3000)) + "}")
+    told = [fault["msg"] for fault in refused.value.errors()]
+    assert len(told) == 3000
+    assert sum("do you mean text?" in message for message in told) == 20
