@@ -39,6 +39,21 @@ PARTS = frozenset(
 )
 MEMORY, LEAST_FREE = "/dev/shm", 8 << 30
 """A file system in memory, and how much of it must be free for the files of the tests."""
+LONG = (
+    "tests/app/contract/test_schemathesis.py",
+    "tests/faults/test_faults.py",
+    "tests/faults/test_neighbours.py",
+    "tests/app/integration/test_quality.py",
+    "tests/solver/losses/test_dask_engine.py",
+    "tests/app/integration/test_vector_engine.py",
+    "tests/app/integration/test_object_store_backup.py",
+    "tests/app/integration/test_versions.py",
+    "tests/app/e2e/test_compare.py",
+    "tests/app/e2e/test_real_data.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/faults/test_swap.py",
+)
+"""What takes longest: it comes first, so that nothing of it is left for one process in the end."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -68,6 +83,10 @@ def pytest_sessionstart() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two processes for each core: the tests of real processes wait for half of their time."""
     return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def pytest_collection_finish() -> None:

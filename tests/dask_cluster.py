@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+_FORKED = {"DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
+"""A worker that takes the place of a killed one imports nothing again."""
 
 
 class Cluster:
@@ -24,7 +26,7 @@ class Cluster:
         """Start all processes, with variables of the environment."""
         quiet = ["--dashboard-address", "127.0.0.1:0", "--no-dashboard"]
         self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet, **environment)
-        self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet)
+        self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet, **_FORKED)
 
     def kill(self) -> None:
         """End the scheduler and all workers without a word, which takes no time."""
