@@ -308,9 +308,9 @@ def _main() -> None:
     sys.modules["pandas"] = None  # type: ignore[assignment]
     for name in ("app.cli.main", "app.cli.serve", "app.main"):
         importlib.import_module(name)
-    entries = importlib.import_module("app.cli.deferred").ENTRIES
+    entries = importlib.import_module("app.cli.main").ENTRIES
     for command in _COMMANDS:
-        importlib.import_module(entries[command].module)
+        importlib.import_module(f"app.cli.{entries[command].module}")
     for name in importlib.import_module("app.worker.trainer")._LEARNING:
         importlib.import_module(name)
     del sys.modules["app.worker.trainer"]  # it is run as a program

@@ -115,7 +115,7 @@ def test_importing_it_loads_neither_learning_nor_service(
 
 
 def test_commands_say_what_they_need(run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
-    done = run("from app.cli.entry import main; main()")
+    done = run("from app.cli.__main__ import main; main()")
     assert done.returncode == 1
     assert "the commands need: pip install 'lrbs[serve]'" in done.stderr
     assert done.stderr.count("\n") == 1

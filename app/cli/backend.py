@@ -1,30 +1,30 @@
-"""What short commands work on: a running service over HTTP, or the database here."""
-# Both have the words of REST, which are those of `app.client.Client`. Neither is imported before a command
-# runs; that over HTTP brings none of the libraries of the other.
+"""What commands work on: a running service over HTTP, or the database here. What makes either is imported
+when a command runs: its help, and the shell that completes its options, need none of it."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from app.cli.ready import URL_VARIABLE
-
 if TYPE_CHECKING:
+    from app.bootstrap import Services
     from app.cli.local_backend import LocalBackend
     from app.client import Client
+    from app.settings import Settings
 
     Backend = Client | LocalBackend
 
+URL_VARIABLE = "LRBS_URL"
 KEY_VARIABLE = "LRBS_API_KEY"
 _PATIENCE_SECONDS = 2.0
 """For a service that is busy for a moment; who waits at a terminal rather reads that it does not answer."""
 _SHOWN_NAMES = 5  # of collections that there are, where none has a name like the one asked for
-
 UrlOption = Annotated[
     str | None,
     typer.Option(
@@ -38,6 +38,57 @@ KeyOption = Annotated[
 ]
 
 
+def read_settings(**values: Any) -> Settings:
+    """Return the settings of the environment, or these; what is none of them is named on standard error."""
+    from app.settings import Settings
+
+    for fault in Settings.faults_in(os.environ).values():
+        typer.echo(f"warning: {fault}", err=True)
+    return Settings(**values)
+
+
+def local_services(may_create: bool, **settings: Any) -> Services:
+    """Return services with the settings of the environment, or these, over a schema that is current.
+    Unless a database may be created, raises FileNotFoundError where there is none."""
+    services = _build(may_create, **settings)
+    if may_create:
+        services.schema.set_up()
+    else:
+        services.schema.require_current()
+    return services
+
+
+def _build(may_create: bool, **settings: Any) -> Services:
+    from app.bootstrap import build, build_on_existing
+
+    return (build if may_create else build_on_existing)(read_settings(**settings))
+
+
+def ready_services(may_create: bool = True, **settings: Any) -> Services:
+    """Return the same for a command that does not work over HTTP; raises BadParameter if it is to."""
+    refuse_url()
+    return local_services(may_create, **settings)
+
+
+def unchecked_services(may_create: bool) -> Services:
+    """Return services as `ready_services` does, whatever the schema."""
+    refuse_url()
+    return _build(may_create)
+
+
+def refuse_url() -> None:
+    """Raise BadParameter where the environment names a service to work on over HTTP."""
+    if os.environ.get(URL_VARIABLE):
+        raise typer.BadParameter(
+            "this command works on the database here, never over HTTP: unset the variable",
+            param_hint=URL_VARIABLE,
+        )
+
+
+# Both have the words of REST, which are those of `app.client.Client`. Neither is imported before a command
+# runs; that over HTTP brings none of the libraries of the other.
+
+
 @contextmanager
 def open_backend(url: str | None, key: str | None, may_create: bool = False) -> Iterator[Backend]:
     """Yield what a command works on, the service of a URL or the database here, and close it in the end."""
@@ -45,7 +96,6 @@ def open_backend(url: str | None, key: str | None, may_create: bool = False) -> 
     # database here.
     if not url:
         from app.cli.local_backend import LocalBackend
-        from app.cli.ready import local_services
 
         yield LocalBackend(local_services(may_create))
         return

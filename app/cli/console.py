@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
+from app.domain.searches import values_by_key
+
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
+_Answer = TypeVar("_Answer")
 _SHOWN_CHARACTERS = 60
 ENCODER_HELP = "TYPE or TYPE:OPTION=VALUE,...; + combines several: hog-color+onnx:path=model.onnx,size=224"
+EVERY_SECONDS = 5.0
+_RATE_AFTER_SECONDS = 2.0  # before that, the start says more about the rate than the data do
+PERCENT = 100
+"""A total of which the amount done is the percentage."""
 
 
 def read_names(text: str) -> tuple[str, ...]:
@@ -38,9 +45,14 @@ def shorten(text: str) -> str:
 
 def print_json(answer: Any) -> None:
     """Print an answer as one line of JSON."""
+    print_one(answer, True, str)
+
+
+def print_one(answer: _Answer, as_json: bool, describe: Callable[[_Answer], str]) -> None:
+    """Print an answer as one line: of JSON, or of words."""
     import msgspec
 
-    typer.echo(msgspec.json.encode(answer).decode())
+    typer.echo(msgspec.json.encode(answer).decode() if as_json else describe(answer))
 
 
 def _two_names(text: str) -> str:
@@ -56,18 +68,13 @@ ModalitiesOption = Annotated[
 ImageEncoderOption = Annotated[str, typer.Option(help=ENCODER_HELP)]
 TextEncoderOption = Annotated[str, typer.Option(help="likewise, of texts")]
 LabelColumnOption = Annotated[
-    str | None,
-    typer.Option(help="comma-separated, the main label first; default: 'label', if there is one"),
+    str | None, typer.Option(help="comma-separated, the main label first; default: 'label', if there is one")
 ]
 PairColumnOption = Annotated[
     str | None, typer.Option(help="rows of the same value are partners; default: each row its own")
 ]
-EVERY_SECONDS = 5.0
-_RATE_AFTER_SECONDS = 2.0  # before that, the start says more about the rate than the data do
 Show = Callable[[str, int, int, str], None]
 """Called with the current step, the amount done, the total (0 if unknown), and a remark."""
-PERCENT = 100
-"""A total of which the amount done is the percentage."""
 
 
 @contextmanager
@@ -114,24 +121,17 @@ def time_left(seconds: float) -> str:
 
 @contextmanager
 def _bars(console: Console) -> Iterator[Show]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich import progress as parts
 
     columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[remark]}"),
-        TimeElapsedColumn(),
+        parts.SpinnerColumn(),
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TextColumn("{task.fields[remark]}"),
+        parts.TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bars:
+    with parts.Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task("starting", total=None, remark="")
 
         def show(what: str, done: int, total: int, remark: str) -> None:
@@ -156,3 +156,29 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
         console.print(line, highlight=False, markup=False)
 
     yield show
+
+
+LabelFilter = Annotated[list[str] | None, typer.Option("--label", help="only items with any of these labels")]
+WhereFilter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="KEY=VALUE",
+        help="only items with this value under a metadata key; of one key any of the values",
+    ),
+]
+
+
+def read_conditions(conditions: Sequence[str] | None) -> Sequence[str]:
+    """Return the conditions of --where; raises BadParameter for one without a key."""
+    for condition in conditions or ():
+        if condition.find("=") < 1:
+            raise typer.BadParameter(f"expected KEY=VALUE, got {condition!r}", param_hint="--where")
+    return conditions or ()
+
+
+def read_filter(labels: Sequence[str] | None, conditions: Sequence[str] | None) -> dict[str, Any]:
+    """Return the filter of --label and --where, as REST has it; errors as of `read_conditions`."""
+    values = values_by_key(read_conditions(conditions))
+    metadata = {key: list(alternatives) for key, alternatives in values.items()}
+    return {"labels": list(labels), "metadata": metadata} if labels else {"metadata": metadata}

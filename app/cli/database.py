@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from app.cli.backend import ready_services, unchecked_services
 from app.cli.console import JsonFlag
-from app.cli.ready import existing_services, new_services
 
 db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
 
@@ -17,8 +17,8 @@ db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies
 @db.command("upgrade")
 def upgrade(as_json: JsonFlag = False) -> None:
     """Upgrade the database to the current schema; a concurrent upgrade waits."""
-    new_services().schema.upgrade()
-    typer.echo(json.dumps({"schema": "current"}) if as_json else "the schema is current")
+    unchecked_services(may_create=True).schema.upgrade()
+    _print({"schema": "current"}, as_json, "the schema is current")
 
 
 @db.command("backup")
@@ -27,11 +27,9 @@ def back_up(
     as_json: JsonFlag = False,
 ) -> None:
     """Copy the database with its pictures and models while the service runs."""
-    copied = existing_services().backup.make(folder)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "files": copied}))
-        return
-    typer.echo(f"the database and {copied} files are in {folder}")
+    copied = unchecked_services(may_create=False).backup.make(folder)
+    answer = {"folder": str(folder), "files": copied}
+    _print(answer, as_json, f"the database and {copied} files are in {folder}")
 
 
 @db.command("restore")
@@ -47,20 +45,16 @@ def restore(
     as_json: JsonFlag = False,
 ) -> None:
     """Fill an empty database and the data folder with a copy; files that lie there stay."""
-    copied = new_services().backup.restore(folder, remove_galleries)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "files": copied}))
-        return
-    typer.echo(f"the database and {copied} files are those of {folder}")
+    copied = unchecked_services(may_create=True).backup.restore(folder, remove_galleries)
+    answer = {"folder": str(folder), "files": copied}
+    _print(answer, as_json, f"the database and {copied} files are those of {folder}")
 
 
 @db.command("adopt")
 def adopt(as_json: JsonFlag = False) -> None:
     """Declare that the database and the data folder belong together as they are."""
-    new_services().schema.adopt()
-    typer.echo(
-        json.dumps({"adopted": True}) if as_json else "the database and the data folder belong together"
-    )
+    unchecked_services(may_create=True).schema.adopt()
+    _print({"adopted": True}, as_json, "the database and the data folder belong together")
 
 
 @db.command("reindex")
@@ -71,8 +65,7 @@ def reindex(
     as_json: JsonFlag = False,
 ) -> None:
     """Build a vector engine's galleries again from the database, beside those that serve."""
-    services = existing_services()
-    services.schema.require_current()
+    services = ready_services(may_create=False)
     if services.rebuild_galleries is None:
         message = "is faiss: each process builds its galleries from the database when it starts"
         raise typer.BadParameter(message, param_hint="LRBS_VECTOR_ENGINE")
@@ -83,20 +76,18 @@ def reindex(
     )
     for name in names:
         sizes = services.rebuild_galleries(name)
-        if as_json:
-            typer.echo(json.dumps({"collection": name, "items": sizes}))
-        else:
-            typer.echo(f"{name}: " + " and ".join(f"{size} {modality}" for modality, size in sizes.items()))
+        words = " and ".join(f"{size} {modality}" for modality, size in sizes.items())
+        _print({"collection": name, "items": sizes}, as_json, f"{name}: {words}")
 
 
 @db.command("sweep")
 def sweep(as_json: JsonFlag = False) -> None:
     """Move all files that the database does not refer to into the trash, however many they are."""
-    services = existing_services()
-    services.schema.require_current()
+    services = ready_services(may_create=False)
     services.ownership.require_current()
     swept = services.garbage_collector.sweep(any_share=True)
-    if as_json:
-        typer.echo(json.dumps({"swept": swept}))
-        return
-    typer.echo(f"{swept} unused files and folders were swept")
+    _print({"swept": swept}, as_json, f"{swept} unused files and folders were swept")
+
+
+def _print(answer: dict[str, Any], as_json: bool, words: str) -> None:
+    typer.echo(json.dumps(answer) if as_json else words)

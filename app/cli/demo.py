@@ -1,32 +1,41 @@
-"""The demo: draw the sample set, train on it, serve it, and evaluate it over HTTP."""
+"""The command `lrbs demo`: draw the sample set, train on it, serve it, and evaluate it over HTTP."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import itertools
+import json
 import os
 import signal
+import socket
+import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
+import typer
 
-from app.bootstrap import Services
-from app.cli.console import pace
+from app.answers import Hit, Item
+from app.bootstrap import Services, build
+from app.cli.backend import read_settings
+from app.cli.console import LOG, OUT, pace, progress
 from app.cli.ingest import ensure_collection, split_into_batches, store
-from app.cli.local_training import train
-from app.cli.serve import bound_socket, url_of
-from app.cli.server import Server
+from app.cli.serve import Server, bound_socket, is_loopback, serve_on, url_of
+from app.cli.train import print_quality, train_and_wait
+from app.client import Client, UnavailableError
 from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError
 from app.domain.names import Scope
+from app.domain.reports import TrainingParameters
+from app.logs import log_to_stderr
 from app.sample import KINDS, draw_sample
-from app.services.catalogue.service import NewItem
-from app.services.training.requests import TrainingParameters
+from app.services.catalogue.preparation import NewItem
+from app.settings import Settings
 from solver import average_precision, chance_average_precision
 
 COLLECTION = "sample"
@@ -36,12 +45,62 @@ _HITS_PER_CALL = 50_000
 _LEAST_GAIN = 0.5
 _SHOWN = 8
 _READY_SECONDS = 60.0
+_ITEMS_PER_PAGE = 1000
 _QUESTIONS = (
     ("waves, wind and a white hull under canvas", "sailing boats"),
     ("drops are falling and everybody hides under something colourful", "umbrellas"),
     ("sand, thorns and a burning sun", "deserts"),
     ("glowing windows of tall towers", "city skylines"),
 )
+
+
+def demo(
+    check: Annotated[
+        bool, typer.Option(help="query the demo over HTTP, print a JSON summary and exit")
+    ] = False,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="open the page in a browser")] = True,
+    per_kind: Annotated[int, typer.Option(min=10, max=1000, help="pictures of each kind")] = PER_KIND,
+) -> None:
+    """Draw the sample set, train on it, serve it and open the page."""
+    settings = read_settings()
+    settings.open_search = is_loopback(settings.host)
+    if check:
+        services = _prepared_services(settings, per_kind)
+        summary = evaluate(services)
+        typer.echo(json.dumps(summary, indent=2))
+        raise typer.Exit(0 if summary["passed"] else 1)
+    # Bind first: a port that is in use should be reported before the training, not after it.
+    settings.processes = settings.processes or 1  # a demo is for one visitor
+    with bound_socket(settings) as bound:
+        _serve_demo(_prepared_services(settings, per_kind), bound, open_page)
+
+
+def _prepared_services(settings: Settings, per_kind: int) -> Services:
+    services = build(settings)
+    services.schema.upgrade()
+    what = (
+        f"Drawing {per_kind * len(KINDS)} pictures of {len(KINDS)} kinds of scenes with sentences, and "
+        "training on four fifths of them, once; the time left is shown as soon as it can be estimated."
+    )
+    with progress(LOG, what) as show:
+        prepare(services, per_kind, show)
+    return services
+
+
+def _serve_demo(services: Services, bound: socket.socket, open_page: bool) -> None:
+    log_to_stderr(services.settings.log_format)
+    _, secret = services.access.create(Scope.ADMIN, "demo", replace=True)
+    versions = services.versions.models(COLLECTION)
+    print_quality(next(version for version in versions if version.is_active).report)
+    OUT.print("quality on the test split, which is never trained on: lrbs demo --check", highlight=False)
+    OUT.print(f"admin key (shown this once, in place of any earlier one): {secret}", highlight=False)
+
+    def on_listening(url: str) -> None:
+        OUT.print(f"LRBS serves on {url}   API: {url}/docs   stop with Ctrl-C", highlight=False)
+        if open_page and sys.stdout.isatty():
+            webbrowser.open(url)
+
+    serve_on(bound, services, with_worker=True, on_listening=on_listening)
 
 
 def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, int, str], None]) -> None:
@@ -65,38 +124,40 @@ def prepare(services: Services, per_kind: int, on_progress: Callable[[str, int, 
         store(services, COLLECTION, count_pictures(), on_stored)
     collection, _ = services.catalogue.collection(COLLECTION)
     if collection.active_version is None:
-        train(services, COLLECTION, TrainingParameters(), on_progress)
+        train_and_wait(services, COLLECTION, TrainingParameters(), on_progress)
 
 
-def check(services: Services) -> dict[str, Any]:
+def evaluate(services: Services) -> dict[str, Any]:
     """Query the demo over HTTP in both directions and evaluate the rankings.
     Returns ``passed`` and the figures behind it: ``test`` on the test split, which is never trained on."""
     key, secret = services.access.create(Scope.ADMIN, "demo check")
+    headers = {"Authorization": f"Bearer {secret}"}
     try:
-        return _check(services, {"Authorization": f"Bearer {secret}"})
+        with (
+            _serve_in_thread(services) as url,
+            httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as http,
+        ):
+            return _evaluate(Client(url, patience=_READY_SECONDS, http=http), url)
     finally:
         services.access.revoke(key.id)
 
 
-def _check(services: Services, headers: dict[str, str]) -> dict[str, Any]:
-    admin = f"/v1/admin/collections/{COLLECTION}"
-    with (
-        _serve_in_thread(services) as url,
-        httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=False) as client,
-    ):
-        if not _wait_until_ready(client):
-            return {"ready": False, "passed": False}
-        models = client.get(f"{admin}/models").raise_for_status().json()["models"]
-        summary: dict[str, Any] = {
-            "ready": True,
-            "admin_without_key": httpx.post(f"{url}{admin}/retrain", trust_env=False).status_code,
-            "test": {
-                "image-to-text": _test_figures(client, "image", "text"),
-                "text-to-image": _test_figures(client, "text", "image"),
-            },
-            "questions": [_ask(client, question, kind) for question, kind in _QUESTIONS],
-            "model_version": next(model["version"] for model in models if model["is_active"]),
-        }
+def _evaluate(client: Client, url: str) -> dict[str, Any]:
+    try:
+        client.readyz()
+    except UnavailableError:
+        return {"ready": False, "passed": False}
+    retrain = f"{url}/v1/admin/collections/{COLLECTION}/retrain"
+    summary: dict[str, Any] = {
+        "ready": True,
+        "admin_without_key": httpx.post(retrain, trust_env=False).status_code,
+        "test": {
+            "image-to-text": _test_figures(client, "image", "text"),
+            "text-to-image": _test_figures(client, "text", "image"),
+        },
+        "questions": [_ask(client, question, kind) for question, kind in _QUESTIONS],
+        "model_version": next(one.version for one in client.list_models(COLLECTION).models if one.is_active),
+    }
     summary["passed"] = bool(
         summary["admin_without_key"] == 401 and all(is_good(figures) for figures in summary["test"].values())
     )
@@ -147,7 +208,7 @@ def _draw(kind: str, index: int) -> tuple[str, bytes, tuple[str, ...]]:
 def _serve_in_thread(services: Services) -> Iterator[str]:
     """Serve on a free port, in a thread of this process; yields the base URL."""
     settings = services.settings.model_copy(update={"host": "127.0.0.1", "port": 0})
-    server = Server(services, lambda: None)
+    server = Server(services)
     with bound_socket(settings) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -160,40 +221,32 @@ def _serve_in_thread(services: Services) -> Iterator[str]:
             thread.join()
 
 
-def _wait_until_ready(client: httpx.Client) -> bool:
-    """Return whether the service becomes ready within the time that loading the model may take."""
-    deadline = time.monotonic() + _READY_SECONDS
-    while client.get("/readyz").status_code != 200:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def _ask(client: httpx.Client, question: str, kind: str) -> dict[str, Any]:
+def _ask(client: Client, question: str, kind: str) -> dict[str, Any]:
     """Return the labels that a question finds; four questions prove nothing and are not judged."""
-    body = {"text": question, "k": _SHOWN, "include": ["labels"]}
-    path = f"/v1/collections/{COLLECTION}/search/text-to-image"
-    hits = client.post(path, json=body).raise_for_status().json()["hits"]
-    labels = [hit["labels"][0] for hit in hits]
+    result = client.search(COLLECTION, "text", "image", text=question, k=_SHOWN, include=["labels"])
+    labels = [_label_of(hit) for hit in result.hits]
     return {"question": question, "expected": kind, "right": labels.count(kind), "found": labels}
 
 
-def _test_figures(client: httpx.Client, source: str, target: str) -> dict[str, float]:
+def _test_figures(client: Client, source: str, target: str) -> dict[str, float]:
     """Evaluate every test item of `source` as a query on the test items of `target`."""
-    queries, gallery = _test_items(client, source), _test_items(client, target)
-    path = f"/v1/collections/{COLLECTION}/search/{source}-to-{target}/batch"
-    options = {"k": len(gallery), "filter": {"metadata": {"split": "test"}}, "include": ["labels"]}
-    results: list[dict[str, Any]] = []
+    test = {"metadata": {"split": "test"}}
+    queries, gallery = (
+        list(client.iter_items(COLLECTION, modality=name, where=["split=test"], limit=_ITEMS_PER_PAGE))
+        for name in (source, target)
+    )
+    relevant: list[list[bool]] = []
     for batch in split_into_batches(queries, max(_HITS_PER_CALL // max(len(gallery), 1), 1)):
-        body = {"queries": [{"item_id": item_id} for item_id, _ in batch], **options}
-        results += client.post(path, json=body).raise_for_status().json()["results"]
-    relevant = [
-        [hit["labels"][0] == label for hit in result["hits"]]
-        for (_, label), result in zip(queries, results, strict=True)
-    ]
+        bodies = [{"item_id": item.id} for item in batch]
+        answer = client.search_batch(
+            COLLECTION, source, target, bodies, k=len(gallery), filter=test, include=["labels"]
+        )
+        relevant += [
+            [_label_of(hit) == _label_of(item) for hit in result.hits]
+            for item, result in zip(batch, answer.results, strict=True)
+        ]
     precisions = [average_precision(ranking, [-rank for rank in range(len(ranking))]) for ranking in relevant]
-    chance = chance_average_precision([label for _, label in queries], [label for _, label in gallery])
+    chance = chance_average_precision(list(map(_label_of, queries)), list(map(_label_of, gallery)))
     return {
         "map": round(sum(precisions) / len(queries), 4),
         "first_right": round(sum(ranking[0] for ranking in relevant) / len(queries), 4),
@@ -203,14 +256,5 @@ def _test_figures(client: httpx.Client, source: str, target: str) -> dict[str, f
     }
 
 
-def _test_items(client: httpx.Client, modality: str) -> list[tuple[str, str]]:
-    items: list[tuple[str, str]] = []
-    cursor: str | None = "0"
-    while cursor is not None:
-        parameters = {"modality": modality, "cursor": cursor, "limit": "1000"}
-        page = client.get(f"/v1/collections/{COLLECTION}/items", params=parameters).raise_for_status().json()
-        items += [
-            (item["id"], item["labels"][0]) for item in page["items"] if item["metadata"]["split"] == "test"
-        ]
-        cursor = page["next_cursor"]
-    return items
+def _label_of(shown: Hit | Item) -> str:
+    return (shown.labels or [""])[0]

@@ -25,7 +25,6 @@ class Failure:
     status: int = 1
 
     def print(self) -> None:
-        """Print one line on standard error."""
         # Not as markup: a message may hold brackets.
         LOG.print(Text.assemble(("error: ", "red"), " ".join(self.message.split())))
 
@@ -38,7 +37,7 @@ def describe_failure(error: Exception) -> Failure | None:
         case ConflictError(code="model-not-trained"):
             return Failure(f"run lrbs train {error.facts['collection']}".join(error.facts["parts"]))
         case CollectionNotFoundError():
-            from app.cli.ready import local_services
+            from app.cli.backend import local_services
 
             names = [collection.name for collection in local_services(False).catalogue.collections()]
             return Failure(suggest_name(f"{error} in {_place_of_data()}", names))
@@ -94,9 +93,8 @@ def _place_of_data() -> str:
 
 
 def _settings_line(error: ValidationError) -> str:
-    return "; ".join(_describe(entry["loc"], plain_message(entry["msg"])) for entry in error.errors())
-
-
-def _describe(location: tuple[int | str, ...], message: str) -> str:
-    """Put the setting before what is wrong with it; a message on several settings names them itself."""
-    return f"LRBS_{location[0]}".upper() + f": {message}" if location else message
+    """Put each setting before what is wrong with it; a message on several settings names them itself."""
+    return "; ".join(
+        (f"LRBS_{entry['loc'][0]}".upper() + ": " if entry["loc"] else "") + plain_message(entry["msg"])
+        for entry in error.errors()
+    )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.backend import ready_services
 from app.cli.console import (
     ENCODER_HELP,
     LOG,
@@ -25,13 +27,11 @@ from app.cli.console import (
     progress,
     read_names,
 )
-from app.cli.ready import ready_services
 from app.domain.entities import Modality
 from app.domain.errors import InvalidFieldError, ServiceError
 
 if TYPE_CHECKING:
     from app.bootstrap import Services
-    from app.cli.ingest import Refusals, Tally
     from app.cli.sources.rows import Source
     from solver.datasets import PairedFeatures
 
@@ -147,11 +147,10 @@ def ingest_table(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a CSV, Excel or Parquet file of pictures (or sounds) and texts; its rows are pairs."""
-    from app.cli.encoder_options import read_modalities
+    from app.cli.encoders import read_modalities
     from app.cli.ingest import used_modalities
     from app.cli.sources.columns import read_kinds
-    from app.cli.sources.headers import TableColumns
-    from app.cli.sources.tables import open_table
+    from app.cli.sources.tables import TableColumns, open_table
     from app.encoders.registry import content_form
 
     if onnx is not None:
@@ -203,7 +202,7 @@ def ingest_folder(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the pictures (or sounds) of a folder, and the .txt files beside them of the same names."""
-    from app.cli.encoder_options import read_modalities
+    from app.cli.encoders import read_modalities
     from app.cli.sources.folders import Folder, find_files
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
@@ -226,7 +225,7 @@ def ingest_tar(
     as_json: JsonFlag = False,
 ) -> None:
     """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (labels), .json (facts)."""
-    from app.cli.encoder_options import read_modalities
+    from app.cli.encoders import read_modalities
     from app.cli.sources.archives import Archives
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
@@ -246,8 +245,8 @@ def ingest_ndjson(
     as_json: JsonFlag = False,
 ) -> None:
     """Import a file of one item a line, with the fields that items have over HTTP."""
-    from app.cli.encoder_options import read_modalities
-    from app.cli.sources.lines import Lines
+    from app.cli.encoders import read_modalities
+    from app.cli.sources.items import Lines
 
     described = read_modalities(modalities, image_encoder, text_encoder)
     _store(ready_services(), collection, described, Lines(file), strict, as_json)
@@ -263,8 +262,8 @@ def ingest_collection(
     as_json: JsonFlag = False,
 ) -> None:
     """Import the items of another collection from their originals, which other encoders may encode."""
-    from app.cli.encoder_options import read_encoder
-    from app.cli.sources.stored import StoredItems
+    from app.cli.encoders import read_encoder
+    from app.cli.sources.items import StoredItems
 
     services = ready_services(may_create=False)
     stored, _ = services.catalogue.collection(source)
@@ -289,7 +288,7 @@ def ingest_embeddings(
     as_json: JsonFlag = False,
 ) -> None:
     """Import img_emb/img_emb_<n>.npy and text_emb/text_emb_<n>.npy, whose rows are partners."""
-    from app.cli.sources.embeddings import Embeddings, open_embeddings
+    from app.cli.sources.arrays import Embeddings, open_embeddings
 
     shards = open_embeddings(folder, metadata)
     source = Embeddings(shards, pair_of_names(modalities), read_names(label_column))
@@ -311,8 +310,8 @@ def ingest_voc2007(
     as_json: JsonFlag = False,
 ) -> None:
     """Import PASCAL VOC2007: pictures, their classes, and "trainval" to learn from."""
-    from app.cli.encoder_options import read_modalities
-    from app.cli.sources.voc import VocFolder, read_lists
+    from app.cli.encoders import read_modalities
+    from app.cli.sources.published import VocFolder, read_lists
 
     described = read_modalities(modalities, image_encoder, text_encoder)
     source = VocFolder(folder, read_lists(folder, single=single), texts, pair_of_names(modalities))
@@ -332,8 +331,8 @@ def ingest_nus_wide(
     as_json: JsonFlag = False,
 ) -> None:
     """Import NUS-WIDE: 500 visual words of each picture, its tags as text, its concepts as labels."""
-    from app.cli.encoder_options import read_modalities
-    from app.cli.sources.nus_wide import open_nus_wide
+    from app.cli.encoders import read_modalities
+    from app.cli.sources.published import open_nus_wide
 
     described = read_modalities(modalities, "vector", text_encoder)
     source = open_nus_wide(folder, concepts, pair_of_names(modalities))
@@ -343,13 +342,13 @@ def ingest_nus_wide(
 def _names_by_form(services: Services, collection: str, described: list[Modality]) -> dict[str, str]:
     """Return which modality takes pictures, sounds, or texts; a collection that exists says it itself."""
     from app.cli.ingest import used_modalities
-    from app.cli.sources.contents import names_by_form
+    from app.cli.sources.rows import names_by_form
 
     return names_by_form(used_modalities(services, collection, described))
 
 
 def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
-    from app.cli.sources.features import Features
+    from app.cli.sources.arrays import Features
 
     _store_vectors(collection, names, Features(data, pair_of_names(names)), False, as_json)
 
@@ -381,46 +380,38 @@ def _store(
 
     try:
         with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:
-            tally = store(services, collection, source.rows(), on_stored, None if is_strict else refusals.add)
+            counts = store(
+                services, collection, source.rows(), on_stored, None if is_strict else refusals.add
+            )
     except ServiceError:
-        stored = sum(services.catalogue.collection(collection)[1].values()) if is_new else done
-        _print_note(f"{stored} items were stored in {collection!r} before this error: correct it, run again")
+        n_stored = sum(services.catalogue.collection(collection)[1].values()) if is_new else done
+        _print_note(
+            f"{n_stored} items were stored in {collection!r} before this error: correct it, run again"
+        )
         raise
     finally:
         refusals.print_rest()
-        current, counts = services.catalogue.collection(collection)
-        if is_new and not any(counts.values()):
+        current, sizes = services.catalogue.collection(collection)
+        if is_new and not any(sizes.values()):
             services.catalogue.delete_collection(collection)
-    copies = services.catalogue.count_copies(collection, last) if tally.counts.created and last else 0
+    copies = services.catalogue.count_copies(collection, last) if counts.created and last else 0
     if copies:
         _print_note(f"{copies} of the new items have the content of one that was there under another id")
-    _print_tally(collection, current.revision, tally, refusals, as_json)
-    if not tally.stored:
+    n_stored = counts.changed + counts.unchanged
+    refused = f"; {refusals.total} refused" if refusals.total else ""
+    if as_json:
+        fields = {"revision": current.revision, **asdict(counts)}
+        typer.echo(json.dumps({**fields, "refused": refusals.total, "reasons": refusals.reasons}))
+    elif not n_stored:
+        _print_note(f"nothing is stored in {collection!r}{refused or ': there are no items'}")
+    else:
+        what = f"{counts.created} new, {counts.updated} changed, {counts.unchanged} unchanged"
+        OUT.print(f"{n_stored} items stored in {collection!r}: {what}{refused}", highlight=False)
+    if not n_stored:
         raise typer.Exit(_NOTHING)
-    if tally.refused:
+    if refusals.total:
         raise typer.Exit(_REFUSED)
 
 
 def _print_note(line: str) -> None:
     LOG.print(line, highlight=False, markup=False)
-
-
-def _print_tally(collection: str, revision: int, tally: Tally, refusals: Refusals, as_json: bool) -> None:
-    counts = tally.counts
-    if as_json:
-        fields = {
-            "revision": revision,
-            "created": counts.created,
-            "updated": counts.updated,
-            "unchanged": counts.unchanged,
-            "refused": tally.refused,
-            "reasons": refusals.reasons,
-        }
-        typer.echo(json.dumps(fields))
-        return
-    refused = f"; {tally.refused} refused" if tally.refused else ""
-    if not tally.stored:
-        _print_note(f"nothing is stored in {collection!r}{refused or ': there are no items'}")
-        return
-    what = f"{counts.created} new, {counts.updated} changed, {counts.unchanged} unchanged"
-    OUT.print(f"{tally.stored} items stored in {collection!r}: {what}{refused}", highlight=False)

@@ -6,15 +6,13 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from app.bootstrap import Services
 from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Counts, Modality
 from app.domain.errors import CollectionNotFoundError, ContentTooLargeError, InvalidFieldError
-from app.services.catalogue.preparation import content_id
-from app.services.catalogue.service import ItemChange, NewItem
+from app.services.catalogue.preparation import ItemChange, NewItem, content_id
 
 _BATCH = 200  # items per transaction: pictures of one batch fit into memory
 _Entry = TypeVar("_Entry")
@@ -22,19 +20,6 @@ _EXAMPLES, _MOST_PLACES, _MOST_REASONS = 3, 1000, 100
 """Rows of a reason that are named, and that are kept; and reasons that are counted by themselves."""
 _OTHER_REASONS = "other reasons"
 Refuse = Callable[[str, str, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What became of the rows of a source."""
-
-    counts: Counts = field(default_factory=Counts)
-    refused: int = 0  # rows that are not stored
-
-    @property
-    def stored(self) -> int:
-        """Items that are stored now, those that were already included."""
-        return self.counts.changed + self.counts.unchanged
 
 
 class Refusals:
@@ -60,6 +45,11 @@ class Refusals:
         for kind, count in self._counts.items():
             if count > _EXAMPLES:
                 self._print(f"refused: and {count - _EXAMPLES} more (--json names them): {kind}")
+
+    @property
+    def total(self) -> int:
+        """Rows that are not stored."""
+        return self._counts.total()
 
     @property
     def reasons(self) -> list[dict[str, Any]]:
@@ -123,22 +113,21 @@ def store(
     rows: Iterable[Row],
     on_stored: Callable[[int], None],
     on_refused: Refuse | None = None,
-) -> Tally:
+) -> Counts:
     """Store items in batches, replacing those with the same id if they differ; what is there already is not
     encoded again. Items have ids, so that an interrupted call can be repeated."""
     # `on_stored` gets the number of rows just done with. `on_refused` gets the place of a row that is no
     # item, the reason, and the reason without what only this row has; by default, the first one raises.
     seen = _Seen()
-    tally = Tally()
+    stored = Counts()
     last = ("", "")
 
     def refuse(place: str, reason: str, kind: str = "") -> None:
-        nonlocal tally, last
+        nonlocal last
         if on_refused is None:
             raise InvalidFieldError(place, reason)
         kind = kind or reason.partition(", got ")[0]
         if (place, kind) != last:  # both items of a row may have it
-            tally = replace(tally, refused=tally.refused + 1)
             on_refused(place, reason, kind)
         last = (place, kind) if place else ("", "")
 
@@ -171,11 +160,10 @@ def store(
         same = services.catalogue.find_unchanged(name, items)
         differing = [item for number, item in enumerate(items) if number not in same]
         refuse_one = refuse if on_refused is not None else None
-        counts = Counts(unchanged=len(same)) + _write(add, differing, refuse_one)
-        counts += _write(change, changes, refuse_one)
-        tally = replace(tally, counts=tally.counts + counts)
+        stored += Counts(unchanged=len(same)) + _write(add, differing, refuse_one)
+        stored += _write(change, changes, refuse_one)
         on_stored(len(batch))
-    return tally
+    return stored
 
 
 def _write(

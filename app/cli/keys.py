@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.backend import KeyOption, UrlOption, open_backend
-from app.cli.console import LOG, JsonFlag, JsonLinesFlag, print_json
+from app.cli.console import LOG, JsonFlag, JsonLinesFlag, print_json, print_one
 from app.domain.names import Scope
 
 if TYPE_CHECKING:
@@ -65,10 +65,7 @@ def list_keys(as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOpt
     """List keys, without their secrets."""
     with open_backend(url, key) as backend:
         for stored in backend.list_keys().keys:
-            if as_json:
-                print_json(stored)
-            else:
-                typer.echo(_key_line(stored))
+            print_one(stored, as_json, _key_line)
 
 
 @keys.command("revoke")

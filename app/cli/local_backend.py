@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from app.api.shown import (
     show_partners,
 )
 from app.bootstrap import Services
-from app.cli.encoder_options import ENCODER_OPTIONS, check_encoder
+from app.cli.encoders import ENCODER_OPTIONS, check_encoder
 from app.domain.entities import Content, KeyBounds, Modality
 from app.domain.names import Scope
 from app.domain.searches import ItemFilter
@@ -47,31 +48,28 @@ _BY = "command line"
 _ROOT_PATH = ""  # no proxy stands between a command and the database here
 
 
+@dataclass(frozen=True, slots=True)
 class LocalBackend:
-    """Does what commands ask for with the database here, whose schema is current."""
+    """Does what commands ask for with the database here, whose schema is current, as the client would."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    services: Services
 
     def list_collections(self) -> Collections:
-        """List all collections."""
-        stored = self._services.catalogue.collections()
+        stored = self.services.catalogue.collections()
         return Collections([show_collection(one) for one in stored])
 
     def get_collection(self, collection: str) -> Collection:
-        """Return a collection with the numbers of its items."""
-        return show_collection(*self._services.catalogue.collection(collection))
+        return show_collection(*self.services.catalogue.collection(collection))
 
     def create_collection(self, name: str, modalities: Mapping[str, Mapping[str, Any]]) -> Collection:
-        """Create a collection; errors name the options of the command."""
+        """Errors name the options of the command."""
         for option, encoder in zip(ENCODER_OPTIONS, modalities.values(), strict=True):
             check_encoder(option, encoder)
         described = [Modality(side, dict(encoder)) for side, encoder in modalities.items()]
-        return show_collection(self._services.catalogue.create(name, described))
+        return show_collection(self.services.catalogue.create(name, described))
 
     def delete_collection(self, collection: str) -> None:
-        """Delete a collection with its items and models."""
-        self._services.catalogue.delete_collection(collection)
+        self.services.catalogue.delete_collection(collection)
 
     def list_items(
         self,
@@ -84,29 +82,24 @@ class LocalBackend:
         label: Sequence[str] = (),
         where: Sequence[str] = (),
     ) -> ItemPage:
-        """Return a page of items that pass."""
         item_filter = ItemFilter.of_conditions(label, where)
-        page = self._services.catalogue.page(
+        page = self.services.catalogue.page(
             collection, modality, int(cursor or 0), limit, pair_id, item_filter
         )
         return show_page(collection, page, _ROOT_PATH)
 
     def get_item(self, collection: str, item_id: str) -> Item:
-        """Return one item."""
-        return show_item(collection, self._services.catalogue.item(collection, item_id), _ROOT_PATH)
+        return show_item(collection, self.services.catalogue.item(collection, item_id), _ROOT_PATH)
 
     def list_partners(self, collection: str, item_ids: Sequence[str]) -> Partners:
-        """Return an item that shares the pair of each of the given ones."""
-        return show_partners(collection, self._services.catalogue.partners(collection, item_ids), _ROOT_PATH)
+        return show_partners(collection, self.services.catalogue.partners(collection, item_ids), _ROOT_PATH)
 
     def put_labels(self, collection: str, item_id: str, labels: Sequence[str]) -> Written:
-        """Give an item these labels in place of all that it has."""
-        written = self._services.catalogue.change_labels(collection, item_id, labels)
+        written = self.services.catalogue.change_labels(collection, item_id, labels)
         return Written(list(written.ids), written.revision)
 
     def delete_item(self, collection: str, item_id: str) -> Written:
-        """Delete one item."""
-        return Written([item_id], self._services.catalogue.delete_item(collection, item_id))
+        return Written([item_id], self.services.catalogue.delete_item(collection, item_id))
 
     def search(
         self,
@@ -121,59 +114,50 @@ class LocalBackend:
         sound: Path | None = None,
         item_id: str | None = None,
     ) -> SearchResult:
-        """Search `target` with one of text, picture, sound and item_id."""
         labels = filter.get("labels")
         values = {key: tuple(alternatives) for key, alternatives in filter.get("metadata", {}).items()}
         item_filter = ItemFilter(None if labels is None else tuple(labels), values)
         query = _query(text, picture, sound, item_id)
         search = Search([query], k, 0, item_filter, SHOWN_FIELDS)
-        (outcome,) = self._services.search.search(collection, source, target, [search])
+        (outcome,) = self.services.search.search(collection, source, target, [search])
         (result,) = results_of(outcome)
         return msgspec.json.decode(
             encode_result(collection, result, SHOWN_FIELDS, _ROOT_PATH), type=SearchResult
         )
 
     def create_feedback(self, collection: str, feedback: Iterable[Mapping[str, Any]]) -> FeedbackIds:
-        """Store judgements."""
         return FeedbackIds(
-            list(self._services.feedback.add(collection, [_judgement(**one) for one in feedback]))
+            list(self.services.feedback.add(collection, [_judgement(**one) for one in feedback]))
         )
 
     def list_feedback(self, collection: str, *, cursor: str | None = None, limit: int) -> FeedbackPage:
-        """Return a page of feedback."""
-        page = self._services.feedback.page(collection, int(cursor or 0), limit)
+        page = self.services.feedback.page(collection, int(cursor or 0), limit)
         return show_feedback(page.feedback, page.is_last)
 
     def delete_feedback(self, collection: str, feedback_id: int) -> None:
-        """Delete one judgement."""
-        self._services.feedback.delete(collection, feedback_id)
+        self.services.feedback.delete(collection, feedback_id)
 
     def list_models(self, collection: str) -> Models:
-        """List model versions, newest first."""
-        versions = self._services.versions.models(collection)
+        versions = self.services.versions.models(collection)
         return Models([show_model(version, is_whole=False) for version in versions])
 
     def get_model(self, collection: str, version: int) -> Model:
-        """Return a model version with its whole report."""
-        return show_model(self._services.versions.model(collection, version))
+        return show_model(self.services.versions.model(collection, version))
 
     def activate_model(
         self, collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
     ) -> Model:
-        """Let a version serve; only if `expected_version` does so now, where that is given."""
-        activated = self._services.versions.activate(collection, version, _BY, reason, expected_version)
+        activated = self.services.versions.activate(collection, version, _BY, reason, expected_version)
         return show_model(activated)
 
     def roll_back(
         self, collection: str, *, expected_version: int | None = None, reason: str | None = None
     ) -> Model:
-        """Let the version serve that did before."""
-        activated = self._services.versions.roll_back(collection, _BY, reason, expected_version)
+        activated = self.services.versions.roll_back(collection, _BY, reason, expected_version)
         return show_model(activated)
 
     def list_activations(self, collection: str, *, limit: int) -> Activations:
-        """Return which versions served when, by whom and why, newest first."""
-        history = self._services.versions.history(collection, limit)
+        history = self.services.versions.history(collection, limit)
         return Activations(list(history))
 
     def create_key(
@@ -185,19 +169,16 @@ class LocalBackend:
         expires_at: datetime | None = None,
         requests_per_minute: int | None = None,
     ) -> Key:
-        """Create a key; its secret is in this answer only."""
         bound_to = None if collections is None else tuple(collections)
         bounds = KeyBounds(bound_to, expires_at, requests_per_minute)
-        key, secret = self._services.access.create(Scope(scope), name, bounds=bounds)
+        key, secret = self.services.access.create(Scope(scope), name, bounds=bounds)
         return show_key(key, secret)
 
     def list_keys(self) -> Keys:
-        """List keys, without their secrets."""
-        return Keys([show_key(key) for key in self._services.access.list_keys()])
+        return Keys([show_key(key) for key in self.services.access.list_keys()])
 
     def revoke_key(self, key_id: str) -> None:
-        """Revoke a key."""
-        self._services.access.revoke(key_id)
+        self.services.access.revoke(key_id)
 
 
 def _query(

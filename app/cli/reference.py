@@ -51,7 +51,13 @@ def print_problems(as_json: JsonLinesFlag = False) -> None:
 
 def settings_table() -> str:
     """Return a Markdown table of the settings, by concern."""
-    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *_setting_rows()])
+    lines = ["| variable | default | meaning |", "|---|---|---|"]
+    for group, names in _groups():
+        lines.append(f"| **{(group.__doc__ or '').partition('.')[0].partition(':')[0]}** | | |")
+        for name in names:
+            field = Settings.model_fields[name]
+            lines.append(f"| `{_variable(name)}` | {_default(name, field)} | {field.description} |")
+    return "\n".join(lines)
 
 
 def problems_table() -> str:
@@ -77,14 +83,6 @@ def _groups() -> Iterator[tuple[type[BaseModel], list[str]]]:
         names = [name for name in vars(group).get("__annotations__", {}) if name in Settings.model_fields]
         if issubclass(group, BaseModel) and names:
             yield group, names
-
-
-def _setting_rows() -> Iterator[str]:
-    for group, names in _groups():
-        yield f"| **{(group.__doc__ or '').partition('.')[0].partition(':')[0]}** | | |"
-        for name in names:
-            field = Settings.model_fields[name]
-            yield f"| `{_variable(name)}` | {_default(name, field)} | {field.description} |"
 
 
 def _variable(name: str) -> str:

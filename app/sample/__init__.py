@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.sample.samples import KINDS, Sample, draw_sample
+from app.sample.kind import KINDS, Sample, draw_sample
 
 __all__ = ["KINDS", "Sample", "draw_sample"]

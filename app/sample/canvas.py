@@ -1,25 +1,145 @@
-"""A supersampled canvas with fades, glow, blurred shapes, reflections and grain."""
+"""A supersampled canvas with fades, glow, blurred shapes, reflections and grain: colours by name or as hex,
+fades from one to the next, and outlines as lists of points (smooth curves, ovals, blobs and ridges)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from math import ceil, floor
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from math import ceil, cos, floor, pi, sin
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from PIL import Image, ImageChops, ImageDraw, ImageFilter
+from PIL import Image, ImageChops, ImageColor, ImageDraw, ImageFilter
 
-from app.sample.colours import Colour, Fade, Paint, lookup
-from app.sample.outlines import Points
+Colour = tuple[int, int, int]
+FadeStyle = Literal["down", "across"]
 
-__all__ = ["SIZE", "Canvas"]
-
+NAMED = {
+    "red": "#ce3432",
+    "orange": "#ee862e",
+    "yellow": "#f8c840",
+    "green": "#569654",
+    "turquoise": "#3ab0ac",
+    "blue": "#346cbe",
+    "purple": "#7c52a8",
+    "pink": "#ec8aa8",
+    "white": "#f6f3ec",
+    "black": "#2e2c36",
+    "brown": "#865a3e",
+    "grey": "#8e949e",
+}
+Point = tuple[float, float]
+Points = Sequence[Point]
+_OVAL_STEPS = 24  # corners of an oval: at the largest radius in the scenes its edge still looks round
+_UNEVENNESS = 0.12  # standard deviation of a blob's radius, as a share of it: a stone rather than a star
+_FINER_HEIGHT = 0.32
+"""Height of each finer layer of a ridge beside the one before it: hills rather than saw teeth."""
 SIZE = 256
 """Side of a picture in points, which are the pixels of the finished picture."""
 SCALE = 3
 """Drawn pixels per point: three make edges smooth when the picture is reduced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fade:
+    """A run of evenly spaced colours, down or across."""
+
+    stops: tuple[Colour, ...]
+    style: FadeStyle = "down"
+
+
+Paint = Colour | Fade
+
+
+@cache
+def rgb(colour: str) -> Colour:
+    """Return a colour of `NAMED` or one written as ``#rrggbb``."""
+    red, green, blue = ImageColor.getrgb(NAMED.get(colour, colour))[:3]
+    return red, green, blue
+
+
+def mix(first: Colour, second: Colour, share: float) -> Colour:
+    """Return `first` with the given share of `second` mixed in."""
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
+    return red, green, blue
+
+
+def light(colour: Colour, share: float = 0.3) -> Colour:
+    """Return the colour with a share of warm white mixed in."""
+    return mix(colour, (255, 250, 238), share)
+
+
+def dark(colour: Colour, share: float = 0.3) -> Colour:
+    """Return the colour with a share of deep blue shadow mixed in."""
+    return mix(colour, (22, 20, 48), share)
+
+
+def jitter(rng: Generator, colour: Colour, amount: float) -> Colour:
+    """Return the colour moved a little, mostly in brightness."""
+    shift, *hue = rng.standard_normal(4).tolist()
+    moved = (value + amount * (shift + 0.5 * own) for value, own in zip(colour, hue, strict=True))
+    red, green, blue = (min(max(round(value), 0), 255) for value in moved)
+    return red, green, blue
+
+
+def fade(colour: Colour, style: str = "down") -> Fade:
+    """Return the shading of a lit surface: a slope (down) or a column (across)."""
+    if style == "across":
+        return Fade((dark(colour, 0.1), light(colour, 0.3), colour, dark(colour, 0.45)), "across")
+    return Fade((light(colour, 0.22), colour, dark(colour, 0.32)))
+
+
+@lru_cache(maxsize=512)
+def lookup(stops: tuple[Colour, ...]) -> NDArray[np.uint8]:
+    """Return the 256 colours along the stops."""
+    at = np.linspace(0.0, len(stops) - 1.0, 256)
+    channels = [np.interp(at, np.arange(len(stops)), channel) for channel in zip(*stops, strict=True)]
+    table: NDArray[np.uint8] = np.rint(np.stack(channels, axis=1)).astype(np.uint8)
+    return table
+
+
+def smooth(points: Points, *, closed: bool = True, steps: int = 5) -> list[Point]:
+    """Return a Catmull-Rom curve through the points, in `steps` pieces between two of them."""
+    base = np.asarray(points, dtype=np.float64)
+    padded = np.vstack([base[-1:], base, base[:2]]) if closed else np.vstack([base[:1], base, base[-1:]])
+    a, b, c, d = padded[:-3, None], padded[1:-2, None], padded[2:-1, None], padded[3:, None]
+    t = (np.arange(steps) / steps)[None, :, None]
+    curve = (b + 0.5 * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)))).reshape(
+        -1, 2
+    )
+    flat = curve if closed else np.vstack([curve, base[-1:]])
+    return [(float(x), float(y)) for x, y in flat]
+
+
+def oval(x: float, y: float, rx: float, ry: float, turn: float = 0.0) -> list[Point]:
+    """Return the outline of an ellipse, turned by `turn` radians."""
+    c, s = cos(turn), sin(turn)
+    corners = [
+        (rx * cos(2 * pi * k / _OVAL_STEPS), ry * sin(2 * pi * k / _OVAL_STEPS)) for k in range(_OVAL_STEPS)
+    ]
+    return [(x + px * c - py * s, y + px * s + py * c) for px, py in corners]
+
+
+def blob(rng: Generator, x: float, y: float, rx: float, ry: float) -> list[Point]:
+    """Return an uneven rounded outline such as a bush or a stone."""
+    reach = (1.0 + rng.normal(0.0, _UNEVENNESS, 11)).tolist()
+    corners = [(r * cos(2 * pi * k / 11), r * sin(2 * pi * k / 11)) for k, r in enumerate(reach)]
+    return smooth([(x + rx * px, y + ry * py) for px, py in corners], steps=4)
+
+
+def ridge(rng: Generator, base: float, rise: float, waves: int) -> list[Point]:
+    """Return a smooth fractal skyline from left to right, `rise` high above `base`.
+    The widest of its waves are `waves`; each finer layer of them is a third as high as the one before."""
+    at, height, weight = np.linspace(0.0, 1.0, 17), np.zeros(17), 1.0
+    while waves < 40 and weight > 0.02:
+        height += weight * np.interp(at, np.linspace(0.0, 1.0, waves + 1), rng.random(waves + 1))
+        waves, weight = waves * 2, weight * _FINER_HEIGHT
+    height = (height - height.min()) / (float(np.ptp(height)) or 1.0)
+    return smooth([(k * 16.25 - 2, base - rise * float(h)) for k, h in enumerate(height)], closed=False)
+
 
 Box = tuple[int, int, int, int]
 Trace = Callable[[ImageDraw.ImageDraw, int, int, int | tuple[int, ...]], None]
@@ -66,7 +186,6 @@ class Canvas:
         self._pen = ImageDraw.Draw(self.image, "RGBA")
 
     def polygon(self, points: Points, paint: Paint, alpha: float = 1.0) -> None:
-        """Fill an outline."""
         drawn = [(x * SCALE, y * SCALE) for x, y in points]
 
         def trace(pen: ImageDraw.ImageDraw, left: int, top: int, ink: int | tuple[int, ...]) -> None:
@@ -75,7 +194,6 @@ class Canvas:
         self._fill([x for x, _ in drawn], [y for _, y in drawn], paint, alpha, trace)
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, paint: Paint, alpha: float = 1.0) -> None:
-        """Fill an upright ellipse."""
         xs, ys = ((x - rx) * SCALE, (x + rx) * SCALE), ((y - ry) * SCALE, (y + ry) * SCALE)
 
         def trace(pen: ImageDraw.ImageDraw, left: int, top: int, ink: int | tuple[int, ...]) -> None:

@@ -1,25 +1,150 @@
-"""A picture in the making, with a method for each verb of the layers (`app.sample.layers`)."""
+"""A picture in the making, with a method for each verb of its layers, under the sky of a time of day."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import cos, pi, sin, tan
 from typing import Any
 
 from numpy.random import Generator
 
-from app.sample.canvas import SIZE, Canvas
-from app.sample.colours import NAMED, Colour, Fade, dark, fade, jitter, light, mix, rgb
-from app.sample.layers import Layer, Span
-from app.sample.outlines import blob, oval, ridge
-from app.sample.skies import make_sky
+from app.sample.canvas import (
+    NAMED,
+    SIZE,
+    Canvas,
+    Colour,
+    Fade,
+    blob,
+    dark,
+    fade,
+    jitter,
+    light,
+    mix,
+    oval,
+    rgb,
+    ridge,
+)
 from app.sample.sprites import Place, Shape, draw_shape
 
-__all__ = ["Scene"]
-
+_TIMES = {  # two rows of colours from the zenith to the horizon, tint of things and its share, sunlight
+    "dawn": ("#6884be #d6acc4 #ffceb0 #ffe6be", "#86a8ce #f0c6be #ffe2ba", "#ce96a0", 0.24, "#ffe2be"),
+    "morning": ("#58a2de #98ccee #e2f2f2", "#6ebad6 #b0dee2 #f4f6e2", "#e1ebeb", 0.05, "#fffcec"),
+    "noon": ("#2270ce #5ca8ea #b4def6", "#1880cc #54b8e8 #beeaf4", "#fffff0", 0.02, "#fffff8"),
+    "afternoon": ("#4e92ce #9ccae0 #fae8c4", "#6298c8 #bcd0ce #ffe0aa", "#facd8c", 0.10, "#ffecb8"),
+    "sunset": (
+        "#423a7c #a84c7a #f07056 #ffc468",
+        "#60487e #e26064 #ffa054 #ffd882",
+        "#823a54",
+        0.32,
+        "#ffbe60",
+    ),
+    "dusk": ("#1e245c #52468c #bc6e98 #f4a08c", "#263468 #62629e #d696a0", "#3a3068", 0.45, "#ffb096"),
+    "night": ("#080c26 #121e4a #2c4274", "#0a0a22 #1c1a48 #483a76", "#0e1436", 0.66, "#c8d6fa"),
+    "overcast": ("#7e8c9e #a8b4be #ced4d4", "#949ca6 #b8bec2 #d6d6d0", "#96a0ac", 0.30, "#ecf0f2"),
+}
+# Layers are text, one a line: a verb with named arguments, ``hills y=line+3 rise=12..34``.
+# A number is written as ``7``, as ``12..34`` if it is drawn at random, or relative to a name, ``line+3`` or
+# ``line*0.6``; ``let`` introduces names, and facets that are numbers are names, too. A layer with
+# ``if=island`` is drawn if that facet is neither ``no`` nor 0, one with ``if=land:firs|hills`` if it has one
+# of these values; ``unless=`` is the opposite.
+Span = tuple[float, float]
 _VARIATION = 3.0
 """Standard deviation of a layer's brightness, of 255: no two pictures have quite the same ground."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sky:
+    """The light of one picture: `stops` are the sky's colours from the zenith to the horizon."""
+
+    time: str
+    stops: tuple[Colour, ...]
+    tint_colour: Colour
+    tint_share: float
+    sunlight: Colour
+
+    @property
+    def horizon(self) -> Colour:
+        """Colour of the sky just above the horizon."""
+        return self.stops[-1]
+
+    @property
+    def is_dim(self) -> bool:
+        """Whether lamps are on."""
+        return self.time in {"dusk", "night"}
+
+    @property
+    def is_low(self) -> bool:
+        """Whether the sun stands near the horizon."""
+        return self.time in {"dawn", "sunset", "dusk"}
+
+    def tint(self, colour: Colour, haze: float = 0.0) -> Colour:
+        """Return the colour as seen in this light through some haze."""
+        return mix(mix(colour, self.tint_colour, self.tint_share), self.horizon, haze)
+
+
+def make_sky(rng: Generator, time: str, stops: str | None = None) -> Sky:
+    """Return a sky of the time of day with slightly varied colours; `stops` replaces them."""
+    one, other, tint, share, sunlight = _TIMES[time]
+    row = (stops or (one, other)[int(rng.integers(2))]).split()
+    return Sky(time, tuple(jitter(rng, rgb(stop), 6.0) for stop in row), rgb(tint), share, rgb(sunlight))
+
+
+_RELATIVE = re.compile(r"([a-z_]+)(?:([+*-])([\d.]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: what is drawn, and its arguments as written."""
+
+    verb: str
+    arguments: Mapping[str, str]
+
+    def is_drawn(self, facets: Mapping[str, Any]) -> bool:
+        required, excluded = self.arguments.get("if"), self.arguments.get("unless")
+        return (required is None or _holds(required, facets)) and (
+            excluded is None or not _holds(excluded, facets)
+        )
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.arguments.get(name, default)
+
+    def span(self, name: str, default: str, names: Mapping[str, float]) -> Span:
+        """Return both ends of a range of numbers."""
+        low, _, high = self.text(name, default).partition("..")
+        return _value(low, names), _value(high or low, names)
+
+    def number(self, name: str, default: str, names: Mapping[str, float], rng: Generator) -> float:
+        """Return a number, drawn evenly from its range."""
+        low, high = self.span(name, default, names)
+        return float(rng.uniform(low, high)) if low != high else low
+
+
+def layers(text: str) -> tuple[Layer, ...]:
+    """Return the layers written in a text."""
+    lines = [line.split() for line in text.strip().splitlines()]
+    return tuple(Layer(words[0], dict(word.split("=", 1) for word in words[1:])) for words in lines)
+
+
+def is_true(value: Any) -> bool:
+    """Return whether a facet says yes."""
+    return value not in {"no", 0}
+
+
+def _holds(condition: str, facets: Mapping[str, Any]) -> bool:
+    facet, _, values = condition.partition(":")
+    return str(facets[facet]) in values.split("|") if values else is_true(facets[facet])
+
+
+def _value(text: str, names: Mapping[str, float]) -> float:
+    match = _RELATIVE.fullmatch(text)
+    if match is None:
+        return float(text)
+    base, other = names[match[1]], float(match[3] or 0)
+    return base * other if match[2] == "*" else base - other if match[2] == "-" else base + other
+
+
 Sprites = Mapping[str, tuple[Shape, ...]]
 Palette = Mapping[str, str | Mapping[str, str]]
 
@@ -38,7 +163,7 @@ class Scene:
     def draw(self, layer: Layer) -> None:
         """Draw a layer, if it belongs to this picture."""
         if layer.is_drawn(self.facets):
-            _VERBS[layer.verb](self, layer)
+            getattr(self, layer.verb)(layer)
 
     def let(self, layer: Layer) -> None:
         """Give numbers names, for the layers that follow."""
@@ -165,7 +290,6 @@ class Scene:
         return str(value) if entry is None else entry if isinstance(entry, str) else entry[value]
 
     def _tone(self, layer: Layer, haze: float = 0.0) -> Colour:
-        """Return the colour of a layer."""
         return self.tint(self._look_up(layer.text("colour")), haze, _VARIATION)
 
     def _number(self, layer: Layer, name: str, default: str) -> float:
@@ -302,21 +426,3 @@ class Scene:
         self.canvas.soft(
             puffs, 1.1 + size * 0.03, Fade((bright, bright, shaded)), 0.6 if sky.is_dim else 0.92
         )
-
-
-_VERBS: Mapping[str, Callable[[Scene, Layer], None]] = {
-    "air": Scene.air,
-    "band": Scene.band,
-    "blobs": Scene.blobs,
-    "dots": Scene.dots,
-    "hills": Scene.hills,
-    "let": Scene.let,
-    "mirror": Scene.mirror,
-    "mist": Scene.mist,
-    "moon": Scene.moon,
-    "place": Scene.place,
-    "sea": Scene.sea,
-    "sunpath": Scene.sunpath,
-    "waves": Scene.waves,
-}
-"""What draws a layer, by its verb."""

@@ -9,7 +9,7 @@
 # after sunset only.
 #
 # A paint is ``colour[+20][:style][~80]``: a hex code or a name, 20 % lighter (or darker, with a minus), as a
-# fade of that style (`app.sample.colours.fade`), 80 % opaque. Colours are seen in the light of the sky; those
+# fade of that style (`app.sample.canvas.fade`), 80 % opaque. Colours are seen in the light of the sky; those
 # with an exclamation mark shine by themselves (``#ffd27a!``).
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import cos, radians, sin
 
-from app.sample.canvas import Canvas
-from app.sample.colours import Colour, Paint, dark, fade, light
-from app.sample.outlines import Point, oval, smooth
+from app.sample.canvas import Canvas, Colour, Paint, Point, dark, fade, light, oval, smooth
 
 __all__ = ["Place", "Shape", "draw_shape", "read_sprites"]
 
@@ -54,7 +52,6 @@ class Place:
     flip: bool = False
 
     def points(self, points: tuple[Point, ...] | list[Point]) -> list[Point]:
-        """Return a sprite's points on the canvas."""
         c, s, side = cos(self.turn) * self.size, sin(self.turn) * self.size, -1.0 if self.flip else 1.0
         return [(self.x + side * px * c - py * s, self.y + side * px * s + py * c) for px, py in points]
 

@@ -14,10 +14,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from app.cli.compare.encoding import make_encoder
-from app.cli.compare.quality import quality_values
-from app.cli.compare.sources import LIMITS
-from app.cli.compare.tables import TableColumns, contents_of, read_rows
+from app.cli.compare.own_data import LIMITS, TableColumns, contents_of, make_encoder, read_rows
+from app.cli.compare.results import quality_values
 from app.cli.console import (
     ENCODER_HELP,
     LOG,
@@ -27,7 +25,7 @@ from app.cli.console import (
     PairColumnOption,
     read_names,
 )
-from app.cli.encoder_options import read_encoder
+from app.cli.encoders import read_encoder
 from app.cli.ingest import split_into_batches
 from app.domain.entities import Content, Matrix
 from app.domain.reports import Supervision

@@ -16,19 +16,18 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.load_client import LoadPlan, LoadResult
-from app.cli.bench.load_generators import OwnLoad
-from app.cli.bench.search_gallery import (
+from app.cli.bench.gallery import (
     SEARCH_PATH,
+    ServerProcess,
     draw_queries,
     import_gallery,
     import_items,
     item_lines,
     open_client,
     prepare,
-    serve,
     wait_for_gallery,
 )
+from app.cli.bench.load import LoadPlan, LoadResult, OwnLoad
 from app.cli.console import LOG, OUT, JsonFlag
 from app.settings import Settings
 from solver.benchmark import machine
@@ -136,7 +135,7 @@ def _measure(bench: _Bench, items: int, settings: Settings, on_phase: Callable[[
     services = build(settings)
     keys = prepare(services, bench.dim, n_versions=1)
     bodies = [json.dumps({"vector": row, "k": _K}) for row in draw_queries(bench.dim, _QUERIES).tolist()]
-    with serve(settings) as server, open_client(server.url, keys.admin) as client:
+    with ServerProcess(settings) as server, open_client(server.url, keys.admin) as client:
         on_phase(f"importing {items} items")
         import_gallery(client, bench.dim, items)
         wait_for_gallery(client, services, bodies[0], items)

@@ -17,13 +17,13 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.processes import ServerProcess
+from app.cli.bench.gallery import ServerProcess
 from app.cli.console import LOG, OUT, JsonFlag
-from app.cli.local_training import train
+from app.cli.train import train_and_wait
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
+from app.domain.reports import TrainingParameters
 from app.services.catalogue.preparation import NewItem
-from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.benchmark import machine
 from solver.datasets import make_low_rank_pairs
@@ -119,7 +119,7 @@ def _fill(settings: Settings, items: int) -> tuple[str, list[float]]:
         ]
         for start in range(0, len(new), _BATCH):
             services.catalogue.add_items(_NAME, new[start : start + _BATCH])
-    train(services, _NAME, TrainingParameters(alpha=1e-3, scaling="standard"), lambda *_: None)
+    train_and_wait(services, _NAME, TrainingParameters(alpha=1e-3, scaling="standard"), lambda *_: None)
     _, secret = services.access.create(Scope.SEARCH)
     services.database.engine.dispose()
     return secret, np.asarray(data.Z[0]).tolist()

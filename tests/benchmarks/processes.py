@@ -17,21 +17,19 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.load_client import LoadPlan, LoadResult
-from app.cli.bench.load_generators import OWN, installed_generator, run_generator
-from app.cli.bench.processes import ServerProcess
-from app.cli.bench.search_gallery import (
+from app.cli.bench.gallery import (
     NAME,
     SEARCH_PATH,
+    ServerProcess,
     draw_queries,
     draw_texts,
     import_gallery,
     open_client,
     prepare,
-    serve,
     train_version,
     wait_for_gallery,
 )
+from app.cli.bench.load import OWN, LoadPlan, LoadResult, installed_generator, run_generator
 from app.cli.console import LOG, OUT, JsonFlag
 from app.settings import Settings
 from solver.benchmark import machine
@@ -100,14 +98,14 @@ def _measure(bench: _Bench, settings: Settings, on_phase: Callable[[str], None])
     bodies = [json.dumps({**query, "k": _K}) for query in _queries(bench)]
     alone = settings.model_copy(update={"processes": 1})
     on_phase(f"importing {bench.items} items")
-    with serve(alone) as server, open_client(server.url, keys.admin) as client:
+    with ServerProcess(alone) as server, open_client(server.url, keys.admin) as client:
         idle = server.memory_mib()
         import_gallery(client, bench.dim, bench.items)
         wait_for_gallery(client, services, bodies[0], bench.items)
     if bench.items >= settings.approximate_from_items:
         on_phase("training on the gallery")
         services.versions.activate(NAME, train_version(services, seed=0), "bench", None, None)
-        with serve(alone) as server, open_client(server.url, keys.admin) as client:
+        with ServerProcess(alone) as server, open_client(server.url, keys.admin) as client:
             wait_for_gallery(client, services, bodies[0], bench.items)
     with services.snapshots.open(NAME) as (snapshot, _):
         kinds = {name: gallery.index_kind for name, gallery in snapshot.galleries.items()}
@@ -115,7 +113,9 @@ def _measure(bench: _Bench, settings: Settings, on_phase: Callable[[str], None])
     del services, snapshot
     with ExitStack() as until_measured:
         servers = {
-            count: until_measured.enter_context(serve(settings.model_copy(update={"processes": count})))
+            count: until_measured.enter_context(
+                ServerProcess(settings.model_copy(update={"processes": count}))
+            )
             for count in bench.processes
         }
         plans = {count: _plan(server, keys.search, bodies, bench) for count, server in servers.items()}

@@ -34,14 +34,12 @@ class FileCache:
         return self._read(key, _outcome)
 
     def save(self, key: str, outcome: CellOutcome) -> None:
-        """Store an outcome under a key."""
         values = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
         arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         scalars = {name: value for name, value in values.items() if name not in arrays}
         self.store(key, {**arrays, _SCALARS: np.asarray(json.dumps(scalars, default=_as_number))})
 
     def store(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Store arrays under a key."""
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f".{key}.{secrets.token_hex(4)}"
         try:

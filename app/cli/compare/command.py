@@ -1,4 +1,5 @@
-"""`lrbs compare`."""
+"""`lrbs compare`: where its sets come from (their names, a published protocol, data of one's own), its
+options, and the command."""
 
 from __future__ import annotations
 
@@ -7,57 +8,210 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from app.bootstrap import build_on_existing
+from app.cli.backend import refuse_url
 from app.cli.compare.cache import FileCache
 from app.cli.compare.figures import write_plots
-from app.cli.compare.options import (
-    CacheOption,
-    CollectionOption,
-    DataOption,
-    FacetsOption,
-    FeaturesOption,
-    FoldsOption,
-    ImageEncoderOption,
-    JobsOption,
-    JsonOption,
-    LabelsOption,
-    MethodsOption,
-    PairsOption,
-    PlotsOption,
-    ProtocolOption,
-    ReportOption,
-    SeedOption,
-    SeedsOption,
-    SetNames,
-    SplitColumnOption,
-    TableOption,
-    TextEncoderOption,
-    TrecOption,
+from app.cli.compare.own_data import LIMITS, SetEncoder, TableColumns, load_collection, load_table
+from app.cli.compare.report import (
+    RunDescription,
+    print_comparison,
+    print_means,
+    require_report_libraries,
+    size_line,
+    write_report,
 )
-from app.cli.compare.printing import print_comparison, print_means, size_line
-from app.cli.compare.quality import quality_values
-from app.cli.compare.report import RunDescription, require_report_libraries, write_report
-from app.cli.compare.results import read_seeds, result_lines, write_results
-from app.cli.compare.sets import ComparedSet
-from app.cli.compare.sources import Loaders, Sources
-from app.cli.compare.tables import TableColumns
-from app.cli.console import LOG, LabelColumnOption, PairColumnOption, Show, progress, read_names
-from app.cli.encoder_options import read_encoder
+from app.cli.compare.results import quality_values, read_seeds, result_lines, write_results
+from app.cli.compare.sets import ComparedSet, SetLoader, relevance_of
+from app.cli.console import (
+    LOG,
+    ImageEncoderOption,
+    LabelColumnOption,
+    PairColumnOption,
+    Show,
+    TextEncoderOption,
+    progress,
+    read_names,
+)
+from app.cli.encoders import read_encoder
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
+from app.encoders.registry import EncoderRegistry
 from app.settings import Settings
 from solver import InvalidParameterError
-from solver.comparison import CellOutcome, Comparison, chosen_methods, write_qrels, write_run
+from solver.comparison import METHODS, CellOutcome, Comparison, chosen_methods, write_qrels, write_run
 from solver.comparison import compare as compare_methods
-from solver.datasets import PARTNER, PROTOCOLS, PublishedProtocol
+from solver.datasets import PARTNER, PROTOCOLS, PublishedProtocol, load_annotated, load_protocol
 from solver.plots import require_matplotlib
 
+_MOST_FILES = 3
+Loaders = dict[str, Callable[[], ComparedSet]]
+"""What loads a set, by the set's name."""
+
+
+class ProtocolName(StrEnum):
+    """A published setting."""
+
+    WIKIPEDIA = "wikipedia"
+    VOC2007 = "voc2007"
+    NUS_WIDE = "nus-wide"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a command line names; one kind of source is to be given."""
+
+    sets: tuple[str, ...]
+    protocol: ProtocolName | None  # a published setting
+    data: Path | None  # folder of the protocol's file
+    features: tuple[Path, ...]  # an archive, or one of each modality and perhaps one of labels
+    table: Path | None  # of one's own
+    collection: str | None  # a stored one
+    columns: TableColumns  # of the table
+    supervision: Supervision  # what of one's own data counts
+
+    def loaders(self, settings: Settings, cache: FileCache, seed: int) -> Loaders:
+        """Return what loads each set; the names of sets are checked before the first is loaded; the seed is
+        of drawn splits."""
+        # Raises InvalidFieldError, which names the field, for none or several kinds of sources.
+        self._check()
+        encoders = EncoderRegistry(LIMITS)
+        features, table, collection = self.features, self.table, self.collection
+        encoder, supervision = SetEncoder(encoders, cache), self.supervision
+        if self.protocol is not None and self.data is not None:
+            protocol, folder = self.protocol, self.data
+            return {protocol.value: lambda: _load_protocol(protocol, folder)}
+        if features:
+            return {features[0].stem: lambda: _load_features(features, supervision, seed)}
+        if table is not None:
+            return {table.stem: lambda: load_table(table, self.columns, supervision, encoder, seed)}
+        if collection is not None:
+            return {collection: lambda: _load_stored(settings, collection, supervision, encoder, seed)}
+        loader = SetLoader(settings.test_data, encoders, cache)
+        loader.check(self.sets)
+        return {name: lambda name=name: loader.load(name) for name in self.sets}  # type: ignore[misc]
+
+    @property
+    def are_published(self) -> bool:
+        """Whether the sets may be those of a published protocol."""
+        return bool(self.sets) or self.protocol is not None
+
+    def _check(self) -> None:
+        if (self.protocol is None) != (self.data is None):
+            raise InvalidFieldError("--data", "give --protocol and --data together")
+        kinds = (self.sets or None, self.protocol, self.features or None, self.table, self.collection)
+        if sum(kind is not None for kind in kinds) != 1:
+            raise InvalidFieldError(
+                "sets",
+                "give one or more sets, or --protocol with --data, or one of --features, --table and "
+                "--collection",
+            )
+        if self.features and self.supervision.facets != "auto":
+            raise InvalidFieldError("--facets", "the facets of an archive are its arrays facet_NAME")
+        if len(self.features) > _MOST_FILES:
+            raise InvalidFieldError("--features", "give an archive, or files of x, of z and of labels")
+        if self.are_published and self.supervision != Supervision():
+            option = "--facets" if self.supervision.facets != "auto" else "--no-labels and --no-pairs"
+            raise InvalidFieldError(option, "of one's own data only: --features, --table and --collection")
+
+
+def _load_protocol(protocol: ProtocolName, folder: Path) -> ComparedSet:
+    data = load_protocol(protocol.value, folder)
+    features = f"pictures: {data.X.shape[1]}-d; texts: {data.Z.shape[1]}-d (from the files given)"
+    return ComparedSet(protocol.value, data, features)
+
+
+def _load_features(files: tuple[Path, ...], supervision: Supervision, seed: int) -> ComparedSet:
+    loaded = load_annotated(files, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
+    data = loaded.features
+    features = f"x: {data.X.shape[1]}-d; z: {data.Z.shape[1]}-d (from {files[0].name})"
+    return ComparedSet(
+        files[0].stem,
+        data,
+        features,
+        relevance_of(loaded.class_name),
+        modalities=("x", "z"),
+        annotations=loaded.annotations,
+        class_name=loaded.class_name,
+    )
+
+
+def _load_stored(
+    settings: Settings, name: str, supervision: Supervision, encoder: SetEncoder, seed: int
+) -> ComparedSet:
+    refuse_url()
+    services = build_on_existing(settings)
+    services.schema.require_current()
+    return load_collection(services, name, supervision, encoder, seed)
+
+
+_OF_PAIRS = " and ".join(name for name, method in METHODS.items() if method.learns_from_pairs)
+_OPTIONAL = " and ".join(name for name, method in METHODS.items() if method.is_optional)
+
+SetNames = Annotated[
+    list[str] | None, typer.Argument(help="such as wikipedia_cnn; NAME@SEED draws another split")
+]
+ProtocolOption = Annotated[
+    ProtocolName | None, typer.Option(help="a published setting, with the files of --data")
+]
+DataOption = Annotated[
+    Path | None, typer.Option(exists=True, file_okay=False, help="folder with the protocol's file")
+]
+FeaturesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--features",
+        "--npz",
+        help="archive (.npz, .mat, .h5, .csv) of x and z; labels, split or is_test, pairs and facet_NAME "
+        "where there are such; or files of x, of z (.npy, .csv, ...) and perhaps of labels, one option each",
+    ),
+]
+CollectionOption = Annotated[
+    str | None, typer.Option("--collection", "-c", help="stored items; those of one pair_id are partners")
+]
+FacetsOption = Annotated[
+    str, typer.Option(help="comma-separated columns or metadata keys; default: those with repeated values")
+]
+SplitColumnOption = Annotated[
+    str | None,
+    typer.Option(help="'train' and 'test'; default: 'split', or a fifth of each label is drawn to test"),
+]
+MethodsOption = Annotated[
+    str,
+    typer.Option(
+        help=f"comma-separated, of {', '.join(METHODS)}; default: all but {_OPTIONAL}, "
+        f"and without labels only {_OF_PAIRS}"
+    ),
+]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(help="several: a list such as 0,1,2, or how many from --seed on; means and deviations"),
+]
+CacheOption = Annotated[
+    Path | None, typer.Option(file_okay=False, help="folder of the cache; default: in LRBS_DATA_DIR")
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False,
+        help="folder for report.html, report.md, tables (results.csv, results.tex) and points of curves "
+        "(curves.csv)",
+    ),
+]
+PlotsOption = Annotated[
+    Path | None, typer.Option(file_okay=False, help="folder for the plots, as SVG and PNG")
+]
+TrecOption = Annotated[
+    Path | None, typer.Option(file_okay=False, help="folder for TREC runs and qrels (large)")
+]
 Part = tuple[ComparedSet, Comparison]
 """A set and the comparison on it."""
 
@@ -67,11 +221,11 @@ def compare(
     protocol: ProtocolOption = None,
     data: DataOption = None,
     features: FeaturesOption = None,
-    table: TableOption = None,
+    table: Annotated[Path | None, typer.Option(help="CSV of pictures and texts")] = None,
     collection: CollectionOption = None,
-    labels: LabelsOption = True,
+    labels: Annotated[bool, typer.Option(help="learn from labels, and measure them")] = True,
     facets: FacetsOption = "",
-    pairs: PairsOption = True,
+    pairs: Annotated[bool, typer.Option(help="partners count; without labels they are learned from")] = True,
     id_column: str = "id",
     picture_column: str = "image",
     text_column: str = "text",
@@ -81,15 +235,15 @@ def compare(
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
     methods: MethodsOption = "",
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of folds, drawn splits and resampling")] = 0,
     seeds: SeedsOption = None,
-    folds: FoldsOption = 3,
-    jobs: JobsOption = None,
+    folds: Annotated[int, typer.Option(min=2, help="of the cross-validation")] = 3,
+    jobs: Annotated[int | None, typer.Option(min=1, help="processes; default: one a core")] = None,
     cache: CacheOption = None,
     report: ReportOption = None,
     plots: PlotsOption = None,
     trec: TrecOption = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the rows as JSON")] = False,
 ) -> None:
     """Compare methods: tuned by cross-validation in the training split, then evaluated on the test split."""
     if report is not None:

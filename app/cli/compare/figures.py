@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from app.cli.compare.sets import ComparedSet
@@ -81,7 +81,9 @@ def _plots(compared: ComparedSet, comparison: Comparison) -> Iterator[tuple[str,
 def _directions(comparison: Comparison, modalities: tuple[str, str]) -> dict[str, dict[str, RetrievalCurves]]:
     """Return the curves of each method's chosen row by direction."""
     labels, (x_name, z_name) = comparison.test_labels, modalities
-    outcomes = [comparison.outcomes[number] for number in _in_order(comparison, chosen_rows(comparison))]
+    ranks = {name: rank for rank, name in enumerate(_FIRST)}
+    outcomes = [comparison.outcomes[number] for number in chosen_rows(comparison)]
+    outcomes.sort(key=lambda outcome: ranks.get(outcome.method, len(_FIRST)))
     return {
         f"{x_name} query, {z_name} gallery": {
             outcome.method: retrieval_curves(outcome.x_test, outcome.z_test, labels, labels)
@@ -92,9 +94,3 @@ def _directions(comparison: Comparison, modalities: tuple[str, str]) -> dict[str
             for outcome in outcomes
         },
     }
-
-
-def _in_order(comparison: Comparison, numbers: Sequence[int]) -> list[int]:
-    """Return rows with those of our own methods first."""
-    ranks = {name: rank for rank, name in enumerate(_FIRST)}
-    return sorted(numbers, key=lambda number: ranks.get(comparison.rows[number].method, len(_FIRST)))

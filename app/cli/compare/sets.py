@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.facets import facets_of
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.registry import EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
+from app.services.training.facets import MetadataSides, categorical_keys, facet_name, facet_values
 from app.services.training.requests import class_of
 from solver import Annotations
 from solver.datasets import (
@@ -32,6 +32,8 @@ from solver.datasets import (
     read_picture_text_table,
 )
 
+Values = list[tuple[str, ...]]
+"""Values of each row; none where they are unknown."""
 _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
 _TERMS = 1000  # words and pairs of words, as many as the texts of the set `wikipedia_tfidf` have
 _MAX_TEXT_CHARS = 20_000  # the limit that the encoder requires; far beyond the longest product name
@@ -45,6 +47,30 @@ _FILES: Mapping[str, str] = {
     "products_colour": "products/items.csv",
 }
 """The first file that each set is read from, in the folder of the real data."""
+
+
+def facets_of(
+    sides: MetadataSides, is_train: Sequence[bool], names: Sequence[str] | None
+) -> dict[str, tuple[Values, Values]]:
+    """Return the values of each facet of the rows of both modalities, by name or as a training finds them in
+    training rows."""
+    # Raises InvalidFieldError (names the option) if a named key has no value in one of the modalities.
+    if names is None:
+        x_train, z_train = (
+            [metadata for metadata, is_fitted in zip(side, is_train, strict=True) if is_fitted]
+            for side in sides
+        )
+        names = categorical_keys((x_train, z_train), labels=None)
+    facets = {}
+    for key in names:
+        first, second = ([facet_values(metadata, key) for metadata in side] for side in sides)
+        if not any(first) or not any(second):
+            keys = sorted({key for side in sides for metadata in side for key in metadata})
+            raise InvalidFieldError(
+                "--facets", f"no item has a value of {key!r}, there are {join_words(keys)}"
+            )
+        facets[facet_name(key)] = first, second
+    return facets
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,21 +19,22 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self
 
-from app.cli.sources.contents import content_of, form_of
 from app.cli.sources.folders import Layout, describe_left_out, is_hidden
 from app.cli.sources.rows import (
     MAX_FILE_BYTES,
     MAX_FILE_MIB,
     Refusal,
     Row,
+    content_of,
     decode_text,
+    form_of,
     identifier_of,
     readable_name,
     with_source,
 )
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words, some_of
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.preparation import NewItem
 from solver.datasets import is_training_split
 
 _LABEL, _METADATA = ".cls", ".json"
@@ -116,7 +117,6 @@ class Archives:
         return 0
 
     def rows(self) -> Iterator[Row]:
-        """Yield the items of each archive."""
         answers = {is_training_split(_stem_of(file)) for file in self.files}
         for file in self.files:
             try:
@@ -144,37 +144,25 @@ class Archives:
                 names = names_of.pop(_name_of(entry), []) if entry.isreg() else []
                 content = _content_of(archive, entry) if names else b""
                 for name in names:
-                    kind = listing.members[name].kind
-                    yield self._item(file, name, kind, ids[name], samples[name], layout, content)
+                    kind, sample = listing.members[name].kind, samples[name]
+                    is_train, place = layout.is_train(PurePosixPath(name)), f"{file.name}/{name}"
+                    split = {"split": "train" if is_train else "test"} if layout.splits else {}
+                    try:
+                        yield NewItem(
+                            modality=self.modality_names[kind],
+                            content=content_of(kind, content),
+                            id=ids[name],
+                            labels=sample.labels,
+                            pair_id=sample.name,
+                            metadata=with_source({**split, **sample.metadata}, f"{_stem_of(file)}/{name}"),
+                            train=is_train,
+                            place=place,
+                        )
+                    except InvalidFieldError as error:
+                        yield Refusal(place, error.message)
         except _FAULTS:
             if not listing.is_damaged:  # else it is among the refusals
                 raise
-
-    def _item(
-        self,
-        file: Path,
-        name: str,
-        kind: str,
-        identifier: str,
-        sample: _Sample,
-        layout: Layout,
-        content: bytes,
-    ) -> Row:
-        is_train, place = layout.is_train(PurePosixPath(name)), f"{file.name}/{name}"
-        split = {"split": "train" if is_train else "test"} if layout.splits else {}
-        try:
-            return NewItem(
-                modality=self.modality_names[kind],
-                content=content_of(kind, content),
-                id=identifier,
-                labels=sample.labels,
-                pair_id=sample.name,
-                metadata=with_source({**split, **sample.metadata}, f"{_stem_of(file)}/{name}"),
-                train=is_train,
-                place=place,
-            )
-        except InvalidFieldError as error:
-            return Refusal(place, error.message)
 
     def _identifiers(self, samples: Mapping[str, _Sample], listing: _Listing) -> dict[str, str]:
         """Return the id of each item: that of its sample, but for further items of a kind."""
@@ -291,11 +279,7 @@ def _is_cut(stream: IO[bytes], entry: tarfile.TarInfo) -> bool:
 
 
 def _list_member(
-    file: Path,
-    archive: tarfile.TarFile,
-    entry: tarfile.TarInfo,
-    forms: Collection[str],
-    listing: _Listing,
+    file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo, forms: Collection[str], listing: _Listing
 ) -> None:
     name = _name_of(entry)
     path = PurePosixPath(name)
@@ -407,16 +391,9 @@ def _stem_of(file: Path) -> str:
     return _ENDING.sub("", file.name)
 
 
-def _decode(name: str, content: bytes) -> str:
-    try:
-        return decode_text(content)
-    except UnicodeDecodeError as error:
-        raise InvalidFieldError(name, "is a text in neither UTF-8, UTF-16 nor Windows-1252") from error
-
-
 def _read_labels(name: str | None, annotations: Mapping[str, bytes]) -> tuple[str, ...]:
     """Return the labels of a sample, one on each line."""
-    lines = "" if name is None else _decode(name, annotations[name])
+    lines = "" if name is None else decode_text(annotations[name], name)
     labels = (line.strip() for line in lines.splitlines())
     return tuple(dict.fromkeys(label for label in labels if label))
 

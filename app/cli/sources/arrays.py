@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.cli.sources.rows import Row, identifier_of
+from app.cli.sources.columns import is_blank, plain_metadata
+from app.cli.sources.rows import Refusal, Row, identifier_of
+from app.cli.sources.sheets import check_length, parquet_rows
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue.service import NewItem
-from solver.datasets import is_training_split, read_array, read_labels, read_row_arrays
+from app.services.catalogue.preparation import NewItem
+from solver.datasets import PairedFeatures, is_training_split, read_array, read_labels, read_row_arrays
 
 AnyArray = npt.NDArray[Any]
 _FACET = "facet_"  # begins the names of arrays whose values become metadata
 _SPLITS = ("train", "test")
+_PARTS = ("img_emb", "text_emb")
+"""Folders of the two modalities, and how the names of the files in them begin."""
+_METADATA = "metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,6 @@ class Arrays:
 
     @property
     def total(self) -> int:
-        """Number of rows of both modalities."""
         return sum(len(array) for array in self.arrays)
 
     def rows(self) -> Iterator[Row]:
@@ -123,11 +128,7 @@ def read_rows(file: Path, names: tuple[str, str]) -> Arrays | None:
         },
     )
     return Arrays(
-        file.stem,
-        (first, second),
-        (f"{file.name}, array x", f"{file.name}, array z"),
-        names,
-        columns,
+        file.stem, (first, second), (f"{file.name}, array x", f"{file.name}, array z"), names, columns
     )
 
 
@@ -170,3 +171,108 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
         row = is_train.index(None)
         raise InvalidFieldError(place, f"row {row} has {words[row]!r}, expected 'train' or 'test'")
     return [bool(answer) for answer in is_train]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Both modalities of features that somebody else computed, X and Z, as items of `vector` encoders."""
+
+    data: PairedFeatures
+    modality_names: tuple[str, str]
+
+    @property
+    def total(self) -> int:
+        return 2 * len(self.data.labels)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the items of one modality, then those of the other."""
+        data = self.data
+        for name, features, ids in (
+            (self.modality_names[0], data.X, data.x_ids),
+            (self.modality_names[1], data.Z, data.z_ids),
+        ):
+            for row, source_id in enumerate(ids):
+                is_train = bool(data.is_train[row])
+                yield NewItem(
+                    modality=name,
+                    content=Content(vector=features[row].tolist()),
+                    id=f"{name}-{row:06d}",
+                    labels=(str(data.labels[row]),),
+                    pair_id=f"{row:06d}",
+                    metadata={"split": "train" if is_train else "test", "source_id": source_id},
+                    train=is_train,
+                    place=f"row {row} of {name!r}",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Rows of both modalities, pictures and texts, which are partners."""
+
+    number: str  # as the names of the files have it
+    arrays: tuple[AnyArray, AnyArray]
+    metadata: Path | None  # a Parquet file with as many rows
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Rows of ``img_emb/img_emb_<n>.npy`` and their partners in ``text_emb/text_emb_<n>.npy``, as tools
+    around CLIP write them."""
+
+    shards: Sequence[Shard]  # as `open_embeddings` returned them
+    modality_names: tuple[str, str]
+    label_columns: tuple[str, ...] = ()  # of the metadata, whose values are labels
+
+    @property
+    def total(self) -> int:
+        return sum(len(array) for shard in self.shards for array in shard.arrays)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the items of each shard, those of one modality after those of the other."""
+        for shard in self.shards:
+            for modality, part, array in zip(self.modality_names, _PARTS, shard.arrays, strict=True):
+                facts = itertools.repeat(("", {})) if shard.metadata is None else parquet_rows(shard.metadata)
+                for row, (vector, (place, cells)) in enumerate(zip(array, facts, strict=False)):
+                    if isinstance(cells, str):
+                        yield Refusal(f"{Path(str(shard.metadata)).name}, {place}", cells)
+                        break
+                    name = f"{shard.number}:{row}"
+                    yield NewItem(
+                        modality=modality,
+                        content=Content(vector=vector.astype(np.float64).tolist()),
+                        id=f"{modality}-{name}",
+                        labels=tuple(
+                            str(cells[column])
+                            for column in self.label_columns
+                            if not is_blank(cells.get(column))
+                        ),
+                        pair_id=name,
+                        metadata=plain_metadata(
+                            {key: value for key, value in cells.items() if key not in self.label_columns}
+                        ),
+                        place=f"{part}_{shard.number}.npy, row {row}",
+                    )
+
+
+def open_embeddings(folder: Path, with_metadata: bool = True) -> list[Shard]:
+    """Open ``img_emb``, ``text_emb`` and perhaps ``metadata/metadata_<n>.parquet`` of a folder without
+    reading the arrays."""
+    # Raises InvalidFieldError, which names a file that is missing, does not fit or needs an extra.
+    first, second = _PARTS
+    numbers = [
+        path.stem.removeprefix(f"{first}_") for path in sorted((folder / first).glob(f"{first}_*.npy"))
+    ]
+    if not numbers:
+        raise InvalidFieldError(str(folder), f"has no files {first}/{first}_<number>.npy")
+    shards = []
+    for number in numbers:
+        pictures, texts = (open_matrix(folder / part / f"{part}_{number}.npy") for part in _PARTS)
+        if len(pictures) != len(texts):
+            place = str(folder / second / f"{second}_{number}.npy")
+            raise InvalidFieldError(place, f"has {len(texts)} rows, the pictures have {len(pictures)}")
+        metadata = folder / _METADATA / f"{_METADATA}_{number}.parquet"
+        is_used = with_metadata and metadata.is_file()
+        if is_used:
+            check_length(metadata, len(pictures))
+        shards.append(Shard(number, (pictures, texts), metadata if is_used else None))
+    return shards

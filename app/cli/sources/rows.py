@@ -1,4 +1,5 @@
-"""What a source yields: items, and what it could not make an item of."""
+"""What a source yields: items, and what it could not make an item of. Contents of files have a kind by their
+endings, or by the encoder that takes them."""
 
 from __future__ import annotations
 
@@ -7,14 +8,18 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
 from app.domain.names import IDENTIFIER_PATTERN
-from app.services.catalogue.service import ItemChange, NewItem
+from app.encoders.content import PICTURE_ENDINGS
+from app.encoders.registry import content_form
+from app.services.catalogue.preparation import ItemChange, NewItem
 
 MAX_FILE_MIB = 256
 MAX_FILE_BYTES = MAX_FILE_MIB << 20
@@ -86,11 +91,48 @@ def read_bounded(path: Path) -> bytes:
     return content
 
 
-def decode_text(content: bytes) -> str:
-    """Return a text in UTF-16 (with its mark), UTF-8 or Windows-1252; raises UnicodeDecodeError."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16").strip()
-    try:
-        return content.decode("utf-8-sig").strip()
-    except UnicodeDecodeError:
-        return content.decode("cp1252").strip()
+def decode_text(content: bytes, field: str = "") -> str:
+    """Return a text in UTF-16 (with its mark), UTF-8 or Windows-1252; or raise InvalidFieldError."""
+    is_marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for encoding in ("utf-16",) if is_marked else ("utf-8-sig", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            return content.decode(encoding).strip()
+    raise InvalidFieldError(field, "is a text in neither UTF-8, UTF-16 nor Windows-1252")
+
+
+SUFFIXES: Mapping[str, frozenset[str]] = {
+    "picture": PICTURE_ENDINGS,
+    "sound": frozenset({".wav", ".flac"}),
+    "text": frozenset({".txt"}),
+}
+"""Endings of files, by what they hold."""
+
+
+def form_of(suffix: str) -> str | None:
+    """Return what files of an ending hold, ``"picture"``, ``"sound"`` or ``"text"``; None of others."""
+    return next((form for form, suffixes in SUFFIXES.items() if suffix.lower() in suffixes), None)
+
+
+def file_form(encoder: Mapping[str, Any]) -> str:
+    """Return what the files hold that a column names for an encoder: sounds, or else pictures."""
+    return "sound" if content_form(encoder) == "sound" else "picture"
+
+
+def names_by_form(modalities: Sequence[Modality]) -> dict[str, str]:
+    """Return the name of the modality that takes pictures, sounds, or texts; of two, that of the first."""
+    names: dict[str, str] = {}
+    for modality in modalities:
+        form = content_form(modality.encoder)
+        if form is not None and form in SUFFIXES:
+            names.setdefault(form, modality.name)
+    return names
+
+
+def content_of(form: str, content: bytes, field: str = "") -> Content:
+    """Return the content of a file that holds a ``"picture"``, ``"sound"`` or ``"text"``; messages call it
+    `field`. Raises InvalidFieldError without a field if a text cannot be decoded."""
+    if form == "picture":
+        return Content(picture=content, picture_field=field)
+    if form == "sound":
+        return Content(sound=content, sound_field=field)
+    return Content(text=decode_text(content))

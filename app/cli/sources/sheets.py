@@ -1,4 +1,5 @@
-"""Tables as files hold them: a header and rows of cells, of CSV, Excel and Parquet files."""
+"""Tables as files hold them: a header and rows of cells, of CSV, Excel and Parquet files.
+Those of Parquet are read by pyarrow, which the extra ``parquet`` installs, a few hundred rows at a time."""
 
 from __future__ import annotations
 
@@ -13,17 +14,60 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from app.cli.sources.parquet import is_parquet, open_parquet, read_rows
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from solver.datasets.cells import FALLBACK, find_header, read_cells
 
+_PARQUET_MAGIC = b"PAR1"
+_ROWS_AT_ONCE = 200  # their pictures fit into memory
 _ZEROS = re.compile("00+")  # format of codes, such as 01234, that are stored as numbers
 _SAMPLE_ROWS = 20  # among which the header is
 _CHUNK_BYTES = 1 << 20
 _END_OF_CELLS, _MERGED = b"/sheetData>", re.compile(rb"mergeCell\s[^>]*?ref=[\"']([A-Z]+\d+:[A-Z]+\d+)[\"']")
 Rows = Iterator[tuple[str, Sequence[Any] | str]]
 """The place of each row and its cells, none of a blank one; of what is no row, why."""
+
+
+def is_parquet(file: Path) -> bool:
+    """Return whether a file begins as Parquet files do."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    except OSError:
+        return False
+
+
+def open_parquet(file: Path) -> Any:
+    """Open a Parquet file; raises InvalidFieldError, which names the file, and the extra if that is not
+    installed."""
+    try:
+        library = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        reason = "is a Parquet file, which needs the extra 'parquet': pip install 'lrbs[parquet]'"
+        raise InvalidFieldError(str(file), reason) from error
+    try:
+        return library.ParquetFile(file)
+    except (ValueError, OSError) as error:  # pyarrow's errors are of these
+        raise InvalidFieldError(str(file), f"is no readable Parquet file: {error}") from error
+
+
+def parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """Yield the place and the cells of each row; in the place of what cannot be read any more, why."""
+    number = 0
+    try:
+        for batch in open_parquet(file).iter_batches(batch_size=_ROWS_AT_ONCE):
+            for cells in batch.to_pylist():
+                yield f"row {number}", cells
+                number += 1
+    except (ValueError, OSError) as error:
+        yield f"row {number}", f"is damaged from here on: {error}"
+
+
+def check_length(file: Path, n_rows: int) -> None:
+    """Check how many rows a file has; raises InvalidFieldError, which names it."""
+    n_stored = int(open_parquet(file).metadata.num_rows)
+    if n_stored != n_rows:
+        raise InvalidFieldError(str(file), f"has {n_stored} rows, the arrays have {n_rows}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +90,7 @@ def open_sheet(file: Path, expected: Sequence[str], encoding: str | None, sheet:
         opened = open_parquet(file)
         n_rows = int(opened.metadata.num_rows)
         return Sheet(
-            file, opened.schema_arrow.names, lambda _: _parquet_rows(file), is_typed=True, n_rows=n_rows
+            file, opened.schema_arrow.names, lambda _: _cells_of_parquet(file), is_typed=True, n_rows=n_rows
         )
     if is_workbook(file):
         return _open_workbook(file, expected, sheet)
@@ -60,8 +104,8 @@ def open_sheet(file: Path, expected: Sequence[str], encoding: str | None, sheet:
     return Sheet(file, cells.header, cells.rows, notes=(*notes, *_titles(cells.n_before)))
 
 
-def _parquet_rows(file: Path) -> Rows:
-    for place, cells in read_rows(file):
+def _cells_of_parquet(file: Path) -> Rows:
+    for place, cells in parquet_rows(file):
         yield place, cells if isinstance(cells, str) else list(cells.values())
 
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from app.answers import Hit
 from app.bootstrap import build
 from app.cli.main import cli, main
-from app.cli.serve import serve
+from app.cli.serve import run_server
 from app.db.schema import DatabaseSchema
 from app.domain.errors import ServiceError
 from app.settings import Settings
@@ -379,7 +379,7 @@ def test_who_is_told_the_address_can_connect(tmp_path: Path) -> None:
 
     services = build(Settings(data_dir=tmp_path, database_url="", port=0))
     with pytest.raises(ToldError):
-        serve(services, False, connect)
+        run_server(services, False, connect)
     services.database.engine.dispose()
 
 

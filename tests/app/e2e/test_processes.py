@@ -88,12 +88,12 @@ def test_several_processes_serve_one_database(
 
 _OPENED = """
 from app.bootstrap import build
-from app.cli.serve import serve
+from app.cli.serve import run_server
 from app.settings import Settings
 
 services = build(Settings().model_copy(update={"open_search": True, "processes": 2}))
 services.schema.upgrade()
-serve(services, False, lambda url: print("LRBS serves on", url))
+run_server(services, False, lambda url: print("LRBS serves on", url))
 """
 
 

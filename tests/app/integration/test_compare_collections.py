@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.encoding import SetEncoder
+from app.cli.compare.own_data import SetEncoder, load_collection
 from app.cli.compare.sets import ComparedSet
-from app.cli.compare.stored import load_collection
 from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.preparation import NewItem
 from tests.app.integration.conftest import Pairs
 
 N_PAIRS = 10

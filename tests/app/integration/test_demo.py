@@ -1,17 +1,17 @@
 import shutil
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 from app.bootstrap import Services, build
 from app.cli import demo
-from app.cli.local_training import train
+from app.cli.train import train_and_wait
+from app.client import NotFoundError
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
-from app.services.catalogue.service import NewItem
-from app.services.training.requests import TrainingParameters
+from app.domain.reports import TrainingParameters
+from app.services.catalogue.preparation import NewItem
 from tests.app.closing import close
 
 WORDS = ("waves wind sail", "drops rain umbrella", "sand sun thorn")
@@ -40,7 +40,7 @@ def make_small_sample(services: Services, mislabelled: bool = False) -> None:
                 NewItem("text", Content(text=text), f"t{kind}-{number}", **facts),
             ]
             services.catalogue.add_items(demo.COLLECTION, items)
-    train(services, demo.COLLECTION, TrainingParameters(alpha=1e-2, scaling="none"), ignore)
+    train_and_wait(services, demo.COLLECTION, TrainingParameters(alpha=1e-2, scaling="none"), ignore)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -48,11 +48,11 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
     closed = build(pairs.services.settings.model_copy(update={"open_search": False, "host": "0.0.0.0"}))
     kept, _ = closed.access.create(Scope.ADMIN)
     if fails:
-        with pytest.raises(httpx.HTTPStatusError):  # there is no collection to check
-            demo.check(closed)
+        with pytest.raises(NotFoundError):  # there is no collection to check
+            demo.evaluate(closed)
     else:
         make_small_sample(closed)
-        summary = demo.check(closed)
+        summary = demo.evaluate(closed)
         assert summary["ready"] is True
         assert summary["admin_without_key"] == 401
         assert [figures["queries"] for figures in summary["test"].values()] == [6, 6]
@@ -63,7 +63,7 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
 
 def test_a_check_fails_when_the_answers_are_wrong(pairs: Any) -> None:
     make_small_sample(pairs.services, mislabelled=True)
-    summary = demo.check(pairs.services)
+    summary = demo.evaluate(pairs.services)
     assert summary["ready"] is True
     assert all(figures["map"] <= 2 * figures["chance"] for figures in summary["test"].values())
     assert summary["passed"] is False
@@ -87,5 +87,5 @@ def test_a_check_of_a_service_that_never_gets_ready_does_not_pass(
     make_small_sample(services)
     shutil.rmtree(services.settings.data_dir / "models")
     monkeypatch.setattr(demo, "_READY_SECONDS", 1.0)
-    assert demo.check(services) == {"ready": False, "passed": False}
+    assert demo.evaluate(services) == {"ready": False, "passed": False}
     close(services)

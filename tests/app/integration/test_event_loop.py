@@ -5,7 +5,7 @@ import sys
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from app.cli.server import keep_event_loop_responsive
+from app.cli.serve import keep_event_loop_responsive
 
 
 def _blas_threads() -> set[int]:

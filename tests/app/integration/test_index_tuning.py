@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.bootstrap import build
 from app.cli.main import cli
-from app.cli.report_lines import index_lines
+from app.cli.models import index_lines
 from app.domain.reports import IndexSpec, TrainingReport
 from app.domain.searches import ItemFilter
 from app.index.approximate_files import InvertedListIndexes
@@ -179,7 +179,7 @@ def test_the_report_says_what_serves(large: Pairs) -> None:
     assert shown["choices"]["x"]["trials"][0]["milliseconds"] > 0
     assert shown["choices"]["x"]["trials"][0]["rejected"] is None
     choice = report.index.choices["x"]
-    assert index_lines(report) == [
+    assert index_lines(report.to_answer(is_whole=True)) == [
         f"x is searched by {choice.spec.kind} (32 lists, {choice.spec.probes} probes), "
         f"recall@10 {report.index.recall_at_10['x']:.4f}: {choice.reason}"
     ]

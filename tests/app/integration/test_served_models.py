@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from app.bootstrap import Services, build
-from app.cli.report_lines import label_lines
+from app.cli.models import label_lines
 from app.domain.entities import JobState, Modality
 from app.domain.errors import DamagedBundleError
-from app.services.training.requests import TrainingParameters
+from app.domain.reports import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
@@ -48,7 +48,7 @@ def test_labels_of_one_modality_alone_are_reported(trained: Services, vectors: S
     train(trained)
     report = trained.versions.models(NAME)[0].report
     assert report.data.unmatched_labels == {"x": ("Strange",), "z": ("strange",)}
-    assert label_lines(report) == [
+    assert label_lines(report.to_answer(is_whole=True)) == [
         "no training item of the other modality is of these classes of 'x': 'Strange'",
         "no training item of the other modality is of these classes of 'z': 'strange'",
     ]

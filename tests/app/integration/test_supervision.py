@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.cli.report_lines import choice_lines, data_lines, validation_lines
+from app.cli.models import data_lines, validation_lines
+from app.cli.train import choice_lines
 from app.domain.entities import Feedback, Item, JobState
 from app.domain.errors import InvalidFieldError
-from app.domain.reports import Supervision, TrainingReport
-from app.services.training.requests import TrainingParameters
+from app.domain.reports import Supervision, TrainingParameters, TrainingReport
 from app.settings import Settings
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
@@ -100,7 +100,8 @@ def test_everything_that_items_carry_teaches(shop: Pairs) -> None:
         assert set(quality.precision_at_10) == {"label", "colour"}
         assert 1 <= (quality.distinct_lists or 0) <= (quality.n_queries or 0)
         assert None not in (quality.map, quality.ndcg_at_10, quality.recall_at_10, quality.median_rank)
-    said = "\n".join([*choice_lines(report), *data_lines(report), *validation_lines(report)])
+    answer = report.to_answer(is_whole=True)
+    said = "\n".join([*choice_lines(report), *data_lines(answer), *validation_lines(answer)])
     for words in ("by held-out nDCG@10", "facets label (3), colour (2); 90 pairs", "different first pages"):
         assert words in said
     with shop.client() as client:

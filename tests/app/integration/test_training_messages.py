@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 
 from app.cli.console import EVERY_SECONDS, progress
-from app.cli.report_lines import convergence_line, validation_lines
+from app.cli.models import convergence_line, validation_lines
 from app.domain.errors import InvalidFieldError
 from app.domain.names import Scope
-from app.services.training.requests import TrainingParameters
+from app.domain.reports import TrainingParameters
 from tests.app.refused import refused
 
 
@@ -20,22 +20,22 @@ def test_a_fit_that_did_not_converge_is_a_fact_and_a_sentence(pairs: Any) -> Non
     report = pairs.services.versions.model("a", short).report
     assert report.fit.convergence.converged is False
     assert report.fit.convergence.gap > report.fit.convergence.tol == 1e-6
-    said = convergence_line(report)
+    said = convergence_line(report.to_answer(is_whole=True))
     assert said is not None
     assert "after 1 iterations" in said
     full = pairs.services.versions.model("a", pairs.train("a", TrainingParameters(alpha=1e-3))).report
     assert full.fit.convergence.converged is True
-    assert convergence_line(full) is None
+    assert convergence_line(full.to_answer(is_whole=True)) is None
 
 
 def test_validation_figures_say_what_they_rest_on(pairs: Any) -> None:
     pairs.fill("a")
     report = pairs.services.versions.model("a", pairs.train("a")).report
     assert report.held_out.items == {"x": 12, "z": 9}
-    lines = validation_lines(report)
+    lines = validation_lines(report.to_answer(is_whole=True))
     assert len(lines) == 2
     assert all("validation MAP" in line and "12 x and 9 z items held out" in line for line in lines)
-    of_older_version = replace(report, held_out=replace(report.held_out, items={}))
+    of_older_version = replace(report, held_out=replace(report.held_out, items={})).to_answer(is_whole=True)
     assert all("on unknown items" in line for line in validation_lines(of_older_version))
 
 
@@ -50,9 +50,11 @@ def test_chance_is_that_of_the_held_out_items_not_of_the_number_of_classes(pairs
     directions = report.held_out.directions
     chance = {name: quality.chance for name, quality in directions.items()}
     assert chance == pytest.approx({"x-to-z": 0.68, "z-to-x": 0.68})  # (8 * 0.8 + 2 * 0.2) / 10
-    assert all("(chance 0.6800)" in line for line in validation_lines(report))
+    assert all("(chance 0.6800)" in line for line in validation_lines(report.to_answer(is_whole=True)))
     without = {name: replace(quality, chance=None) for name, quality in directions.items()}
-    of_older_version = replace(report, held_out=replace(report.held_out, directions=without))
+    of_older_version = replace(report, held_out=replace(report.held_out, directions=without)).to_answer(
+        is_whole=True
+    )
     assert not any("chance" in line for line in validation_lines(of_older_version))
 
 

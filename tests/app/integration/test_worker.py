@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, build
-from app.cli.local_training import train
+from app.cli.train import train_and_wait
 from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError, ServiceError
-from app.domain.reports import Iteration, Supervision
-from app.services.training.requests import TrainingParameters, TrainingService
+from app.domain.reports import Iteration, Supervision, TrainingParameters
+from app.services.training.requests import TrainingService
 from app.worker.attempts import Failure, Outcome
 from app.worker.lease import Lease
 from app.worker.worker import Worker, make_worker
@@ -76,7 +76,7 @@ def test_training_one_collection_does_not_wait_for_anothers_job(pairs: Any) -> N
     pairs.fill("other")
     pairs.fill("mine")
     waiting = pairs.services.training.request("other", PARAMETERS)
-    assert in_time(lambda: train(pairs.services, "mine", PARAMETERS, ignore)) == 1
+    assert in_time(lambda: train_and_wait(pairs.services, "mine", PARAMETERS, ignore)) == 1
     assert pairs.services.training.job(waiting.id).state is JobState.QUEUED
 
 
@@ -92,7 +92,9 @@ def test_who_waits_for_the_worker_of_a_service_is_told(pairs: Any) -> None:
     with pairs.services.database.write() as work:
         claimed = work.jobs.claim("of a service", 2.0, 3)
     assert claimed is not None
-    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore, on_elsewhere=on_elsewhere))
+    outcome = in_time(
+        lambda: train_and_wait(pairs.services, "a", PARAMETERS, ignore, on_elsewhere=on_elsewhere)
+    )
     assert isinstance(outcome, ServiceError)
     assert outcome.code == "training-data"
     assert told == [JobState.RUNNING]
@@ -105,7 +107,7 @@ def test_training_ends_with_what_the_worker_raises(pairs: Any, monkeypatch: pyte
     pairs.fill("a")
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "run_once", fail)
-        outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
+        outcome = in_time(lambda: train_and_wait(pairs.services, "a", PARAMETERS, ignore))
     assert isinstance(outcome, OSError)
     assert make_worker(pairs.services).run_once() is None  # the job was closed, not left behind
 
@@ -126,7 +128,7 @@ def test_an_interrupted_training_cancels_its_job(pairs: Any) -> None:
             raise KeyboardInterrupt
 
     pairs.fill("a")
-    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, interrupt))
+    outcome = in_time(lambda: train_and_wait(pairs.services, "a", PARAMETERS, interrupt))
     assert isinstance(outcome, KeyboardInterrupt)
     job = last_job(pairs.services)
     assert job is not None
@@ -156,7 +158,7 @@ def test_an_interruption_while_the_job_is_queued_cancels_it(
     result = Future.result
     monkeypatch.setattr(TrainingService, "request", request_slowly)
     monkeypatch.setattr(Future, "result", interrupt)
-    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore))
+    outcome = in_time(lambda: train_and_wait(pairs.services, "a", PARAMETERS, ignore))
     monkeypatch.undo()
     assert isinstance(outcome, KeyboardInterrupt)
     assert make_worker(pairs.services).run_once() is None
@@ -169,7 +171,7 @@ def test_training_waits_for_the_worker_that_has_the_job(pairs: Any) -> None:
     worker = threading.Thread(target=make_worker(pairs.services, stopping.is_set).run_forever)
     worker.start()
     try:
-        assert in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore)) == 1
+        assert in_time(lambda: train_and_wait(pairs.services, "a", PARAMETERS, ignore)) == 1
     finally:
         stopping.set()
         worker.join()
@@ -184,9 +186,9 @@ def test_training_goes_on_with_the_job_that_was_requested_in_the_same_words(pair
         replace(PARAMETERS, supervision=Supervision(pairs=False)),
     ):
         with refused("training-already-running"):
-            train(pairs.services, "a", others, ignore)
+            train_and_wait(pairs.services, "a", others, ignore)
     assert training.job(left.id).state is JobState.QUEUED
-    assert in_time(lambda: train(pairs.services, "a", PARAMETERS, ignore)) == 1
+    assert in_time(lambda: train_and_wait(pairs.services, "a", PARAMETERS, ignore)) == 1
     assert training.job(left.id).model_version == 1
 
 
@@ -211,7 +213,7 @@ def test_training_a_collection_that_is_deleted_meanwhile_says_so(pairs: Any) -> 
 
     deleted: list[str] = []
     pairs.fill("a")
-    outcome = in_time(lambda: train(pairs.services, "a", PARAMETERS, delete))
+    outcome = in_time(lambda: train_and_wait(pairs.services, "a", PARAMETERS, delete))
     assert isinstance(outcome, ServiceError)
     assert outcome.code == "training-data"
     assert "deleted" in str(outcome)

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from app.sample import KINDS, Sample, draw_sample
-from app.sample.kind import read_kind
-from app.sample.samples import sources_of
-from app.sample.wording import PHRASES, fill, slots_of
+from app.sample.kind import PHRASES, fill, read_kind, slots_of, sources_of
 
 PICTURES = 50
 COLOURED = {"sail", "hull", "colour", "colours", "band", "furs"}

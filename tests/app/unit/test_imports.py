@@ -21,7 +21,7 @@ def test_server_worker_and_commands_start_without_what_only_training_needs() -> 
     late = (*TRAINING_ONLY, *SCHEMA_ONLY)
     program = (
         "import sys, app.main, app.cli.main, app.worker\n"
-        "from app.cli.deferred import ENTRIES\n"
+        "from app.cli.main import ENTRIES\n"
         f"for name in {SHORT!r}: ENTRIES[name].load(name)\n"
         f"print([name for name in {late!r} if name in sys.modules])"
     )

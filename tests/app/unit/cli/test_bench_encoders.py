@@ -8,10 +8,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.encoding import SetEncoder
-from app.cli.compare.quality import quality_values
-from app.cli.compare.sources import LIMITS
-from app.cli.compare.tables import TableColumns, load_table
+from app.cli.compare.own_data import LIMITS, SetEncoder, TableColumns, load_table
+from app.cli.compare.results import quality_values
 from app.domain.reports import Supervision
 from app.encoders.registry import EncoderRegistry
 from solver.comparison import compare

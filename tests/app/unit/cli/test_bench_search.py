@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.bench.load_client import LoadPlan, LoadResult
-from app.cli.bench.load_generators import COMPILED, OWN, OwnLoad, installed_generator, run_generator
+from app.cli.bench.load import (
+    COMPILED,
+    OWN,
+    LoadPlan,
+    LoadResult,
+    OwnLoad,
+    installed_generator,
+    run_generator,
+)
 from app.cli.main import cli
 from tests.app.waiting import wait_for
 from tests.benchmarks.__main__ import benchmarks

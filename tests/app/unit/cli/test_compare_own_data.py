@@ -11,14 +11,11 @@ import pytest
 from PIL import Image
 
 from app.cli.compare.cache import FileCache
-from app.cli.compare.command import default_methods
-from app.cli.compare.encoding import SetEncoder, encoder_words
-from app.cli.compare.facets import facets_of
-from app.cli.compare.quality import quality_table, quality_values
+from app.cli.compare.command import ProtocolName, Sources, default_methods
+from app.cli.compare.own_data import SetEncoder, TableColumns, encoder_words, load_table
 from app.cli.compare.report import chosen_rows
-from app.cli.compare.sets import ComparedSet
-from app.cli.compare.sources import ProtocolName, Sources
-from app.cli.compare.tables import TableColumns, load_table
+from app.cli.compare.results import quality_table, quality_values
+from app.cli.compare.sets import ComparedSet, facets_of
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry

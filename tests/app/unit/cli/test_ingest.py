@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.cli.sources.headers import TableColumns
 from app.cli.sources.rows import Refusal
-from app.cli.sources.tables import Table, open_table
+from app.cli.sources.tables import Table, TableColumns, open_table
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue.service import ItemChange, NewItem
+from app.services.catalogue.preparation import ItemChange, NewItem
 
 NAMES, FORMS = ("image", "text"), ("picture", "text")
 

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.cli.sources.embeddings import Embeddings, open_embeddings
-from app.cli.sources.headers import TableColumns
-from app.cli.sources.parquet import is_parquet
+from app.cli.sources.arrays import Embeddings, open_embeddings
 from app.cli.sources.rows import Refusal
-from app.cli.sources.tables import open_table
+from app.cli.sources.sheets import is_parquet
+from app.cli.sources.tables import TableColumns, open_table
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.preparation import NewItem
 
 NAMES = ("photo", "words")
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.sources.nus_wide import open_nus_wide
+from app.cli.sources.published import VocFolder, open_nus_wide, read_lists
 from app.cli.sources.rows import Refusal
-from app.cli.sources.voc import VocFolder, read_lists
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.preparation import NewItem
 from tests.app.published_sets import write_nus_wide, write_voc
 
 NAMES = ("photo", "words")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.report_lines import choice_lines
+from app.cli.train import choice_lines
 from app.domain.reports import TrainingParameters, TrainingReport
 from app.services.training.items import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all

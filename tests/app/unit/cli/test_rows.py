@@ -2,11 +2,10 @@ import re
 
 import pytest
 
-from app.cli.console import duration, pace
-from app.cli.sources.contents import content_of
-from app.cli.sources.rows import identifier_of
+from app.cli.sources.rows import SUFFIXES, content_of, identifier_of
 from app.domain.errors import InvalidFieldError
 from app.domain.names import MAX_IDENTIFIER, MAX_NAME, check_identifier
+from tests.conftest import ROOT
 
 
 def test_a_file_name_that_can_be_an_id_is_one() -> None:
@@ -27,36 +26,6 @@ def test_a_name_with_a_colon_is_not_that_of_a_file_in_a_folder() -> None:
     assert identifier_of("a:b.jpg") != identifier_of("a/b.jpg")
 
 
-@pytest.mark.parametrize(
-    ("done", "total", "seconds", "text"),
-    [
-        (0, 100, 9.0, ""),
-        (50, 100, 1.0, ""),
-        (50, 100, 5.0, "10/s, about 5 s left"),
-        (100, 10_000, 10.0, "10/s, about 16 min 30 s left"),
-        (50, 0, 5.0, "10/s"),
-        (1, 3, 8.0, "0.12/s, about 16 s left"),
-    ],
-)
-def test_the_pace_has_a_rate_and_the_time_left(done: int, total: int, seconds: float, text: str) -> None:
-    assert pace(done, total, seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.2, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min"),
-        (285.0, "4 min 45 s"),
-        (3599.6, "1 h"),
-        (7512.0, "2 h 5 min"),
-    ],
-)
-def test_a_duration_is_told_in_its_units(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_a_text_is_read_in_the_encodings_that_editors_write(encoding: str) -> None:
     assert content_of("text", " für 1 €\r\n".encode(encoding)).text == "für 1 €"
@@ -66,3 +35,12 @@ def test_a_text_is_read_in_the_encodings_that_editors_write(encoding: str) -> No
 def test_a_text_in_no_known_encoding_is_refused(content: bytes) -> None:
     with pytest.raises(InvalidFieldError, match="neither UTF-8, UTF-16 nor Windows-1252"):
         content_of("text", content)
+
+
+def test_the_page_takes_files_of_the_endings_that_the_commands_take() -> None:
+    script = (ROOT / "app" / "web" / "static" / "rows.js").read_text(encoding="utf-8")
+    patterns = dict(re.findall(r"(picture|sound|text): /(\S+)\$/i", script))
+    everything = set().union(*SUFFIXES.values()) | {".eps", ".pdf", ".ico", ".svg", ".mp3", ".jpx2", ".jpa"}
+    for form, endings in SUFFIXES.items():
+        taken = {ending for ending in everything if re.search(rf"{patterns[form]}$", f"a{ending}")}
+        assert taken == endings, form

@@ -5,8 +5,7 @@ import typer
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from app.cli.train import train
-from app.cli.training_options import read_objective
+from app.cli.train import read_objective, train
 from app.settings import Settings
 
 

@@ -19,10 +19,7 @@ import numpy as np
 
 from app.bootstrap import Services, build
 from app.cli import demo
-from app.cli.bench.load_client import PERCENTILES, LoadPlan, LoadResult
-from app.cli.bench.load_generators import OWN, OwnLoad, run_generator
-from app.cli.bench.processes import ServerProcess, cpu_seconds
-from app.cli.bench.search_gallery import (
+from app.cli.bench.gallery import (
     HUNDREDTH,
     ITEMS_PER_IMPORT,
     NAME,
@@ -31,6 +28,8 @@ from app.cli.bench.search_gallery import (
     SOURCE,
     TARGET,
     BenchKeys,
+    ServerProcess,
+    cpu_seconds,
     draw_queries,
     draw_typed,
     import_gallery,
@@ -38,10 +37,10 @@ from app.cli.bench.search_gallery import (
     item_lines,
     open_client,
     prepare,
-    serve,
     train_version,
     wait_for_gallery,
 )
+from app.cli.bench.load import OWN, PERCENTILES, LoadPlan, LoadResult, OwnLoad, run_generator
 from app.domain.entities import Matrix
 from app.domain.names import Scope
 from app.index.exact import ExactIndex
@@ -92,7 +91,6 @@ class _Target:
     def plan(
         self, connections: int, seconds: float, warm: float = 0.0, rate: float | None = None
     ) -> LoadPlan:
-        """Return a load on it."""
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         assert parts.port is not None
@@ -141,17 +139,20 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
     rows = draw_queries(bench.dim, bench.queries)
     bodies = [json.dumps({"vector": row, "k": _K}) for row in rows.tolist()]
     on_phase(f"importing {bench.items} items")
-    with serve(settings) as server, open_client(server.url, keys.admin) as client:
+    with ServerProcess(settings) as server, open_client(server.url, keys.admin) as client:
         rates = import_gallery(client, bench.dim, bench.items)
         wait_for_gallery(client, services, bodies[0], bench.items)
     index_seconds = None
     if bench.lists:
         index_seconds = _build_lists(services, on_phase)
-        with serve(settings) as server, open_client(server.url, keys.admin) as client:
+        with ServerProcess(settings) as server, open_client(server.url, keys.admin) as client:
             wait_for_gallery(client, services, bodies[0], bench.items)
     gallery, ids, projected, rank, kind = _project(services, rows)
     services.database.engine.dispose()
-    with serve(settings) as server, _serve_typed(bench, settings, server, keys, on_phase) as (typed, facts):
+    with (
+        ServerProcess(settings) as server,
+        _serve_typed(bench, settings, server, keys, on_phase) as (typed, facts),
+    ):
         measured = _Measurement(bench, server, keys, bodies, typed, on_phase).run(gallery, ids, projected)
     return {
         **facts,
@@ -173,31 +174,26 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
     }
 
 
+@dataclass(frozen=True, slots=True)
 class _Measurement:
     """The loads on one running service."""
 
-    def __init__(
-        self,
-        bench: SearchBench,
-        server: ServerProcess,
-        keys: BenchKeys,
-        bodies: Sequence[str],
-        typed: _Target,
-        on_phase: Callable[[str], None],
-    ) -> None:
-        self._bench = bench
-        self._server = server
-        self._keys = keys
-        self._bodies = bodies
-        self._typed = typed
-        self._vectors = _Target(server.url + SEARCH_PATH, keys.search, bodies, server.cpu_seconds)
-        self._on_phase = on_phase
+    bench: SearchBench
+    server: ServerProcess
+    keys: BenchKeys
+    bodies: Sequence[str]
+    typed: _Target
+    on_phase: Callable[[str], None]
+
+    @property
+    def vectors(self) -> _Target:
+        return _Target(self.server.url + SEARCH_PATH, self.keys.search, self.bodies, self.server.cpu_seconds)
 
     def run(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> dict[str, Any]:
         cold = self._measure_cold()
         recall = self._measure_recall(gallery, ids, projected)
         loads, raw = self._measure_in_turns(gallery, projected)
-        names = f"vectors, {self._bench.clients} clients", f"bare, {self._bench.clients} clients"
+        names = f"vectors, {self.bench.clients} clients", f"bare, {self.bench.clients} clients"
         http_qps, bare_qps = (loads[name].qps() for name in names)
         raw_qps = median(1.0 / median(seconds) for seconds in raw)
         raw_p50 = 1000.0 / raw_qps
@@ -221,33 +217,33 @@ class _Measurement:
             **{name: summaries[names[0]][name] for name in PERCENTILES},
             "p50_of_one_client": one,
             "p50_over_raw_and_bare": one - raw_p50 - bare_one,
-            "peak_memory_mib": self._server.peak_memory_mib(),
+            "peak_memory_mib": self.server.peak_memory_mib(),
             **cold,
             "loads": summaries,
         }
 
     def _measure_cold(self) -> dict[str, float]:
         """Return what a start costs: the time to ready, and that of the first searches."""
-        self._on_phase("first searches")
-        with open_client(self._server.url, self._keys.search) as client:
+        self.on_phase("first searches")
+        with open_client(self.server.url, self.keys.search) as client:
             times = []
-            for body in self._bodies[:10]:
+            for body in self.bodies[:10]:
                 began = time.perf_counter()
                 client.post(SEARCH_PATH, content=body).raise_for_status()
                 times.append((time.perf_counter() - began) * 1000.0)
         return {
-            "seconds_to_ready": self._server.seconds_to_ready,
+            "seconds_to_ready": self.server.seconds_to_ready,
             "first_search_ms": times[0],
             "next_searches_ms": median(times[1:]),
         }
 
     def _measure_recall(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> float:
         """Return the share of true neighbours among the hits, by scores in double precision."""
-        self._on_phase("recall")
+        self.on_phase("recall")
         exact, row_of_id = gallery.astype(np.float64), {item_id: row for row, item_id in enumerate(ids)}
         n_true = n_expected = 0
-        with open_client(self._server.url, self._keys.search) as client:
-            queries = zip(self._bodies[:_ORACLE_QUERIES], projected.astype(np.float64), strict=False)
+        with open_client(self.server.url, self.keys.search) as client:
+            queries = zip(self.bodies[:_ORACLE_QUERIES], projected.astype(np.float64), strict=False)
             for body, query in queries:
                 answer = client.post(SEARCH_PATH, content=body).raise_for_status().json()
                 scores = exact @ query
@@ -261,17 +257,17 @@ class _Measurement:
     def _measure_in_turns(
         self, gallery: Matrix, projected: Matrix
     ) -> tuple[dict[str, _Rounds], list[list[float]]]:
-        bench = self._bench
+        bench = self.bench
         # A compiled generator cannot leave its first answers out: a load before each round warms both.
         warm = 0.0 if bench.generator != OWN else bench.seconds * _WARM_SHARE
         index, raw = ExactIndex(gallery), []
         loads: dict[str, _Rounds] = {}
-        with _bare_endpoint(self._typed) as bare:
-            targets = {"typed": self._typed, "vectors": self._vectors, "bare": bare}
+        with _bare_endpoint(self.typed) as bare:
+            targets = {"typed": self.typed, "vectors": self.vectors, "bare": bare}
             for target in targets.values():
                 run_generator(OWN, target.plan(bench.clients, min(bench.seconds, 1.0)))
             for number in range(bench.rounds):
-                self._on_phase(f"round {number + 1} of {bench.rounds}")
+                self.on_phase(f"round {number + 1} of {bench.rounds}")
                 raw.append(_raw_seconds(index, projected, bench.seconds / 2))
                 for turn, connections in enumerate(sorted({1, bench.clients})):
                     for kind, target in targets.items():
@@ -290,55 +286,51 @@ class _Measurement:
 
     def _measure_filtered(self) -> dict[str, Any]:
         """Return the load of searches whose filter lets a hundredth of the items through."""
-        self._on_phase("a filter")
-        bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self._bodies]
-        plan = replace(self._vectors, bodies=bodies).plan(self._bench.clients, self._bench.seconds)
+        self.on_phase("a filter")
+        bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self.bodies]
+        plan = replace(self.vectors, bodies=bodies).plan(self.bench.clients, self.bench.seconds)
         run_generator(OWN, replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
-        rounds = _Rounds([run_generator(self._bench.generator, plan) for _ in range(self._bench.rounds)])
+        rounds = _Rounds([run_generator(self.bench.generator, plan) for _ in range(self.bench.rounds)])
         return rounds.summary()
 
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
-        self._on_phase(f"{rate:.0f} requests a second")
-        plan = self._vectors.plan(_OPEN_CONNECTIONS, self._bench.seconds, 0.0, rate)
+        self.on_phase(f"{rate:.0f} requests a second")
+        plan = self.vectors.plan(_OPEN_CONNECTIONS, self.bench.seconds, 0.0, rate)
         return {f"vectors, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
 
     def _measure_disturbed(self) -> dict[str, dict[str, Any]]:
-        works = {
-            "replay": lambda: self._write,
-            "swap": lambda: self._swap,
-            "import": self._draw_import,
-        }
+        works = {"replay": lambda: self._write, "swap": lambda: self._swap, "import": self._draw_import}
         results = {}
-        for name in (name for name in works if name in self._bench.during):
+        for name in (name for name in works if name in self.bench.during):
             work = works[name]()
-            self._on_phase(f"during {name}")
-            plan = self._vectors.plan(self._bench.clients, _LONGEST_SECONDS)
-            with OwnLoad(plan) as load, open_client(self._server.url, self._keys.admin) as client:
+            self.on_phase(f"during {name}")
+            plan = self.vectors.plan(self.bench.clients, _LONGEST_SECONDS)
+            with OwnLoad(plan) as load, open_client(self.server.url, self.keys.admin) as client:
                 work(client)
                 results[f"vectors, during {name}"] = asdict(load.stop())
         return results
 
     def _write(self, client: httpx.Client) -> None:
-        end, number = time.monotonic() + self._bench.seconds, 2 * self._bench.items
+        end, number = time.monotonic() + self.bench.seconds, 2 * self.bench.items
         while time.monotonic() < end:
-            import_items(client, item_lines(self._bench.dim, number, _WRITTEN), _WRITTEN)
+            import_items(client, item_lines(self.bench.dim, number, _WRITTEN), _WRITTEN)
             number += _WRITTEN
             time.sleep(_WRITE_SECONDS)
 
     def _swap(self, client: httpx.Client) -> None:
         path = f"/v1/admin/collections/{NAME}/models/2/activate"
         client.post(path).raise_for_status()
-        end, is_new = time.monotonic() + self._bench.seconds, False
+        end, is_new = time.monotonic() + self.bench.seconds, False
         while time.monotonic() < end or not is_new:
-            answer = client.post(SEARCH_PATH, content=self._bodies[0]).raise_for_status().json()
+            answer = client.post(SEARCH_PATH, content=self.bodies[0]).raise_for_status().json()
             is_new = answer["model_version"] == 2
             time.sleep(_WRITE_SECONDS)
 
     def _draw_import(self) -> Callable[[httpx.Client], None]:
         """Return an import whose items are drawn already: that takes a core, which searches would miss."""
-        start, count = self._bench.items, min(self._bench.items, ITEMS_PER_IMPORT)
-        lines = list(item_lines(self._bench.dim, start, count))
+        start, count = self.bench.items, min(self.bench.items, ITEMS_PER_IMPORT)
+        lines = list(item_lines(self.bench.dim, start, count))
 
         def work(client: httpx.Client) -> None:
             import_items(client, lines, count)
@@ -393,7 +385,7 @@ def _serve_typed(
             services = build(settings)
             key, secret = services.access.create(Scope.SEARCH, "bench")
             until_measured.callback(services.access.revoke, key.id)
-            server = until_measured.enter_context(serve(settings))
+            server = until_measured.enter_context(ServerProcess(settings))
         else:
             services, secret = build(settings), keys.search
             demo.prepare(services, bench.pictures, lambda what, *_: on_phase(f"the demo: {what}"))

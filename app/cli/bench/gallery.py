@@ -1,27 +1,36 @@
-"""A trained collection of vectors to be searched: drawn from a seed, its rank the length of the vectors."""
+"""A server process to measure, and a trained collection of vectors to be searched on it: drawn from a seed,
+its rank the length of the vectors."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import httpx
 import numpy as np
 import numpy.typing as npt
 
 from app.bootstrap import Services
-from app.cli.bench.processes import ServerProcess
-from app.cli.local_training import train
+from app.cli.train import train_and_wait
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
+from app.domain.reports import TrainingParameters
 from app.domain.words import split_words
 from app.services.catalogue.preparation import NewItem
-from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 
+_READY_POLL_SECONDS = 0.01
+_STOP_SECONDS = 30.0
+_STARTED = re.compile(r"LRBS serves on (http://\S+)")
 NAME = "bench"
 SOURCE, TARGET = "text", "image"
 SEED = 0
@@ -41,6 +50,93 @@ _ITEMS_SAVED_PER_SECOND = 10_000
 """Of a gallery, at least; one that is too small to be saved is not waited for longer."""
 _POLL_SECONDS = 0.05  # for a file that takes seconds
 _Rows = npt.NDArray[np.float64]
+
+
+class ServerProcess:
+    """`lrbs serve` on a free port, at `url`; `seconds_to_ready` are from the start to the first positive
+    readiness probe."""
+
+    def __init__(self, settings: Settings, seconds: float = 600.0) -> None:
+        began = time.perf_counter()
+        self._n_processes = settings.processes
+        self._log = settings.data_dir / f"server-{time.monotonic_ns()}.log"
+        environment = {
+            **settings.model_copy(update={"host": "127.0.0.1", "port": 0}).passed_on_in(os.environ),
+            "PYTHONUNBUFFERED": "1",
+        }
+        command = [sys.executable, "-m", "app.cli", "serve", "--no-worker"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            self.url = self._wait(began + seconds)
+        except BaseException:
+            self.stop()
+            raise
+        self.seconds_to_ready = time.perf_counter() - began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def peak_memory_mib(self) -> float | None:
+        """Return the peak resident memory of the process; None where the system does not report it."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        if not status.is_file():
+            return None
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
+        return int(peak[1]) / 1024 if peak else None
+
+    def memory_mib(self) -> list[float]:
+        """Return what each process takes, shared memory by its share; empty where that is not reported."""
+        children = Path(f"/proc/{self._process.pid}/task").glob("*/children")
+        pids = [self._process.pid, *(int(pid) for file in children for pid in file.read_text().split())]
+        files = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids]
+        sizes = [re.search(r"^Pss:\s+(\d+) kB", file.read_text(), re.M) for file in files if file.is_file()]
+        return [int(size[1]) / 1024 for size in sizes if size]
+
+    def cpu_seconds(self) -> float | None:
+        """Return the CPU time of the process; None where children do the work, or it is not reported."""
+        return cpu_seconds(self._process.pid) if self._n_processes == 1 else None
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self, deadline: float) -> str:
+        while time.perf_counter() < deadline:
+            output = self._log.read_text(encoding="utf-8", errors="replace")
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self._process.returncode}: {output.strip()}")
+            address = _STARTED.search(output)
+            if address and _is_ready(address[1]):
+                return address[1]
+            time.sleep(_READY_POLL_SECONDS)
+        raise RuntimeError("the server was not ready in time")
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU time of a process; None where the system does not report it."""
+    status = Path(f"/proc/{pid}/stat")
+    if not status.is_file():
+        return None
+    # The process name before it may contain spaces; the 14th and 15th field are user and system time.
+    fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False, timeout=600.0).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +182,7 @@ def train_version(services: Services, seed: int) -> int:
     parameters = TrainingParameters(
         method="squared", alpha=1e-6, scaling="standard", max_iter=30, tol=0.1, seed=seed
     )
-    return train(services, NAME, parameters, lambda *_: None)
+    return train_and_wait(services, NAME, parameters, lambda *_: None)
 
 
 def draw_queries(dim: int, count: int) -> _Rows:
@@ -155,16 +251,6 @@ def _draw(dim: int, start: int, count: int, stream: int) -> tuple[_Rows, npt.NDA
     centres = _CENTRE * basis[:, :dim]
     noise = np.random.default_rng((SEED, stream, start)).standard_normal((count, dim))
     return centres[labels] + _SPREAD * noise, labels
-
-
-@contextmanager
-def serve(settings: Settings) -> Iterator[ServerProcess]:
-    """Run the service, and stop it."""
-    server = ServerProcess(settings)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def open_client(url: str, key: str) -> httpx.Client:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.encoder_options import read_encoder, read_encoders
+from app.cli.encoders import read_encoder, read_encoders
 from app.domain.errors import InvalidFieldError
 
 HERE = str(Path.cwd())

@@ -8,8 +8,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.deferred import ENTRIES
-from app.cli.main import cli
+from app.cli.main import ENTRIES, cli
 
 HEAVY = (
     "fastapi",

@@ -10,10 +10,9 @@ import openpyxl
 import pytest
 import xlsxwriter
 
-from app.cli.sources.headers import TableColumns
-from app.cli.sources.tables import Table, open_table
+from app.cli.sources.tables import Table, TableColumns, open_table
 from app.domain.errors import InvalidFieldError
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.preparation import NewItem
 
 HEADER = ["ID", "image", "text", "label", "price", "since", "moment", "size", "zip", "sold"]
 ROWS: list[list[Any]] = [
