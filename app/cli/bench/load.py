@@ -199,9 +199,9 @@ class _Load:
         self._n_sent += 1
 
     def _schedule(self, began: float, number: int, rate: float) -> None:
-        """Send what is due, and come back for the next."""
+        """Send what is due before the end, and come back for the next."""
         now = time.perf_counter()
-        while (due := began + number / rate) <= now:
+        while (due := began + number / rate) <= min(now, self._end):
             if self._idle:
                 self._send(self._idle.popleft(), due)
             else:
