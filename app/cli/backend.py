@@ -85,15 +85,12 @@ def refuse_url() -> None:
         )
 
 
-# Both have the words of REST, which are those of `app.client.Client`. Neither is imported before a command
-# runs; that over HTTP brings none of the libraries of the other.
-
-
 @contextmanager
 def open_backend(url: str | None, key: str | None, may_create: bool = False) -> Iterator[Backend]:
     """Yield what a command works on, the service of a URL or the database here, and close it in the end."""
-    # Raises BadParameter for an address or key that cannot be used; FileNotFoundError if there may be no
-    # database here.
+    # Both have the words of REST, which are those of `app.client.Client`. Neither is imported before a
+    # command runs; that over HTTP brings none of the libraries of the other. Raises BadParameter for an
+    # address or key that cannot be used; FileNotFoundError if there may be no database here.
     if not url:
         from app.cli.local_backend import LocalBackend
 
