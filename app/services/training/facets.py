@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unicodedata import normalize
 
 from app.domain.entities import Carried, Collection, Feedback, Item
 from app.domain.errors import ConflictError
@@ -128,7 +129,7 @@ def _categorical(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST_VALUE else None
+        return normalize("NFC", value) if len(value) <= _LONGEST_VALUE else None
     if isinstance(value, float):
         return str(int(value) if value.is_integer() else value)
     return str(value) if isinstance(value, int) else None

@@ -113,6 +113,11 @@ def test_values_are_text_and_unknown_where_they_are_not_categorical() -> None:
     assert facet_values({"a": {"b": 1}}, "a") == facet_values({}, "a") == ()
 
 
+def test_a_value_is_one_however_its_accents_are_composed() -> None:
+    values = {facet_values({"colour": form}, "colour") for form in ("caf\u00e9", "cafe\u0301")}
+    assert values == {("caf\u00e9",)}
+
+
 def test_pairs_or_facets_suffice_without_labels() -> None:
     paired = [Carried((), f"p{n}", {}) for n in range(4)]
     assert teaches_without_labels((paired, paired), Supervision())
