@@ -24,7 +24,6 @@ from app.domain.errors import InvalidFieldError
 from app.domain.ports import EncodeBatches, VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.engines.dask_encoding import encode_on_workers
-from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex, ExactIndexFiles
 from app.services.access.rates import RateLimits
 from app.services.access.service import AccessService
@@ -137,16 +136,14 @@ def build(settings: Settings) -> Services:
     vector_engine = open_vector_engine(settings)
     if vector_engine is not None:
         event.listen(engine, "engine_disposed", lambda _: vector_engine.close())
-    bundles = ModelBundles(
-        files.stores.bundles, ExactIndexFiles(), InvertedListIndexes(), encoders, originals
-    )
+    bundles = ModelBundles(files.stores.bundles, ExactIndexFiles(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns, rebuild = _build_snapshots(
         settings, database, bundles, ownership, files.stores, vector_engine
     )
     backends = _backends(settings, files.stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
-    tuner = IndexTuner(InvertedListIndexes(), ExactIndex, _INDEX_RECALL, settings.approximate_from_items)
+    tuner = IndexTuner(ExactIndex, _INDEX_RECALL, settings.approximate_from_items)
     return Services(
         settings=settings,
         database=database,
@@ -443,7 +440,6 @@ def _build_snapshots(
         database,
         stores.galleries,
         ExactIndex,
-        InvertedListIndexes(),
         ownership.is_current,
         settings.save_after_items,
     )

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -24,18 +25,18 @@ _CLASS = 5141231  # distinguishes these advisory locks from others of the databa
 _LOOK_SECONDS = 0.01  # how often somebody who waits for a lock of a file looks whether it is free
 
 
+@dataclass(frozen=True, slots=True)
 class DatabaseLocks:
     """Locks of a PostgreSQL database, which the processes of all hosts share; the engine says how long to
     wait. A lock takes a connection, and is free again if that is lost."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    engine: Engine
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Callable[[], None]]:
         """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile. Raises
         VectorEngineUnavailableError if it is not free in time."""
-        with translate_errors(), self._engine.connect() as connection:
+        with translate_errors(), self.engine.connect() as connection:
             lock = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))")
             # The server would take a lock from who writes elsewhere meanwhile, as it would seem to be idle.
             connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
@@ -54,22 +55,22 @@ class DatabaseLocks:
 
     def close(self) -> None:
         """Close the connections."""
-        self._engine.dispose()
+        self.engine.dispose()
 
 
+@dataclass(frozen=True, slots=True)
 class FileLocks:
     """Locks of files, which the processes of a host share; a file is there as long as its lock is held."""
 
-    def __init__(self, folder: Path, patience_seconds: float) -> None:
-        self._folder = folder
-        self._patience_seconds = patience_seconds
+    folder: Path
+    patience_seconds: float
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Callable[[], None]]:
         """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile. Raises
         VectorEngineUnavailableError if it is not free in time."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path, deadline = self._folder / f"{name}.lock", time.monotonic() + self._patience_seconds
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path, deadline = self.folder / f"{name}.lock", time.monotonic() + self.patience_seconds
         while (file := _try_to_lock(path)) is None:
             if time.monotonic() > deadline:
                 raise VectorEngineUnavailableError(BUSY)

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import faiss
@@ -16,6 +18,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import Matrix, Vector
+from app.domain.errors import DamagedBundleError
 from app.domain.ports import BestRows, GalleryIndex, RowSearch, VisitedRows
 from app.domain.reports import IndexSpec
 from app.index.balance import Balance
@@ -257,8 +260,8 @@ class _FilteredLists(RowSearch):
 
 
 def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists]:
-    """Yield an index of each of `KINDS`, with the same lists and one probe; as of `InvertedListIndexes`.
-    The centroids of the lists are those of k-means by distance, from a seeded sample of the rows."""
+    """Yield an index over the rows of each of `KINDS`, built one after the other, with the same lists and one
+    probe. The centroids of the lists are those of k-means by distance, from a seeded sample of the rows."""
     space = Balance.between(vectors, queries)
     mapped = space.map_rows(vectors)
     n_lists = min(max(2 ** round(math.log2(_LISTS_PER_ROOT * math.sqrt(len(mapped)))), 1), len(mapped))
@@ -272,6 +275,34 @@ def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists
                 lists.train(mapped)
             _fill(lists, mapped, nearest)
         yield InvertedLists(vectors, space, lists, IndexSpec(kind, n_lists, 1))
+
+
+def save_index(index: GalleryIndex, path: Path) -> bool:
+    """Write an index without its rows; return False, and write nothing, for one that is exact."""
+    if not isinstance(index, InvertedLists):
+        return False
+    space = index.space
+    # A line of JSON, three NumPy arrays, and the lists as FAISS writes them.
+    with path.open("wb") as stream:
+        stream.write(json.dumps(asdict(index.spec)).encode() + b"\n")
+        for array in (space.mean, space.row_map, space.query_map):
+            np.save(stream, array, allow_pickle=False)
+        faiss.write_index(index.lists, _faiss.PyCallbackIOWriter(stream.write))
+    return True
+
+
+def load_index(path: Path, vectors: Matrix) -> InvertedLists:
+    """Read an index over the rows that it was built over; raises DamagedBundleError."""
+    try:
+        with path.open("rb") as stream:
+            spec = IndexSpec(**json.loads(stream.readline()))
+            space = Balance(*(np.load(stream, allow_pickle=False) for _ in range(3)))
+            lists = faiss.read_index(_faiss.PyCallbackIOReader(stream.read))
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise DamagedBundleError(f"{path.name} is not a readable index") from error
+    if spec.kind not in KINDS or (lists.ntotal, lists.d) != vectors.shape:
+        raise DamagedBundleError(f"{path.name} is not an index of these {len(vectors)} rows")
+    return InvertedLists(vectors, space, lists, spec)
 
 
 def _threads_for(n_rows: int) -> AbstractContextManager[None]:

@@ -18,7 +18,6 @@ from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.entities import Matrix
 from app.domain.ports import EngineItem, GalleryIndex, GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
-from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
@@ -112,7 +111,7 @@ def _galleries(
     yield "memory, exact", exact, 0.0
     began = time.perf_counter()
     if engine is None:
-        tuner = IndexTuner(InvertedListIndexes(), ExactIndex, _RECALL, min_items=1)
+        tuner = IndexTuner(ExactIndex, _RECALL, min_items=1)
         chosen, _ = tuner.choose(vectors, learned)
         if chosen is not None:
             index: GalleryIndex = chosen.index

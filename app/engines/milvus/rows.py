@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -226,28 +227,25 @@ def _order(hit: EngineHit) -> tuple[float, str]:
     return -hit.score, hit.item.id
 
 
+@dataclass(slots=True, eq=False)
 class Writing:
     """The rows of one revision, on their way into a collection. `check_lock` is called before each part:
     raises if another writer may be at work, who must not be overwritten."""
 
-    def __init__(
-        self, client: MilvusClient, collection: str, revision: int, check_lock: Callable[[], None]
-    ) -> None:
-        self._client = client
-        self._collection = collection
-        self._revision = revision
-        self._check_lock = check_lock
-        self.written_at = 0
-        """When the last part was written, by the server's time."""
+    client: MilvusClient
+    collection: str
+    revision: int
+    check_lock: Callable[[], None]
+    written_at: int = 0  # when the last part was, by the server's time
 
     def end(self, item_ids: Collection[str]) -> None:
         """End the rows of some items."""
-        revision = self._revision
+        revision = self.revision
         for ids in split(sorted(item_ids), ROWS_AT_ONCE):
             items = json.dumps([digest_of(item_id) for item_id in ids])
             condition = f"item in {items} and since < {revision} and until > {revision}"
             # Also what a writer wrote that was killed before it named the revision: an end of the same rows.
-            ending = read_rows(self._client, self._collection, condition, ["*"])
+            ending = read_rows(self.client, self.collection, condition, ["*"])
             if ending:
                 self._upsert([{**row, "until": revision} for row in ending])
 
@@ -280,10 +278,10 @@ class Writing:
     ) -> dict[str, Any]:
         text = json.dumps([item.labels, item.metadata], ensure_ascii=False)
         return {
-            "row": f"{digest_of(item.id)}/{self._revision}",
+            "row": f"{digest_of(item.id)}/{self.revision}",
             "item": digest_of(item.id),
             "item_id": item.id,
-            "since": self._revision,
+            "since": self.revision,
             "until": FOREVER,
             "is_ranked": is_ranked,
             "facets": facets_of(item),
@@ -294,9 +292,9 @@ class Writing:
         }
 
     def _upsert(self, rows: list[dict[str, Any]]) -> None:
-        self._check_lock()
+        self.check_lock()
         # The client's own `upsert` does the same, and keeps the time to itself.
-        connection = self._client._get_connection()
-        context = self._client._generate_call_context()
-        answer = connection.upsert_rows(self._collection, rows, timeout=SECONDS, context=context)
+        connection = self.client._get_connection()
+        context = self.client._generate_call_context()
+        answer = connection.upsert_rows(self.collection, rows, timeout=SECONDS, context=context)
         self.written_at = max(self.written_at, int(answer.timestamp))

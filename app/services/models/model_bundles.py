@@ -21,8 +21,8 @@ from app.domain.ports import BundleFiles, GalleryIndex
 from app.domain.reports import TrainingReport
 from app.domain.searches import ShownItem
 from app.encoders.registry import EncoderRegistry
-from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndexFiles
+from app.index.inverted_lists import load_index, save_index
 from app.services.models.originals import Originals
 from solver import ArtifactError, Projector, load_projector, save_projector
 
@@ -145,13 +145,11 @@ class ModelBundles:
         self,
         files: BundleFiles,
         index_files: ExactIndexFiles,
-        approximate_indexes: InvertedListIndexes,
         encoders: EncoderRegistry,
         originals: Originals,
     ) -> None:
         self._files = files
         self._index_files = index_files
-        self._approximate_indexes = approximate_indexes
         self._encoders = encoders
         self._originals = originals
 
@@ -179,7 +177,7 @@ class ModelBundles:
                 self._index_files.save(model.galleries[name][1], folder / f"{side}.faiss")
                 if (index := model.indexes.get(name)) is not None:
                     (folder / _INDEXES).mkdir(exist_ok=True)
-                    self._approximate_indexes.save(index, folder / _INDEXES / side)
+                    save_index(index, folder / _INDEXES / side)
 
         return self._files.write(f"{collection.id}-v{model.version}", fill, manifest)
 
@@ -252,7 +250,7 @@ class ModelBundles:
     ) -> dict[str, GalleryIndex]:
         """Return the approximate index of a modality by its name; none where another release wrote it."""
         try:
-            return {modality: self._approximate_indexes.load(path, vectors)}
+            return {modality: load_index(path, vectors)}
         except DamagedBundleError as error:
             _logger.warning("%s: searching %s exactly: %s", version.bundle, modality, error)
             return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
@@ -38,30 +39,28 @@ _Answer = TypeVar("_Answer")
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class LatestAnswer(Generic[_Answer]):
     """What was last answered to a question that may take long, for those who must not wait for it."""
 
-    def __init__(
-        self, ask: Callable[[], _Answer], seconds: float, background: Background[LatestAnswer[_Answer]]
-    ) -> None:
-        self._ask = ask
-        self._seconds = seconds
-        self._background = background
-        self._value: _Answer | None = None
-        self._due_at = -float("inf")  # on the monotonic clock
+    ask: Callable[[], _Answer]
+    seconds: float  # between two questions
+    background: Background[LatestAnswer[_Answer]]
+    _value: _Answer | None = None
+    _due_at: float = -math.inf  # on the monotonic clock
 
     def read(self) -> _Answer | None:
         """Return the answer, None if there was none yet, and have it asked for again if it is that old."""
         now = time.monotonic()
         if now >= self._due_at:
-            self._due_at = now + self._seconds
-            self._background.request(self)
+            self._due_at = now + self.seconds
+            self.background.request(self)
         return self._value
 
     def update(self) -> None:
         """Ask; keep the earlier answer while that is not possible."""
         try:
-            self._value = self._ask()
+            self._value = self.ask()
         except ServiceError as error:
             _logger.info("%s: %s", _NOT_ASKED, error)
 
@@ -132,7 +131,7 @@ class RemoteGallery(Gallery):
 
     @override
     def numbers_per_search(self, item_filter: ItemFilter) -> float:
-        return np.inf
+        return math.inf
 
     @property
     @override

@@ -159,39 +159,33 @@ class ItemColumns:
         self._by_key |= by_key
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Column:
-    """The values of one key, dictionary-encoded from 1; `rows` are those that have the key, None for all."""
+    """The values of one key, dictionary-encoded from 1."""
 
-    def __init__(
-        self,
-        n_rows: int,
-        codes_by_value: Mapping[Hashable, int],
-        row_codes: npt.NDArray[np.int32],
-        rows: npt.NDArray[np.int32] | None,
-    ) -> None:
-        self._n_rows = n_rows
-        self._codes = codes_by_value
-        self._row_codes = row_codes
-        self._rows = rows
+    n_rows: int
+    codes: Mapping[Hashable, int]  # by value
+    row_codes: npt.NDArray[np.int32]
+    rows: npt.NDArray[np.int32] | None  # those that have the key, None for all
 
     def count(self, alive: npt.NDArray[np.bool] | None) -> dict[Hashable, int]:
         """Return how many rows that are alive have each value."""
         if alive is None:
-            codes = self._row_codes
+            codes = self.row_codes
         else:
-            codes = self._row_codes[alive if self._rows is None else alive[self._rows]]
-        counts = np.bincount(codes, minlength=len(self._codes) + 1).tolist()
-        return {value: counts[code] for value, code in self._codes.items() if counts[code]}
+            codes = self.row_codes[alive if self.rows is None else alive[self.rows]]
+        counts = np.bincount(codes, minlength=len(self.codes) + 1).tolist()
+        return {value: counts[code] for value, code in self.codes.items() if counts[code]}
 
     def matches(self, values: Collection[Hashable]) -> npt.NDArray[np.bool]:
         """Return which rows have one of the values; those without the key have None."""
-        code_matches = np.zeros(len(self._codes) + 1, np.bool)
-        code_matches[[self._codes[value] for value in values if value in self._codes]] = True
-        matches: npt.NDArray[np.bool] = code_matches[self._row_codes]
-        if self._rows is None:
+        code_matches = np.zeros(len(self.codes) + 1, np.bool)
+        code_matches[[self.codes[value] for value in values if value in self.codes]] = True
+        matches: npt.NDArray[np.bool] = code_matches[self.row_codes]
+        if self.rows is None:
             return matches
-        mask = np.full(self._n_rows, None in values)
-        mask[self._rows] = matches
+        mask = np.full(self.n_rows, None in values)
+        mask[self.rows] = matches
         return mask
 
 

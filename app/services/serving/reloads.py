@@ -116,33 +116,32 @@ class RequeuedError(Exception):
     """Ends a reload that turned out to be long while too many others are; it starts over later."""
 
 
+@dataclass(slots=True, eq=False)
 class _Turns:
     """The turns of one running reload; called at the end of each step."""
 
-    def __init__(
-        self, reload: Reload, quick: FairLock, long: FairLock, may_stay_long: Callable[[], bool]
-    ) -> None:
-        self._reload = reload
-        self._quick, self._long = quick, long
-        self._may_stay_long = may_stay_long
-        self._worked_seconds = 0.0
-        self._lock: FairLock | None = None
-        self._turn_began = 0.0
+    reload: Reload
+    quick: FairLock
+    long: FairLock
+    may_stay_long: Callable[[], bool]
+    worked_seconds: float = 0.0
+    lock: FairLock | None = None
+    turn_began: float = 0.0
 
     def __enter__(self) -> _Turns:
         self._take()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
+        if self.lock is not None:
+            self.lock.release()
 
     def __call__(self) -> None:
         """Let others have their turns; raises RequeuedError."""
-        if self._lock is None:  # outside
+        if self.lock is None:  # outside
             return
         self._end()
-        if self._worked_seconds > _QUICK_SECONDS:
+        if self.worked_seconds > _QUICK_SECONDS:
             self._become_long()
         self._take()
 
@@ -157,22 +156,22 @@ class _Turns:
             self._take()
 
     def _end(self) -> None:
-        assert self._lock is not None
-        self._lock.release()
-        self._lock = None
-        self._worked_seconds += time.monotonic() - self._turn_began
+        assert self.lock is not None
+        self.lock.release()
+        self.lock = None
+        self.worked_seconds += time.monotonic() - self.turn_began
 
     def _become_long(self) -> None:
-        if not self._reload.is_long:
-            self._reload.is_long = True
-            if not self._may_stay_long():
+        if not self.reload.is_long:
+            self.reload.is_long = True
+            if not self.may_stay_long():
                 raise RequeuedError
 
     def _take(self) -> None:
-        lock = self._long if self._reload.is_long else self._quick
+        lock = self.long if self.reload.is_long else self.quick
         lock.acquire(self)
-        self._lock = lock
-        self._turn_began = time.monotonic()
+        self.lock = lock
+        self.turn_began = time.monotonic()
 
 
 _TURNS: ContextVar[_Turns | None] = ContextVar("turns", default=None)  # of the reload that this thread runs
@@ -346,17 +345,17 @@ class ColumnReader:
             return self._wanted.pop(collection_id, {})
 
 
+@dataclass(slots=True, eq=False)
 class Background(Generic[_Due]):
     """Works in a thread of its own, one thing after another, none of which waits twice; it ends when nothing
     is due. `complaint` is logged where no thread can be had: the next request tries again."""
 
-    def __init__(self, work: Callable[[_Due], None], thread_name: str, complaint: str) -> None:
-        self._work = work
-        self._thread_name = thread_name
-        self._complaint = complaint
-        self._lock = threading.Lock()  # held while these two are changed
-        self._due: dict[_Due, None] = {}  # in the order of the requests
-        self._is_running = False
+    work: Callable[[_Due], None]
+    thread_name: str
+    complaint: str
+    _due: dict[_Due, None] = field(default_factory=dict, init=False)  # in the order of the requests
+    _is_running: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)  # held to change these two
 
     def request(self, due: _Due) -> None:
         """Have something done after what was requested before; waits for nothing."""
@@ -365,10 +364,10 @@ class Background(Generic[_Due]):
             if self._is_running:
                 return
             try:
-                threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
+                threading.Thread(target=self._run, name=self.thread_name, daemon=True).start()
                 self._is_running = True
             except RuntimeError as error:  # the system has no thread left
-                _logger.warning("%s: %s", self._complaint, error)
+                _logger.warning("%s: %s", self.complaint, error)
 
     def _run(self) -> None:
         while True:
@@ -379,6 +378,6 @@ class Background(Generic[_Due]):
                     return
                 del self._due[due]
             try:
-                self._work(due)
+                self.work(due)
             except Exception:
-                _logger.exception("%s", self._complaint)
+                _logger.exception("%s", self.complaint)

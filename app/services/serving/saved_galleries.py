@@ -20,7 +20,7 @@ from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.domain.ports import BundleFiles
-from app.index.approximate_files import InvertedListIndexes
+from app.index.inverted_lists import load_index, save_index
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import IndexFactory, Segment, merge_indexes
@@ -48,14 +48,12 @@ class SavedGalleries:
         database: Database,
         files: BundleFiles,
         make_index: IndexFactory,
-        approximate_indexes: InvertedListIndexes,
         owns_files: Callable[[], bool],
         min_unsaved_items: int = 0,
     ) -> None:
         self._database = database
         self._files = files
         self._make_index = make_index
-        self._approximate_indexes = approximate_indexes
         self._owns_files = owns_files
         self._min_unsaved_items = min_unsaved_items
         self._is_saving = threading.Lock()
@@ -199,7 +197,7 @@ class SavedGalleries:
         is_whole = not others and first.alive is None
         index = first.segment.index if is_whole else merge_indexes(gallery.segments)
         (folder / _INDEXES).mkdir(exist_ok=True)
-        self._approximate_indexes.save(index, folder / _INDEXES / side)
+        save_index(index, folder / _INDEXES / side)
 
     def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> Gallery:
         # First: it is absent in a folder of an early release, and in one that was just removed, where the
@@ -211,7 +209,7 @@ class SavedGalleries:
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
         path = folder / _INDEXES / side
         if has_indexes and path.is_file():
-            index = self._approximate_indexes.load(path, vectors)
+            index = load_index(path, vectors)
             return Gallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
         return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))
 

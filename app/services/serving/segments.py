@@ -12,7 +12,7 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -236,7 +236,12 @@ class SegmentView:
             mask = self.matches(item_filter)
             assert mask is not None
             prepared = self.segment.index.restrict(mask)
-            self._remember(key, prepared)
+            room = self.segment.prepared_bytes - prepared.n_bytes
+            while searches := self.prepared_searches():  # the oldest go where there is no room
+                if len(searches) < _CACHED_FILTERS and sum(search.n_bytes for search in searches) <= room:
+                    break
+                self._prepared.pop(next(iter(self._prepared), key), None)
+            self._prepared[key] = prepared
         return prepared
 
     def matches(self, item_filter: ItemFilter) -> Mask | None:
@@ -257,15 +262,6 @@ class SegmentView:
         """Return the searches that are prepared for filters, the latest last."""
         return list(self._prepared.values())
 
-    def _remember(self, key: bytes, prepared: RowSearch) -> None:
-        """Keep a search; the oldest go where there is no room for it."""
-        room = self.segment.prepared_bytes - prepared.n_bytes
-        while searches := self.prepared_searches():
-            if len(searches) < _CACHED_FILTERS and sum(search.n_bytes for search in searches) <= room:
-                break
-            self._prepared.pop(next(iter(self._prepared), key), None)
-        self._prepared[key] = prepared
-
     def has_label(self, label: str) -> bool:
         """Return whether a live item carries a label."""
         rows = self.segment.columns.rows_by_label.get(label)
@@ -281,10 +277,6 @@ class SegmentView:
             return {label: len(rows) for label, rows in rows_by_label}
         counts = ((label, int(np.count_nonzero(alive[rows]))) for label, rows in rows_by_label)
         return {label: count for label, count in counts if count}
-
-    def count_values(self, key: str) -> Mapping[Hashable, int]:
-        """Return how many live items have each value under a metadata key, as of `ItemColumns`."""
-        return self.segment.columns.count(key, self.alive)
 
     def live_items(self) -> Iterable[IndexedItem]:
         """Return the live items, in row order; those that are text are decoded as they are taken."""

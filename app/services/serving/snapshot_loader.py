@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from functools import partial
 
@@ -56,26 +57,20 @@ _n_suspending = 0
 _was_enabled = True  # before the first that suspends them
 
 
+@dataclass(slots=True, eq=False)
 class SnapshotLoader:
     """Loads the snapshot to be served; without an engine each process has the galleries in its memory."""
 
-    def __init__(
-        self,
-        bundles: ModelBundles,
-        make_index: IndexFactory,
-        saved_galleries: SavedGalleries,
-        engine: EngineGalleries | None = None,
-    ) -> None:
-        self._bundles = bundles
-        self._make_index = make_index
-        self._saved_galleries = saved_galleries
-        self._engine = engine
-        self._unservable: dict[int, tuple[str, LoadFailure]] = {}
-        """By collection that nothing can serve: its active bundle, and why. Not the last failure of the
-        history, which may be of any kind: once another bundle is active, it is read without a pause."""
-        self._lock = threading.Lock()
-        self.n_damaged = 0
-        """How often a version could not be loaded because its bundle is damaged."""
+    bundles: ModelBundles
+    make_index: IndexFactory
+    saved_galleries: SavedGalleries
+    engine: EngineGalleries | None = None
+    n_damaged: int = field(default=0, init=False)
+    """How often a version could not be loaded because its bundle is damaged."""
+    _unservable: dict[int, tuple[str, LoadFailure]] = field(default_factory=dict, init=False)
+    """By collection that nothing can serve: its active bundle, and why. Not the last failure of the
+    history, which may be of any kind: once another bundle is active, it is read without a pause."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def forget(self, collection_id: int) -> None:
         """Drop what is known of a deleted collection."""
@@ -108,13 +103,13 @@ class SnapshotLoader:
         """Return a snapshot of a version, as of some revision that is not later than the collection's.
         Raises DamagedBundleError if the version's bundle cannot be trusted."""
         # An engine's galleries are made there if they are missing.
-        model = self._bundles.load(collection, version)
+        model = self.bundles.load(collection, version)
         pause()
         load_local = partial(self._load_bundle_galleries, work, collection, model, version.bundle, pause)
-        engine = engine or self._engine
+        engine = engine or self.engine
         if engine is not None:
             return engine.open(collection, model, version.bundle, load_local, pause)
-        saved = self._saved_galleries.load(work, collection, version, pause)
+        saved = self.saved_galleries.load(work, collection, version, pause)
         if saved is None:
             return load_local()
         revision, galleries, has_indexes = saved
@@ -209,13 +204,13 @@ class SnapshotLoader:
         alive = np.asarray([line is not None for line in rows.lines], np.bool)
         unranked = frozenset(rows.unranked)
         if not alive.any():
-            return Gallery((), self._make_index, unranked)
+            return Gallery((), self.make_index, unranked)
         if index is None:
             lines = [line for line in rows.lines if line is not None]
-            segment = Segment(StoredItems.of_lines(lines), self._make_index(vectors[alive]))
-            return Gallery.of_segment(segment, self._make_index, unranked)
+            segment = Segment(StoredItems.of_lines(lines), self.make_index(vectors[alive]))
+            return Gallery.of_segment(segment, self.make_index, unranked)
         segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
-        return Gallery.of_segment(segment, self._make_index, unranked, alive)
+        return Gallery.of_segment(segment, self.make_index, unranked, alive)
 
 
 def stand_ins(

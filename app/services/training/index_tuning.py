@@ -13,8 +13,7 @@ import numpy.typing as npt
 from app.domain.entities import Matrix
 from app.domain.ports import GalleryIndex
 from app.domain.reports import IndexChoice, IndexRecall, IndexSpec, IndexTrial
-from app.index.approximate_files import InvertedListIndexes
-from app.index.inverted_lists import InvertedLists
+from app.index.inverted_lists import InvertedLists, build_candidates
 from app.services.models.model_bundles import LoadedModel
 
 _DEPTH = 10  # recall is that of a first page of results
@@ -52,12 +51,10 @@ class IndexTuner:
 
     def __init__(
         self,
-        indexes: InvertedListIndexes,
         make_exact: Callable[[Matrix], GalleryIndex],
         needed_recall: float,
         min_items: int,
     ) -> None:
-        self._indexes = indexes
         self._make_exact = make_exact
         self._needed_recall = needed_recall
         self._min_items = min_items
@@ -89,7 +86,7 @@ class IndexTuner:
         truth = self._search_exactly(vectors, sample)
         attempts: list[_Attempt] = []
         began = time.perf_counter()
-        for candidate in self._indexes.candidates(vectors, others):
+        for candidate in build_candidates(vectors, others):
             build_seconds = time.perf_counter() - began
             attempts.append(self._try(candidate, truth, build_seconds))
             began = time.perf_counter()

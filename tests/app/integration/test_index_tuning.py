@@ -15,8 +15,8 @@ from app.cli.main import cli
 from app.cli.models import index_lines
 from app.domain.reports import IndexSpec, TrainingReport
 from app.domain.searches import ItemFilter
-from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
+from app.index.inverted_lists import build_candidates
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
 from app.services.serving.stored_items import IndexedItem
@@ -31,11 +31,9 @@ from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
 from tests.benchmarks.index import made_gallery
 
-INDEXES: InvertedListIndexes = InvertedListIndexes()
-
 
 def tuner(needed_recall: float = 0.99) -> IndexTuner:
-    return IndexTuner(INDEXES, ExactIndex, needed_recall, min_items=1)
+    return IndexTuner(ExactIndex, needed_recall, min_items=1)
 
 
 @pytest.mark.usefixtures("any_speed")
@@ -74,7 +72,7 @@ def test_too_few_queries_measure_nothing() -> None:
 def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
     rows, queries = made_gallery(6000, 200, dim=8)
     items = [IndexedItem(f"i{number:05d}", (), {}) for number in range(6000)]
-    index = next(INDEXES.candidates(rows[:4000], queries)).with_probes(40)
+    index = next(build_candidates(rows[:4000], queries)).with_probes(40)
     gallery = Gallery.of_segment(Segment(items[:4000], index), ExactIndex, alive=np.arange(4000) < 3990)
     assert gallery.size == 3990
     later = gallery.apply_write([], items[4000:4100], rows[4000:4100]).apply_write(["i00001"], [], rows[:0])
@@ -103,7 +101,7 @@ def test_an_answer_says_whether_it_is_exact_whatever_the_index() -> None:
         IndexedItem(f"i{number:05d}", (("few",) if number % 16 == 0 else ()) + ("all",), {"half": number % 2})
         for number in range(6000)
     ]
-    index = next(INDEXES.candidates(rows[:5900], queries)).with_probes(20)
+    index = next(build_candidates(rows[:5900], queries)).with_probes(20)
     gallery = Gallery.of_segment(Segment(items[:5900], index), ExactIndex)
     gallery = gallery.apply_write(["i00001"], items[5900:], rows[5900:])
     assert not gallery.is_exact

@@ -1,4 +1,4 @@
-"""The contract of InvertedListIndexes: recall, filters, ties, other rows, and files."""
+"""The contract of inverted lists: recall, filters, ties, other rows, and files."""
 
 from pathlib import Path
 from typing import Any
@@ -7,20 +7,18 @@ import numpy as np
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.index.approximate_files import InvertedListIndexes
 from app.index.exact import ExactIndex
-from app.index.inverted_lists import InvertedLists
+from app.index.inverted_lists import InvertedLists, build_candidates, load_index, save_index
 from tests.app.integration.index_recall import index_recall
 from tests.benchmarks.index import made_gallery
 
-INDEXES: InvertedListIndexes = InvertedListIndexes()
 ROWS, QUERIES = made_gallery(4000, 300, dim=12)
 ASKED = QUERIES[:60]
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["flat", "sq8"])
 def index(request: pytest.FixtureRequest) -> InvertedLists:
-    return list(INDEXES.candidates(ROWS, QUERIES[60:]))[request.param].with_probes(40)
+    return list(build_candidates(ROWS, QUERIES[60:]))[request.param].with_probes(40)
 
 
 def recall(index: Any, alive: Any = None, k: int = 10) -> float:
@@ -103,7 +101,7 @@ def test_lists_with_too_few_rows_are_no_reason_to_return_fewer() -> None:
     """The only rows alive are far from where the query leads."""
     rows = np.concatenate([np.full((900, 4), 5.0), np.full((900, 4), -5.0)]).astype(np.float32)
     rows += np.random.default_rng(0).normal(size=rows.shape).astype(np.float32)
-    index = next(INDEXES.candidates(rows, rows))
+    index = next(build_candidates(rows, rows))
     alive = np.arange(1800) >= 900
     found, _ = index.search(np.ones(4, np.float32), 700, alive)
     assert len(found) == 700
@@ -145,8 +143,8 @@ def test_a_query_that_is_no_number_finds_nothing(index: InvertedLists) -> None:
 
 
 def test_a_stored_index_answers_the_same(index: InvertedLists, tmp_path: Path) -> None:
-    assert INDEXES.save(index, tmp_path / "index")
-    loaded: Any = INDEXES.load(tmp_path / "index", ROWS)
+    assert save_index(index, tmp_path / "index")
+    loaded: Any = load_index(tmp_path / "index", ROWS)
     assert loaded.spec == index.spec
     assert loaded.n_bytes == index.n_bytes > ROWS.nbytes
     for query in ASKED:
@@ -156,14 +154,14 @@ def test_a_stored_index_answers_the_same(index: InvertedLists, tmp_path: Path) -
 
 
 def test_an_exact_index_needs_no_file(tmp_path: Path) -> None:
-    assert not INDEXES.save(ExactIndex(ROWS), tmp_path / "index")
+    assert not save_index(ExactIndex(ROWS), tmp_path / "index")
     assert not (tmp_path / "index").exists()
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "foreign", "rows"])
 def test_a_damaged_file_is_refused(index: InvertedLists, tmp_path: Path, damage: str) -> None:
     path, rows = tmp_path / "index", ROWS
-    INDEXES.save(index, path)
+    save_index(index, path)
     content = path.read_bytes()
     if damage == "gone":
         path.unlink()
@@ -172,10 +170,10 @@ def test_a_damaged_file_is_refused(index: InvertedLists, tmp_path: Path, damage:
     else:
         path.write_bytes({"empty": b"", "cut": content[:-8], "foreign": b"garbage" * 100}[damage])
     with pytest.raises(DamagedBundleError):
-        INDEXES.load(path, rows)
+        load_index(path, rows)
 
 
 def test_building_is_seeded() -> None:
-    first, second = (next(INDEXES.candidates(ROWS, QUERIES)).with_probes(4) for _ in range(2))
+    first, second = (next(build_candidates(ROWS, QUERIES)).with_probes(4) for _ in range(2))
     for query in ASKED:
         assert first.search(query, 10, None)[0].tolist() == second.search(query, 10, None)[0].tolist()
