@@ -24,7 +24,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.ports import EncodeBatches, VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.engines.dask_encoding import encode_on_workers
-from app.index.exact import ExactIndex, ExactIndexFiles
+from app.index.exact import ExactIndexFiles
 from app.services.access.rates import RateLimits
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
@@ -143,7 +143,7 @@ def build(settings: Settings) -> Services:
     backends = _backends(settings, files.stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
-    tuner = IndexTuner(ExactIndex, _INDEX_RECALL, settings.approximate_from_items)
+    tuner = IndexTuner(_INDEX_RECALL, settings.approximate_from_items)
     return Services(
         settings=settings,
         database=database,
@@ -215,8 +215,8 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
             from app.engines.postgresql import PostgresEngine
 
             return PostgresEngine(connections)
+        from app.engines.common import DatabaseLocks, FileLocks
         from app.engines.milvus import MilvusEngine
-        from app.engines.write_locks import DatabaseLocks, FileLocks
 
         is_shared = make_url(url).get_backend_name() == "postgresql"
         folder = settings.data_dir.resolve() / _LOCKS_FOLDER
@@ -439,15 +439,14 @@ def _build_snapshots(
     saved = SavedGalleries(
         database,
         stores.galleries,
-        ExactIndex,
         ownership.is_current,
         settings.save_after_items,
     )
     cache = SnapshotCache(settings.resolved_snapshot_bytes)
     galleries = None if vector_engine is None else EngineGalleries(vector_engine)
-    loader = SnapshotLoader(bundles, ExactIndex, saved, galleries)
+    loader = SnapshotLoader(bundles, saved, galleries)
     snapshots = Snapshots(database, cache, loader, saved)
-    monitor = RecallMonitor(cache, ExactIndex, _INDEX_RECALL, snapshots.search_exactly)
+    monitor = RecallMonitor(cache, _INDEX_RECALL, snapshots.search_exactly)
     columns = ColumnReader(snapshots.waiting_room, snapshots.is_searched)
     rebuild = None if vector_engine is None else partial(rebuild_galleries, database, loader, vector_engine)
     return snapshots, VersionSnapshots(database, loader, cache), monitor, columns, rebuild

@@ -1,5 +1,5 @@
 """Approximate maximum-inner-product search by inverted lists, with FAISS."""
-# k-means divides the gallery into lists, in the space of `app.index.balance`. A search visits the lists whose
+# k-means divides the gallery into lists, in the space of `Balance`. A search visits the lists whose
 # centroids have the largest inner products with the query, and ranks what it finds there by the exact scores.
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from app.domain.entities import Matrix, Vector
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BestRows, GalleryIndex, RowSearch, VisitedRows
 from app.domain.reports import IndexSpec
-from app.index.balance import Balance
 from app.index.exact import GATHERED_ONE_IN, QUERIES_AT_ONCE, ExactIndex, GatheredRows, single_threaded
 
 # The published types describe the C++ constructors, not the Python ones.
@@ -35,6 +34,8 @@ _ROWS_PER_LIST = 64  # rows that k-means sees for each list; FAISS warns below 3
 _ITERATIONS = 10
 """Of k-means: with ten, lists of 100,000 rows were filled evenly, the largest factor of imbalance 1.5."""
 _SEED = 7
+_FLOOR = 1e-6
+"""Smallest eigenvalue of a second moment relative to its largest: directions without variance stay finite."""
 _PARALLEL_ROWS = 100_000
 """Fewer rows are clustered in one thread: on a busy machine, threads wait for each other for longer."""
 _PAGE = 10  # rows of a first page, for which probes are chosen
@@ -43,6 +44,44 @@ _GATHERED_PER_VISITED = 3
 """Rows side by side that are compared in the time of visiting one in a list behind a filter: 2.7 and 10 ns
 where a tenth of 1,000,000 rows passed."""
 _ID_BYTES = 8  # a list names each of its rows by a 64-bit number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Balance:
+    """The maps of rows and queries into the space of the lists: (rank, rank), symmetric inverses of each
+    other."""
+
+    # A ranking by inner products stays the same when a constant is added to all rows of the gallery, and when
+    # a map ``A`` is applied to the gallery and ``A^-T`` to the queries. Rows are centred by their mean, so
+    # that lists follow their differences, and both sides get the same second moment: then rows that are near
+    # each other score alike for the queries that come, and clusters by distance are good lists for inner
+    # products.
+
+    mean: Vector  # of the gallery, (rank,)
+    row_map: Matrix
+    query_map: Matrix
+
+    @classmethod
+    def between(cls, vectors: Matrix, queries: Matrix) -> Balance:
+        """Return the maps that give centred rows (size, rank) and a sample of queries (n_queries, rank) the
+        same second moment."""
+        # It is the geometric mean of the two moments, in the sense of positive definite matrices.
+        mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+        of_rows, of_queries = _second_moment(vectors - mean), _second_moment(queries)
+        root, inverse_root = _power(of_rows, 0.5), _power(of_rows, -0.5)
+        squared_map = inverse_root @ _power(root @ of_queries @ root, 0.5) @ inverse_root
+        row_map, query_map = _power(squared_map, 0.5), _power(squared_map, -0.5)
+        return cls(mean, row_map.astype(np.float32), query_map.astype(np.float32))
+
+    def map_rows(self, vectors: Matrix) -> Matrix:
+        """Return rows of the gallery in the space of the lists, shape (n, rank)."""
+        mapped: Matrix = np.ascontiguousarray((vectors - self.mean) @ self.row_map, dtype=np.float32)
+        return mapped
+
+    def map_query(self, query: Vector) -> Matrix:
+        """Return one query in the space of the lists, shape (1, rank)."""
+        mapped: Matrix = np.ascontiguousarray((query @ self.query_map)[None, :], dtype=np.float32)
+        return mapped
 
 
 class InvertedLists(GalleryIndex):
@@ -303,6 +342,20 @@ def load_index(path: Path, vectors: Matrix) -> InvertedLists:
     if spec.kind not in KINDS or (lists.ntotal, lists.d) != vectors.shape:
         raise DamagedBundleError(f"{path.name} is not an index of these {len(vectors)} rows")
     return InvertedLists(vectors, space, lists, spec)
+
+
+def _second_moment(rows: Matrix) -> npt.NDArray[np.float64]:
+    moment = (rows.T @ rows).astype(np.float64)
+    return moment / max(len(rows), 1)
+
+
+def _power(moment: npt.NDArray[np.float64], exponent: float) -> npt.NDArray[np.float64]:
+    """Return a power of a symmetric positive semidefinite matrix, its smallest eigenvalues raised."""
+    values, axes = np.linalg.eigh(moment)
+    smallest = max(float(values.max()) * _FLOOR, float(np.finfo(np.float32).tiny))
+    values = np.maximum(values, smallest)
+    power: npt.NDArray[np.float64] = (axes * values**exponent) @ axes.T
+    return power
 
 
 def _threads_for(n_rows: int) -> AbstractContextManager[None]:

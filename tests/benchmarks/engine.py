@@ -18,9 +18,9 @@ from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.entities import Matrix
 from app.domain.ports import EngineItem, GalleryIndex, GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
-from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
+from app.services.serving.segments import Segment
 from app.services.serving.stored_items import IndexedItem
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
@@ -71,7 +71,7 @@ def engine_command(
         IndexedItem(f"{number:08d}", (f"hundredth {number % 100}",), {"tenth": number // 100 % _TENTHS})
         for number in range(n_items)
     ]
-    exact = Gallery.from_items(items, vectors, ExactIndex)
+    exact = Gallery.from_items(items, vectors)
     figures: list[_Figures] = []
     with ThreadPoolExecutor(n_clients) as clients:
         for name, gallery, build_seconds in _galleries(engine, settings.vector_engine, exact, learned):
@@ -111,11 +111,11 @@ def _galleries(
     yield "memory, exact", exact, 0.0
     began = time.perf_counter()
     if engine is None:
-        tuner = IndexTuner(ExactIndex, _RECALL, min_items=1)
+        tuner = IndexTuner(_RECALL, min_items=1)
         chosen, _ = tuner.choose(vectors, learned)
         if chosen is not None:
             index: GalleryIndex = chosen.index
-            gallery = Gallery.from_items(items, vectors, lambda _: index)
+            gallery = Gallery.of_segment(Segment(items, index))
             yield f"memory, {index.spec.kind}", gallery, time.perf_counter() - began
         return
     engine.drop(_KEY)

@@ -14,7 +14,6 @@ from rich.table import Table
 from app.cli.console import LOG, OUT
 from app.domain.entities import Matrix
 from app.domain.reports import IndexChoice
-from app.index.exact import ExactIndex
 from app.services.training.index_tuning import IndexTuner
 from solver.benchmark import machine
 
@@ -33,7 +32,7 @@ def index_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Recall, time and memory of approximate indexes, beside the exact search in the same run."""
-    tuner = IndexTuner(ExactIndex, recall, min_items=1)
+    tuner = IndexTuner(recall, min_items=1)
     choices: dict[int, IndexChoice] = {}
     for size in (int(text) for text in sizes.split(",")):
         with LOG.status(f"{size} items"):

@@ -1,7 +1,7 @@
 """Galleries in Milvus."""
 # Each gallery is a collection of its own, named by an entry of a list, so that one can take the place of
 # another in one step. Rows are found by a graph (HNSW; Malkov and Yashunin, 2018) over vectors that were
-# centred and balanced (`app.index.balance`), which changes no ranking, and are ranked again by their own
+# centred and balanced (`Balance`), which changes no ranking, and are ranked again by their own
 # inner products; exact searches compare all rows.
 #
 # Milvus has no transactions: rows carry the revisions from which to which they are true, are written under

@@ -16,6 +16,13 @@ from pymilvus import DataType, MilvusClient
 from app.domain.entities import Matrix
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import EngineItem, GalleryKey
+from app.engines.common import (
+    LARGEST_RANK_OF_A_GRAPH,
+    WriteLocks,
+    balance_of,
+    name_of,
+    pack_balance,
+)
 from app.engines.milvus.gallery import MilvusGallery
 from app.engines.milvus.rows import DIGEST, MOST_FACETS, Writing
 from app.engines.milvus.server import (
@@ -33,13 +40,6 @@ from app.engines.milvus.server import (
     store_text,
     translate_errors,
 )
-from app.engines.packing import (
-    LARGEST_RANK_OF_A_GRAPH,
-    balance_of,
-    name_of,
-    pack_balance,
-)
-from app.engines.write_locks import WriteLocks
 
 _logger = logging.getLogger(__name__)
 

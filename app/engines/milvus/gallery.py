@@ -20,6 +20,13 @@ from app.domain.entities import Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import EngineHit, EngineItem
 from app.domain.searches import ItemFilter, comparable
+from app.engines.common import (
+    BEHIND,
+    REVISIONS_BETWEEN_COUNTS,
+    ROWS_COMPARED,
+    WriteLocks,
+    unpack_balance,
+)
 from app.engines.milvus.rows import (
     ITEM_FIELDS,
     GalleryRows,
@@ -40,14 +47,7 @@ from app.engines.milvus.server import (
     store_entry,
     translate_errors,
 )
-from app.engines.packing import (
-    BEHIND,
-    REVISIONS_BETWEEN_COUNTS,
-    ROWS_COMPARED,
-    unpack_balance,
-)
-from app.engines.write_locks import WriteLocks
-from app.index.balance import Balance
+from app.index.inverted_lists import Balance
 
 _Answer = TypeVar("_Answer")
 _LEAST_SHARE = 0.15

@@ -17,7 +17,7 @@ from app.domain.entities import Matrix, Vector
 from app.domain.ports import EngineHit, EngineItem
 from app.domain.searches import ItemFilter
 from app.engines.milvus.server import PIECE, SECONDS, call_loaded, read_rows, split
-from app.index.balance import Balance
+from app.index.inverted_lists import Balance
 
 FOREVER = 2**62
 """The end of a row that is alive."""

@@ -11,11 +11,10 @@ from sqlalchemy import Engine
 from app.domain.entities import Matrix
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.ports import EngineItem, GalleryKey
-from app.engines.packing import LARGEST_RANK_OF_A_GRAPH, balance_of, name_of, pack_balance
+from app.engines.common import LARGEST_RANK_OF_A_GRAPH, DatabaseLocks, balance_of, name_of, pack_balance
 from app.engines.postgresql.gallery import PostgresGallery
 from app.engines.postgresql.rows import copy_rows, insert_unranked
 from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
-from app.engines.write_locks import DatabaseLocks
 
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node of the index, and nodes that its insertion visits."""

@@ -14,7 +14,7 @@ from app.domain.entities import Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.ports import EngineHit, EngineItem
 from app.domain.searches import ItemFilter, comparable
-from app.engines.packing import (
+from app.engines.common import (
     BEHIND,
     LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
@@ -30,7 +30,7 @@ from app.engines.postgresql.rows import (
     insert_unranked,
 )
 from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
-from app.index.balance import Balance
+from app.index.inverted_lists import Balance
 
 _NO_FILTER = ItemFilter()
 _LEAST_SHARE = 0.15

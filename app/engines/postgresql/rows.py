@@ -16,7 +16,7 @@ from app.domain.entities import Matrix, Vector
 from app.domain.ports import EngineHit, EngineItem
 from app.domain.searches import ItemFilter
 from app.engines.postgresql.server import LIST, text_of
-from app.index.balance import Balance
+from app.index.inverted_lists import Balance
 
 FOREVER = 2**63 - 1
 """The end of a row that is alive."""

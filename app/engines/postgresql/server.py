@@ -11,8 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from app.db.session import translate_errors
 from app.domain.entities import Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
-from app.engines.packing import BUSY
-from app.engines.write_locks import LOCK_NOT_AVAILABLE
+from app.engines.common import BUSY, LOCK_NOT_AVAILABLE
 
 SCHEMA = "lrbs_engine"
 LIST = f"{SCHEMA}.galleries"

@@ -133,7 +133,7 @@ class RemoteGallery(Gallery):
     def numbers_per_search(self, item_filter: ItemFilter) -> float:
         return math.inf
 
-    @property
+    @cached_property
     @override
     def is_exact(self) -> bool:
         return self._is_exact

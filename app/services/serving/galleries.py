@@ -9,6 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace as replace_fields
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -19,8 +20,9 @@ from app.domain.entities import Matrix, Vector
 from app.domain.ports import BestRows, GalleryIndex
 from app.domain.reports import IndexSpec
 from app.domain.searches import ItemFilter
+from app.index.exact import ExactIndex
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.segments import IndexFactory, Segment, SegmentView, merge_tail, runs_to_merge
+from app.services.serving.segments import Segment, SegmentView, merge_tail, runs_to_merge
 from app.services.serving.stored_items import IndexedItem, ItemIds, Mask
 from app.services.storage.pacing import no_pause
 
@@ -44,45 +46,27 @@ class Gallery:
     """Projected items of one modality at one revision, in memory; immutable. Each id is alive in at most one
     segment; `unranked` are stored items that are in none, because the model cannot place them."""
 
-    def __init__(
-        self,
-        segments: Iterable[SegmentView],
-        make_index: IndexFactory,
-        unranked: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, segments: Iterable[SegmentView], unranked: frozenset[str] = frozenset()) -> None:
         self.segments = tuple(segments)
         self._unranked = unranked
-        self._make_index = make_index
 
     @classmethod
     def from_items(
-        cls,
-        items: Sequence[IndexedItem],
-        vectors: Matrix,
-        make_index: IndexFactory,
-        unranked: frozenset[str] = frozenset(),
+        cls, items: Sequence[IndexedItem], vectors: Matrix, unranked: frozenset[str] = frozenset()
     ) -> Gallery:
         """Return a gallery of one segment; `vectors` are the (n_items, rank) projections."""
-        segments = [SegmentView.of_all(Segment(items, make_index(vectors)))] if len(items) else []
-        return cls(segments, make_index, unranked)
+        return cls.of_segment(Segment(items, ExactIndex(vectors)), unranked)
 
     @classmethod
     def of_segment(
-        cls,
-        segment: Segment,
-        make_index: IndexFactory,
-        unranked: frozenset[str] = frozenset(),
-        alive: Mask | None = None,
+        cls, segment: Segment, unranked: frozenset[str] = frozenset(), alive: Mask | None = None
     ) -> Gallery:
-        """Return a gallery of one segment; `alive` as of `SegmentView`."""
-        if alive is None or alive.all():
-            return cls([SegmentView.of_all(segment)], make_index, unranked)
-        return cls([SegmentView(segment, alive, int(np.count_nonzero(alive)))], make_index, unranked)
+        """Return a gallery of one segment, or of none where nothing is alive; `alive` as of `SegmentView`."""
+        n_live = len(segment.items) if alive is None else int(np.count_nonzero(alive))
+        view = SegmentView(segment, None if n_live == len(segment.items) else alive, n_live)
+        return cls([view] if n_live else [], unranked)
 
-    def _with(self, views: Iterable[SegmentView], unranked: frozenset[str]) -> Gallery:
-        return Gallery(views, self._make_index, unranked)
-
-    @property
+    @cached_property
     def unranked(self) -> frozenset[str]:
         """Stored items that cannot be ranked."""
         return self._unranked
@@ -107,7 +91,7 @@ class Gallery:
         """Estimated memory in this process."""
         return sum(view.segment.estimated_bytes for view in self.segments)
 
-    @property
+    @cached_property
     def bytes_per_item(self) -> float:
         """Estimated memory of an item, of the part where that is largest."""
         return max((view.segment.bytes_per_item for view in self.segments), default=0.0)
@@ -118,7 +102,7 @@ class Gallery:
             return sum(view.segment.index.numbers_per_search for view in self.segments)
         return sum(view.numbers_per_search(item_filter) for view in self.segments)
 
-    @property
+    @cached_property
     def is_exact(self) -> bool:
         """Whether every search returns the true best items."""
         return all(view.segment.index.is_exact for view in self.segments)
@@ -157,10 +141,10 @@ class Gallery:
             index = view.segment.index
             if not index.is_exact:
                 if index not in made:
-                    made[index] = self._make_index(index.vectors)
+                    made[index] = ExactIndex(index.vectors)
                 view = replace_fields(view, segment=view.segment.with_index(made[index]))
             views.append(view)
-        return self._with(views, self.unranked)
+        return Gallery(views, self.unranked)
 
     def due_merge(self) -> tuple[SegmentView, ...]:
         """Return the first adjacent segments that are to be merged; none if no merge is due."""
@@ -180,7 +164,7 @@ class Gallery:
         replaced = {view.segment for view in sources}
         view = SegmentView(merged.segment, None if n_live == len(alive) else alive, n_live)
         views = [view if old.segment is first else old for old in self.segments]
-        return self._with(
+        return Gallery(
             (view for view in views if view.n_live and view.segment not in replaced), self.unranked
         )
 
@@ -257,10 +241,10 @@ class Gallery:
         hashed_ids = ItemIds(item_ids)
         views = [view.without(hashed_ids, pause) for view in self.segments]
         if not items and all(new is old for new, old in zip(views, self.segments, strict=True)):
-            return self if now_unranked == self.unranked else self._with(views, now_unranked)
+            return self if now_unranked == self.unranked else Gallery(views, now_unranked)
         if items:
-            views.append(SegmentView.of_all(Segment(items, self._make_index(vectors))))
-        return self._with(merge_tail([view for view in views if view.n_live]), now_unranked)
+            views.append(SegmentView.of_all(Segment(items, ExactIndex(vectors))))
+        return Gallery(merge_tail([view for view in views if view.n_live]), now_unranked)
 
     def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
         """Return each query's results offset + 1 to offset + k with scores, best first, equal ones by id."""
@@ -353,7 +337,7 @@ def _still_alive(before: SegmentView, now: SegmentView | None) -> npt.NDArray[np
 
 def _in_order(candidates: list[_Candidate], k: int, offset: int, is_exact: bool) -> Page:
     candidates.sort(key=_SCORE_AND_ID)
-    return Page(((item, -negative) for negative, _, item in candidates[offset : offset + k]), is_exact)
+    return Page([(item, -negative) for negative, _, item in candidates[offset : offset + k]], is_exact)
 
 
 def _most_similar(

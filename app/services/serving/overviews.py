@@ -65,13 +65,12 @@ class GalleryOverviews:
             if self._columns.is_ready(needs):
                 break
             self._columns.wait(snapshot.collection, needs, release_slot)
-        labels = _most_frequent(gallery.count_labels(), limit)
-        counted = {key: _most_frequent(_count_key(gallery, key), limit) for key in keys}
-        return Values(
-            gallery.size,
-            [LabelCount(*entry) for entry in labels],
-            {key: [ValueCount(*entry) for entry in entries] for key, entries in counted.items()},
-        )
+        labels = [LabelCount(*entry) for entry in _most_frequent(gallery.count_labels(), limit)]
+        counted = {
+            key: [ValueCount(*entry) for entry in _most_frequent(_count_key(gallery, key), limit)]
+            for key in keys
+        }
+        return Values(gallery.size, labels, counted)
 
     def draw_map(
         self,
@@ -105,9 +104,9 @@ def _count_key(gallery: Gallery, key: str) -> Counter[Any]:
     return Counter({value: count for value, count in counts.items() if _is_choice(_plain(value))})
 
 
-def _most_frequent(counts: Counter[Any], limit: int) -> tuple[tuple[Any, int], ...]:
+def _most_frequent(counts: Counter[Any], limit: int) -> Iterator[tuple[Any, int]]:
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], str(entry[0])))
-    return tuple((_plain(value), count) for value, count in ordered[:limit])
+    return ((_plain(value), count) for value, count in ordered[:limit])
 
 
 def _plain(value: Any) -> Any:

@@ -27,8 +27,8 @@ from scipy.special import betaincinv
 
 from app.domain.entities import Matrix, Vector
 from app.domain.ports import GalleryKey
+from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexFactory
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.storage.pacing import Pacer
@@ -101,12 +101,10 @@ class RecallMonitor:
     def __init__(
         self,
         cache: SnapshotCache,
-        make_index: IndexFactory,
         needed_recall: float,
         give_up: Callable[[Snapshot, str, str], None],
     ) -> None:
         self._cache = cache
-        self._make_index = make_index
         self._needed_recall = needed_recall
         self._give_up = give_up
         self._n_seen = 0
@@ -204,7 +202,7 @@ class RecallMonitor:
             return False
         gallery = snapshot.galleries[key.modality]
         queries = np.stack([sample.query for sample in samples])
-        recalls = measure_recalls(gallery, queries, self._make_index, Pacer(lambda: False))
+        recalls = measure_recalls(gallery, queries, Pacer(lambda: False))
         watched = self._watch(key, gallery)
         watched.add(queries, recalls)
         estimate = watched.estimate
@@ -226,16 +224,14 @@ class RecallMonitor:
         return watched
 
 
-def measure_recalls(
-    gallery: Gallery, queries: Matrix, make_index: IndexFactory, pause: Callable[[], None]
-) -> list[float]:
+def measure_recalls(gallery: Gallery, queries: Matrix, pause: Callable[[], None]) -> list[float]:
     """Return the recall@10 of each projected query, compared with the exact ranking of the same gallery."""
     depth = min(_DEPTH, gallery.size)
     if not depth:
         return [1.0] * len(queries)
     pages = gallery.search_many(queries, [(depth, 0)] * len(queries))
     pause()
-    best = _best_scores(gallery, queries, depth, make_index, pause)
+    best = _best_scores(gallery, queries, depth, pause)
     recalls = []
     for page, scores in zip(pages, best, strict=True):
         least = float(scores[0] - _ROUNDING * np.abs(scores).max())
@@ -243,9 +239,7 @@ def measure_recalls(
     return recalls
 
 
-def _best_scores(
-    gallery: Gallery, queries: Matrix, depth: int, make_index: IndexFactory, pause: Callable[[], None]
-) -> Matrix:
+def _best_scores(gallery: Gallery, queries: Matrix, depth: int, pause: Callable[[], None]) -> Matrix:
     """Return the largest scores of each query, shape (n_queries, depth), the smallest first."""
     if not gallery.segments:  # an engine keeps them
         pages = gallery.exactly({}).search_many(queries, [(depth, 0)] * len(queries))
@@ -256,7 +250,7 @@ def _best_scores(
         for start in range(0, len(vectors), _ROWS_PER_STEP):
             step = slice(start, start + _ROWS_PER_STEP)
             alive = None if view.alive is None else view.alive[step]
-            answers = make_index(vectors[step]).search_many(queries, [depth] * len(queries), alive)
+            answers = ExactIndex(vectors[step]).search_many(queries, [depth] * len(queries), alive)
             for number, (_, scores) in enumerate(answers):
                 best[number] = np.sort(np.concatenate([best[number], scores]))[-depth:]
             pause()

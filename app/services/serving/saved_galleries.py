@@ -20,10 +20,11 @@ from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.domain.ports import BundleFiles
+from app.index.exact import ExactIndex
 from app.index.inverted_lists import load_index, save_index
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
-from app.services.serving.segments import IndexFactory, Segment, merge_indexes
+from app.services.serving.segments import Segment, merge_indexes
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.stored_items import IndexedItem, StoredItems, write_items
 from app.services.storage.ownership import ManagedFiles
@@ -47,13 +48,11 @@ class SavedGalleries:
         self,
         database: Database,
         files: BundleFiles,
-        make_index: IndexFactory,
         owns_files: Callable[[], bool],
         min_unsaved_items: int = 0,
     ) -> None:
         self._database = database
         self._files = files
-        self._make_index = make_index
         self._owns_files = owns_files
         self._min_unsaved_items = min_unsaved_items
         self._is_saving = threading.Lock()
@@ -186,18 +185,13 @@ class SavedGalleries:
         vectors = [view.live_vectors() for view in gallery.segments]
         array = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
         np.save(folder / f"{side}.npy", array, allow_pickle=False)
-        self._write_index(folder, side, gallery)
+        if not gallery.is_exact:  # of all rows in one
+            (first, *others) = gallery.segments
+            is_whole = not others and first.alive is None
+            (folder / _INDEXES).mkdir(exist_ok=True)
+            index = first.segment.index if is_whole else merge_indexes(gallery.segments)
+            save_index(index, folder / _INDEXES / side)
         (folder / f"{side}-unranked.json").write_text(json.dumps(sorted(gallery.unranked)), encoding="utf-8")
-
-    def _write_index(self, folder: Path, side: str, gallery: Gallery) -> None:
-        """Write an approximate index over all rows, if a segment has one."""
-        if gallery.is_exact:
-            return
-        (first, *others) = gallery.segments
-        is_whole = not others and first.alive is None
-        index = first.segment.index if is_whole else merge_indexes(gallery.segments)
-        (folder / _INDEXES).mkdir(exist_ok=True)
-        save_index(index, folder / _INDEXES / side)
 
     def _read(self, folder: Path, side: str, has_indexes: bool, pause: Callable[[], None]) -> Gallery:
         # First: it is absent in a folder of an early release, and in one that was just removed, where the
@@ -208,10 +202,8 @@ class SavedGalleries:
         pause()
         vectors = np.load(folder / f"{side}.npy", allow_pickle=False)
         path = folder / _INDEXES / side
-        if has_indexes and path.is_file():
-            index = load_index(path, vectors)
-            return Gallery.of_segment(Segment(items, index), self._make_index, frozenset(unranked))
-        return Gallery.from_items(items, vectors, self._make_index, frozenset(unranked))
+        index = load_index(path, vectors) if has_indexes and path.is_file() else ExactIndex(vectors)
+        return Gallery.of_segment(Segment(items, index), frozenset(unranked))
 
 
 def _read_items(path: Path) -> Sequence[IndexedItem]:

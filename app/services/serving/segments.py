@@ -34,8 +34,6 @@ from app.services.serving.item_columns import (
 from app.services.serving.stored_items import BYTES_PER_ROW, IndexedItem, ItemIds, ItemRows, Mask, StoredItems
 from app.services.storage.pacing import in_batches, no_pause
 
-IndexFactory = Callable[[Matrix], GalleryIndex]
-"""Builds an index over projected rows."""
 _CACHED_FILTERS = 64
 """Filters whose rows a segment remembers: a bit per row each, so that pages of one search reuse them."""
 _PREPARED_ONE_IN = 4  # bytes of the vectors for each one of the searches that are prepared for filters

@@ -164,7 +164,9 @@ def replay(
         pause()
     galleries = {}
     for name, gallery in base.galleries.items():
-        _log_unranked(base, gallery, unranked[name])
+        if new := sorted(unranked[name] - gallery.unranked):
+            message = "%s: outside the range of version %d, stored but not ranked: %s"
+            _logger.warning(message, base.collection.name, base.model.version, some_of(new))
         galleries[name] = gallery.apply_write(
             changed_ids,
             ranked[name],
@@ -232,13 +234,3 @@ def _find_purged(
         purged.difference_update(item.id for item in batch)
         pause()
     return purged
-
-
-def _log_unranked(base: Snapshot, gallery: Gallery, unranked: set[str]) -> None:
-    if new := sorted(unranked - gallery.unranked):
-        _logger.warning(
-            "%s: outside the range of version %d, stored but not ranked: %s",
-            base.collection.name,
-            base.model.version,
-            some_of(new),
-        )

@@ -24,13 +24,14 @@ from app.domain.errors import (
     overload,
 )
 from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
+from app.index.exact import ExactIndex
 from app.services.catalogue.preparation import describe_material
 from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.serving.engine_galleries import EngineGalleries
 from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import MAX_WAIT_SECONDS
 from app.services.serving.saved_galleries import SavedGalleries
-from app.services.serving.segments import IndexFactory, Segment
+from app.services.serving.segments import Segment
 from app.services.serving.snapshot import LoadFailure, Snapshot, replay
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.stored_items import IndexedItem, StoredItems, encode_item
@@ -62,7 +63,6 @@ class SnapshotLoader:
     """Loads the snapshot to be served; without an engine each process has the galleries in its memory."""
 
     bundles: ModelBundles
-    make_index: IndexFactory
     saved_galleries: SavedGalleries
     engine: EngineGalleries | None = None
     n_damaged: int = field(default=0, init=False)
@@ -184,15 +184,16 @@ class SnapshotLoader:
     ) -> Snapshot:
         """Return a snapshot of the bundle's revision, with those of its items that are unchanged since."""
         revision = min(model.index_revision, collection.revision)
+        n_items = 0
         rows = {name: _BundleRows(ids) for name, (ids, _) in model.galleries.items()}
         for batch in in_batches(work.items.unchanged_since(collection, revision), _ITEMS_PER_BATCH):
+            n_items += len(batch)
             for item in batch:
                 rows[item.modality].add(IndexedItem(item.id, item.labels, item.metadata))
             pause()
         galleries = {}
-        n_items = sum(of_modality.n_added for of_modality in rows.values())
         for name, (_, vectors) in model.galleries.items():
-            galleries[name] = self._make_gallery(rows.pop(name), vectors, model.indexes.get(name))
+            galleries[name] = _make_gallery(rows.pop(name), vectors, model.indexes.get(name))
             pause()
         as_bundled = replace_fields(collection, revision=revision)
         # The galleries hold copies: the bundle's own arrays can be freed.
@@ -200,17 +201,18 @@ class SnapshotLoader:
         reasons = _missing_indexes(model, galleries, _DAMAGED)
         return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
 
-    def _make_gallery(self, rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
-        alive = np.asarray([line is not None for line in rows.lines], np.bool)
-        unranked = frozenset(rows.unranked)
-        if not alive.any():
-            return Gallery((), self.make_index, unranked)
-        if index is None:
-            lines = [line for line in rows.lines if line is not None]
-            segment = Segment(StoredItems.of_lines(lines), self.make_index(vectors[alive]))
-            return Gallery.of_segment(segment, self.make_index, unranked)
-        segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
-        return Gallery.of_segment(segment, self.make_index, unranked, alive)
+
+def _make_gallery(rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
+    alive = np.asarray([line is not None for line in rows.lines], np.bool)
+    unranked = frozenset(rows.unranked)
+    if not alive.any():
+        return Gallery((), unranked)
+    if index is None:
+        lines = [line for line in rows.lines if line is not None]
+        segment = Segment(StoredItems.of_lines(lines), ExactIndex(vectors[alive]))
+        return Gallery.of_segment(segment, unranked)
+    segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
+    return Gallery.of_segment(segment, unranked, alive)
 
 
 def stand_ins(
@@ -239,11 +241,9 @@ class _BundleRows:
         """None for a row whose item is gone."""
         self.unranked: set[str] = set()
         """Items without a row."""
-        self.n_added = 0
 
     def add(self, item: IndexedItem) -> None:
         """Take an item."""
-        self.n_added += 1
         row = self._row_by_id.get(item.id)
         if row is None:
             self.unranked.add(item.id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from app.domain.entities import Matrix
 from app.domain.ports import GalleryIndex
 from app.domain.reports import IndexChoice, IndexRecall, IndexSpec, IndexTrial
+from app.index.exact import ExactIndex
 from app.index.inverted_lists import InvertedLists, build_candidates
 from app.services.models.model_bundles import LoadedModel
 
@@ -49,13 +49,7 @@ class IndexTuner:
     """Chooses the index of each gallery of a model by its recall@10; smaller ones than `min_items` are
     searched exactly, unmeasured."""
 
-    def __init__(
-        self,
-        make_exact: Callable[[Matrix], GalleryIndex],
-        needed_recall: float,
-        min_items: int,
-    ) -> None:
-        self._make_exact = make_exact
+    def __init__(self, needed_recall: float, min_items: int) -> None:
         self._needed_recall = needed_recall
         self._min_items = min_items
 
@@ -107,7 +101,7 @@ class IndexTuner:
         return chosen, IndexChoice(chosen.trial.spec, reason, truth.milliseconds, trials)
 
     def _search_exactly(self, vectors: Matrix, sample: Matrix) -> _Truth:
-        exact = self._make_exact(vectors)
+        exact = ExactIndex(vectors)
         least, milliseconds = np.empty(len(sample), np.float32), []
         for number, query in enumerate(sample):
             began = time.perf_counter()

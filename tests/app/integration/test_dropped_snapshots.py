@@ -118,7 +118,7 @@ def test_what_was_sampled_goes_with_its_collection(approximate: Pairs) -> None:
     (snapshot,) = approximate.services.snapshots.peek_all().values()
     cache = SnapshotCache(1 << 30)
     cache.put(snapshot)
-    monitor = RecallMonitor(cache, ExactIndex, 0.5, lambda *_: None)
+    monitor = RecallMonitor(cache, 0.5, lambda *_: None)
     queries = np.random.default_rng(0).normal(size=(800, snapshot.model.projector.rank)).astype(np.float32)
     for query in queries:
         monitor.see(snapshot, "x", query[None])
@@ -152,7 +152,9 @@ class Late(deque[Any]):
         return count
 
 
-def test_a_query_that_comes_as_the_thread_ends_is_compared(approximate: Pairs) -> None:
+def test_a_query_that_comes_as_the_thread_ends_is_compared(
+    approximate: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (snapshot,) = approximate.services.snapshots.peek_all().values()
     cache = SnapshotCache(1 << 30)
     cache.put(snapshot)
@@ -162,7 +164,8 @@ def test_a_query_that_comes_as_the_thread_ends_is_compared(approximate: Pairs) -
         measured.append(len(vectors))
         return ExactIndex(vectors)
 
-    monitor = RecallMonitor(cache, counting_index, 0.5, lambda *_: None)
+    monkeypatch.setattr(recall_monitor, "ExactIndex", counting_index)
+    monitor = RecallMonitor(cache, 0.5, lambda *_: None)
     query = np.ones((8, snapshot.model.projector.rank), np.float32)
     monitor._lock = recall_monitor.threading.RLock()  # the one thread here is both
     monitor._pending = Late(lambda: monitor.see(snapshot, "x", query))
@@ -189,7 +192,8 @@ def test_a_failure_leaves_no_query_behind(
 
     monkeypatch.setattr(recall_monitor, "_FAILURE_SECONDS", 0.0)
     monkeypatch.setattr(recall_monitor, "_BATCH", 1)
-    monitor = RecallMonitor(cache, failing_index, 0.5, lambda *_: None)
+    monkeypatch.setattr(recall_monitor, "ExactIndex", failing_index)
+    monitor = RecallMonitor(cache, 0.5, lambda *_: None)
     monitor._is_running.acquire()
     for _ in range(3):
         monitor.see(snapshot, "x", np.ones((8, snapshot.model.projector.rank), np.float32))

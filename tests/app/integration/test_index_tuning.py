@@ -33,7 +33,7 @@ from tests.benchmarks.index import made_gallery
 
 
 def tuner(needed_recall: float = 0.99) -> IndexTuner:
-    return IndexTuner(ExactIndex, needed_recall, min_items=1)
+    return IndexTuner(needed_recall, min_items=1)
 
 
 @pytest.mark.usefixtures("any_speed")
@@ -73,7 +73,7 @@ def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
     rows, queries = made_gallery(6000, 200, dim=8)
     items = [IndexedItem(f"i{number:05d}", (), {}) for number in range(6000)]
     index = next(build_candidates(rows[:4000], queries)).with_probes(40)
-    gallery = Gallery.of_segment(Segment(items[:4000], index), ExactIndex, alive=np.arange(4000) < 3990)
+    gallery = Gallery.of_segment(Segment(items[:4000], index), alive=np.arange(4000) < 3990)
     assert gallery.size == 3990
     later = gallery.apply_write([], items[4000:4100], rows[4000:4100]).apply_write(["i00001"], [], rows[:0])
     assert [type(view.segment.index) for view in later.segments] == [type(index), ExactIndex]
@@ -102,7 +102,7 @@ def test_an_answer_says_whether_it_is_exact_whatever_the_index() -> None:
         for number in range(6000)
     ]
     index = next(build_candidates(rows[:5900], queries)).with_probes(20)
-    gallery = Gallery.of_segment(Segment(items[:5900], index), ExactIndex)
+    gallery = Gallery.of_segment(Segment(items[:5900], index))
     gallery = gallery.apply_write(["i00001"], items[5900:], rows[5900:])
     assert not gallery.is_exact
     alive = [number for number in range(6000) if number != 1]

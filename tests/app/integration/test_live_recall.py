@@ -15,6 +15,7 @@ from app.index.exact import ExactIndex
 from app.services.health import IndexStatus
 from app.services.serving.galleries import Gallery
 from app.services.serving.recall_monitor import RecallWindow, measure_recalls
+from app.services.serving.segments import Segment
 from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import no_pause
 from app.settings import Settings
@@ -186,7 +187,7 @@ def test_a_gallery_that_is_as_good_as_it_was_chosen_for_keeps_its_index(served: 
     recalls: list[float] = []
     for start in range(0, len(queries), 16):
         batch = queries[start : start + 16]
-        recalls += measure_recalls(gallery, batch, ExactIndex, no_pause)
+        recalls += measure_recalls(gallery, batch, no_pause)
         window.add(batch, recalls[start:])
         estimate = window.estimate
         assert estimate is None or estimate.upper >= _GATE
@@ -245,13 +246,12 @@ class Forgetful(ExactIndex):
 
 
 def gallery_of(vectors: Any, kind: type[ExactIndex] = ExactIndex) -> Gallery:
-    return Gallery.from_items(
-        [IndexedItem(str(number), (), {}) for number in range(len(vectors))], vectors, kind
-    )
+    items = [IndexedItem(str(number), (), {}) for number in range(len(vectors))]
+    return Gallery.of_segment(Segment(items, kind(vectors)))
 
 
 def mean_recall(gallery: Gallery, queries: Any) -> float:
-    return float(np.mean(measure_recalls(gallery, queries, ExactIndex, no_pause)))
+    return float(np.mean(measure_recalls(gallery, queries, no_pause)))
 
 
 def test_recall_is_that_of_the_whole_gallery() -> None:
@@ -261,7 +261,7 @@ def test_recall_is_that_of_the_whole_gallery() -> None:
     assert mean_recall(gallery_of(vectors), queries) == 1
     forgetful = gallery_of(vectors, Forgetful)
     assert 0.4 < mean_recall(forgetful, queries) < 0.6
-    grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments], ExactIndex)
+    grown = Gallery([*forgetful.segments, *gallery_of(vectors).segments])
     assert 0.7 < mean_recall(grown, queries) < 0.8, "half of its rows are in an index that misses neighbours"
     only_known = forgetful.apply_write([str(number) for number in range(200, 400)], [], vectors[:0])
     assert mean_recall(only_known, queries) == 1, "rows that were deleted are not missed"
@@ -274,7 +274,7 @@ def test_a_large_gallery_is_compared_in_steps() -> None:
     vectors = rng.normal(size=(100_000, 4)).astype(np.float32)
     queries = rng.normal(size=(3, 4)).astype(np.float32)
     steps: list[None] = []
-    recalls = measure_recalls(gallery_of(vectors, Forgetful), queries, ExactIndex, lambda: steps.append(None))
+    recalls = measure_recalls(gallery_of(vectors, Forgetful), queries, lambda: steps.append(None))
     assert len(steps) > 3
     best = np.sort(queries @ vectors.T, axis=1)[:, -10:]
     known = np.sort(queries @ vectors[:50_000].T, axis=1)

@@ -62,7 +62,7 @@ def test_text_gives_the_items_and_filters_of_objects(documents: list[dict[str, A
 def test_a_gallery_of_text_takes_writes_and_merges() -> None:
     items = items_of(ORDINARY)
     vectors = np.random.default_rng(0).integers(-1, 2, (len(items), 3)).astype(np.float32)
-    galleries = [Gallery.from_items(kind, vectors, ExactIndex) for kind in (items, stored(items))]
+    galleries = [Gallery.from_items(kind, vectors) for kind in (items, stored(items))]
     for start in (0, 3000, 6000):
         written = [IndexedItem(f"i,{n}", ("new",), {"n": "new"}) for n in range(start, start + 900)]
         gone = {item.id for item in written} | {f"i,{n}" for n in range(start, start + 1900)}

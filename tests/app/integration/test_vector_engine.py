@@ -28,8 +28,7 @@ from app.domain.errors import (
 )
 from app.domain.ports import EngineItem, GalleryKey
 from app.domain.searches import ItemFilter, SearchResult
-from app.engines.packing import name_of
-from app.engines.write_locks import FileLocks
+from app.engines.common import FileLocks, name_of
 from app.services.serving.search import Query, Search
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import Tombstones

@@ -15,11 +15,9 @@ from app.db.session import make_engine
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
 from app.domain.ports import EngineItem, GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
+from app.engines.common import LARGEST_RANK_OF_A_GRAPH, FileLocks
 from app.engines.milvus import MilvusEngine
-from app.engines.packing import LARGEST_RANK_OF_A_GRAPH
 from app.engines.postgresql import PostgresEngine
-from app.engines.write_locks import FileLocks
-from app.index.exact import ExactIndex
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.stored_items import IndexedItem
@@ -94,7 +92,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[VectorEngine]:
 @pytest.fixture(params=["faiss", "postgresql", "milvus"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     if request.param == "faiss":
-        yield lambda items, vectors: Gallery.from_items(items, vectors, ExactIndex)
+        yield lambda items, vectors: Gallery.from_items(items, vectors)
         return
     engine = make_vector_engine(request.param, request)
 

@@ -1,16 +1,18 @@
 """The contract of GalleryIndex and ExactIndexFiles, for every index."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from app.domain.entities import Matrix
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
 from app.index.exact import ExactIndex, ExactIndexFiles
-from app.services.serving.segments import IndexFactory
 
+IndexFactory = Callable[[Matrix], GalleryIndex]
 FACTORIES: list[IndexFactory] = [ExactIndex]
 FILES: list[ExactIndexFiles] = [ExactIndexFiles()]
 RANK = 5

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.searches import ItemFilter
-from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.stored_items import IndexedItem
 from tests.app.filters import accepts
@@ -19,7 +18,7 @@ def search(gallery: Gallery, item_filter: ItemFilter) -> list[str]:
 
 def is_returned(item_filter: ItemFilter, labels: tuple[str, ...], metadata: dict[str, Any]) -> bool:
     items = [IndexedItem("i", labels, metadata)]
-    return search(Gallery.from_items(items, np.ones((1, 1), np.float32), ExactIndex), item_filter) == ["i"]
+    return search(Gallery.from_items(items, np.ones((1, 1), np.float32)), item_filter) == ["i"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_a_gallery_returns_the_items_that_the_filter_accepts(
         IndexedItem(f"i{number:02d}", labels, metadata) for number, (labels, metadata) in enumerate(items)
     ]
     ones = np.ones((len(rows), 1), np.float32)
-    gallery = Gallery.from_items(rows, ones, ExactIndex)
+    gallery = Gallery.from_items(rows, ones)
     for item_filter in filters:
         accepted = [row.id for row in rows if accepts(item_filter, row.labels, row.metadata)]
         assert search(gallery, item_filter) == accepted
@@ -121,7 +120,7 @@ class Counted(int):
 
 def test_a_row_is_not_compared_with_every_value() -> None:
     rows = [IndexedItem(f"i{number:03d}", (), {"n": 999 + number}) for number in range(100)]
-    gallery = Gallery.from_items(rows, np.ones((100, 1), np.float32), ExactIndex)
+    gallery = Gallery.from_items(rows, np.ones((100, 1), np.float32))
     item_filter = ItemFilter(metadata={"n": tuple(map(Counted, range(1000)))})
     Counted.comparisons = 0
     assert search(gallery, item_filter) == ["i000"]
@@ -144,7 +143,7 @@ class Watched(dict[str, int]):
 
 def test_metadata_are_read_once_for_any_number_of_filters() -> None:
     rows = [IndexedItem(f"i{number:03d}", (), Watched(n=number, m=number % 2)) for number in range(500)]
-    gallery = Gallery.from_items(rows, np.ones((500, 1), np.float32), ExactIndex)
+    gallery = Gallery.from_items(rows, np.ones((500, 1), np.float32))
     Watched.reads = 0
     for number in range(100):
         item_filter = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})

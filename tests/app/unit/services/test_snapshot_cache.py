@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
@@ -19,7 +18,7 @@ from app.services.serving.stored_items import IndexedItem
 
 def snapshot(collection_id: int, n_items: int = 10) -> Snapshot:
     items = [IndexedItem(f"i{number}", (), {}) for number in range(n_items)]
-    gallery = Gallery.from_items(items, np.zeros((n_items, 2), np.float32), ExactIndex)
+    gallery = Gallery.from_items(items, np.zeros((n_items, 2), np.float32))
     collection = cast(Any, SimpleNamespace(id=collection_id, name=f"c{collection_id}"))
     return Snapshot(collection, cast(Any, None), {"x": gallery}, "bundle")
 
