@@ -32,7 +32,6 @@ COUNT_THREAD_NAME = "count"
 WATCH_THREAD_NAME = "watch"
 _SECONDS_BETWEEN_COUNTS = 60.0  # a count may read every row of a gallery
 _SECONDS_BETWEEN_LOOKS = 5.0  # whether an engine answers is found out by a small question
-_NOT_ASKED = "the engine is not asked"
 _ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
 _NO_FILTER = ItemFilter()
 _Answer = TypeVar("_Answer")
@@ -62,12 +61,14 @@ class LatestAnswer(Generic[_Answer]):
         try:
             self._value = self.ask()
         except ServiceError as error:
-            _logger.info("%s: %s", _NOT_ASKED, error)
+            _logger.info("%s: %s", self.background.complaint, error)
 
 
-_counts: Background[LatestAnswer[int]] = Background(LatestAnswer.update, COUNT_THREAD_NAME, _NOT_ASKED)
+_counts: Background[LatestAnswer[int]] = Background(
+    LatestAnswer.update, COUNT_THREAD_NAME, "items could not be counted"
+)
 _watches: Background[LatestAnswer[str | None]] = Background(
-    LatestAnswer.update, WATCH_THREAD_NAME, _NOT_ASKED
+    LatestAnswer.update, WATCH_THREAD_NAME, "the engine could not be asked"
 )
 
 

@@ -160,19 +160,15 @@ class Segment:
         bitset = self._bitsets.get(key)
         if bitset is not None:
             return np.unpackbits(bitset, count=len(self.items)).view(np.bool)
-        mask = self._evaluate(item_filter)
-        if len(self._bitsets) >= _CACHED_FILTERS:
-            self._bitsets.clear()
-        self._bitsets[key] = np.packbits(mask)
-        return mask
-
-    def _evaluate(self, item_filter: ItemFilter) -> Mask:
         self.columns.read(ColumnNames.of(item_filter))  # all of them in one pass
         mask = np.full(len(self.items), item_filter.labels is None)
         for label in item_filter.equal_labels:
             mask[self.columns.rows_by_label.get(label, [])] = True
-        for key, values in item_filter.wanted_values.items():
-            mask &= self.columns.matches(key, values)
+        for name, values in item_filter.wanted_values.items():
+            mask &= self.columns.matches(name, values)
+        if len(self._bitsets) >= _CACHED_FILTERS:
+            self._bitsets.clear()
+        self._bitsets[key] = np.packbits(mask)
         return mask
 
 

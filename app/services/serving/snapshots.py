@@ -111,7 +111,7 @@ class Snapshots:
         self._saved_galleries = saved_galleries
         self.waiting_room = WaitingRoom()
         self._scheduler = ReloadScheduler(self._reload, self.waiting_room)
-        self._merging = Background(self._merge_due, MERGE_THREAD_NAME, "segments are not merged")
+        self._merging = Background(self._merge_due, MERGE_THREAD_NAME, "segments could not be merged")
         self._merges: dict[int, list[_Merge]] = {}  # those that were made since a reload began, by collection
         self._lock = threading.Lock()
         # A collection's lock lives as long as a thread holds it or waits for it.
