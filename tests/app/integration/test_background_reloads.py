@@ -297,7 +297,9 @@ def test_an_import_pauses_while_searches_are_answered(either: Any, monkeypatch: 
             for n in range(1200)
         ]
         clock = SimpleNamespace(
-            thread_time=time.thread_time, sleep=lambda _: threads.append(threading.current_thread().name)
+            thread_time=time.thread_time,
+            monotonic=time.monotonic,
+            sleep=lambda _: threads.append(threading.current_thread().name),
         )
         with monkeypatch.context() as patch:
             patch.setattr(pacing, "time", clock)
