@@ -96,7 +96,8 @@ class _Origin:
 
     def fork(self, order: _Order, streams: Sequence[int]) -> int | None:
         """Have a process forked that is a child of this one; None for what depends on its start."""
-        if _read_early(order.environment) != self._environment:
+        # What prints looks at its import whether it prints to a terminal.
+        if _read_early(order.environment) != self._environment or any(map(os.isatty, streams)):
             return None
         with self._busy:
             # The process is forked twice, and the one between ends: this one takes what that leaves behind.

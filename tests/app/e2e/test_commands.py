@@ -36,7 +36,7 @@ WORDS = {"sky": "clouds wind blue", "grass": "meadow lawn green", "brick": "wall
 
 def environment(data_dir: Path, **settings: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
-    return {**kept, "LRBS_DATA_DIR": str(data_dir), "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **settings}
+    return {**kept, "LRBS_DATA_DIR": str(data_dir), "PYTHONUNBUFFERED": "1", **settings}
 
 
 Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
