@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.db.schema import DatabaseSchema
 from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Content, Job, JobState, Modality
 from app.domain.names import Scope
@@ -20,9 +19,10 @@ from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
 from app.services.training import index_tuning
 from app.services.training.requests import TrainingParameters
-from app.settings import Settings
+from app.settings import DATABASE_FILE, Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
+from tests.app.conftest import psycopg_url
 from tests.app.integration.in_process import run_here
 from tests.app.integration.searching import fill, find, train
 
@@ -148,14 +148,20 @@ MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
-    (tmp_path / "lrbs.sqlite3").touch()
-    url = f"sqlite:///{tmp_path / 'lrbs.sqlite3'}"
+def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, copy_migrated: Callable[[Path], None]
+) -> Iterator[sqlalchemy.Engine]:
+    """The engine of an empty database; of one with the current schema where a test has `database`."""
+    is_migrated = "database" in request.fixturenames
     if request.param == "postgres":
-        url_of_server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        if url_of_server.drivername == "postgresql":
-            url_of_server = url_of_server.set(drivername="postgresql+psycopg")
-        url = url_of_server.render_as_string(hide_password=False)
+        name = "migrated_postgres_url" if is_migrated else "postgres_url"
+        url = psycopg_url(request.getfixturevalue(name)).render_as_string(hide_password=False)
+    else:
+        url = f"sqlite:///{tmp_path / DATABASE_FILE}"
+        if is_migrated:
+            copy_migrated(tmp_path)
+        else:
+            (tmp_path / DATABASE_FILE).touch()
     engine = make_engine(url)
     yield engine
     engine.dispose()
@@ -163,7 +169,6 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlalchem
 
 @pytest.fixture
 def database(engine: sqlalchemy.Engine) -> Database:
-    DatabaseSchema(engine).upgrade()
     return Database(engine)
 
 
