@@ -281,7 +281,7 @@ def _fields_at(model: type[BaseModel] | None, place: Sequence[str | int]) -> lis
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 async def _read_form(
