@@ -22,6 +22,8 @@ from app.cli.main import main
 ROOT = Path(__file__).parents[3]
 METHODS = "LowRankBilinear,CCA,MsAlg"
 SCENES = ("boat", "tree", "house")
+ALONE = ("--jobs", "1")
+"""Without processes of its own, which `report` has: each imports for longer than it then computes."""
 
 
 def lrbs(*arguments: str, folder: Path, data: Path | None) -> subprocess.CompletedProcess[str]:
@@ -227,7 +229,8 @@ def test_a_published_protocol_prints_its_numbers_and_what_differs(tmp_path: Path
     parts = {"I_tr": X[:40], "I_te": X[40:], "T_tr": X[:40, :2], "T_te": X[40:, :2]}
     (tmp_path / "files").mkdir()
     np.savez(tmp_path / "files" / "voc2007.npz", **parts, y_tr=labels[:40], y_te=labels[40:])
-    done = lrbs("--protocol", "voc2007", "--data", "files", "--methods", "MsAlg", folder=tmp_path, data=None)
+    given = "--protocol", "voc2007", "--data", "files", "--methods", "MsAlg", *ALONE
+    done = lrbs(*given, folder=tmp_path, data=None)
     assert done.returncode == 0, done.stderr
     assert "LRBS 66.95%, second best 65.97%" in done.stdout
     assert "other features: 3-d pictures, published: 512-d GIST or 4096-d CNN" in done.stdout
@@ -242,7 +245,7 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     np.savez(
         tmp_path / "shop.npz", x=x, z=z, labels=labels, is_test=is_test, facet_season_of_the_year=seasons
     )
-    done = lrbs("--npz", "shop.npz", "--methods", "CCA,MsAlg", folder=tmp_path, data=None)
+    done = lrbs("--npz", "shop.npz", "--methods", "CCA,MsAlg", *ALONE, folder=tmp_path, data=None)
     assert done.returncode == 0, done.stderr
     assert "shop: 45 rows to train, 15 to test, 3 classes; x: 3-d; z: 3-d" in done.stderr
     header = next(line for line in done.stdout.splitlines() if "nDCG@10" in line)
@@ -250,7 +253,7 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     assert " ".join(header.split()) == columns
     assert len(re.findall(r"of 30\b", done.stdout)) == 2
     assert "Published" not in done.stdout
-    done = lrbs("--npz", "shop.npz", "--no-labels", "--methods", "CCA", folder=tmp_path, data=None)
+    done = lrbs("--npz", "shop.npz", "--no-labels", "--methods", "CCA", *ALONE, folder=tmp_path, data=None)
     assert done.returncode == 0, done.stderr
     assert "45 rows to train, 15 to test, 60 groups of partners" in done.stderr
     assert "test MAP in %, relevant: partner" in done.stdout
@@ -263,7 +266,7 @@ def test_several_seeds_give_means_and_deviations(tmp_path: Path) -> None:
     labels = np.arange(60) % 3
     x, z = (np.eye(3)[labels] + rng.standard_normal((60, 3)) for _ in range(2))
     scipy.io.savemat(tmp_path / "own_set.mat", {"X": x, "Z": z, "Y": labels})
-    given = ("--features", "own_set.mat", "--methods", "CCA", "--seeds", "0,3", "--report", "report")
+    given = ("--features", "own_set.mat", "--methods", "CCA", "--seeds", "0,3", "--report", "report", *ALONE)
     done = lrbs(*given, folder=tmp_path, data=None)
     assert done.returncode == 0, done.stderr
     assert "own_set: test MAP in %, mean ± standard deviation over the seeds 0, 3" in done.stdout
