@@ -29,6 +29,7 @@ from app.services.access.rates import RateLimits
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
+from app.services.catalogue.preparation import Preparation
 from app.services.catalogue.service import CatalogueService
 from app.services.health import DATABASE_TIMEOUT_SECONDS, ReadinessService, StatusService, find_write_faults
 from app.services.models.model_bundles import ModelBundles
@@ -132,6 +133,7 @@ def build(settings: Settings) -> Services:
     def mark_of(folder: Path) -> FolderMark:
         return files.stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
 
+    preparation = Preparation(files.stores.pictures, encoders)
     originals = Originals(files.stores.pictures, encoders)
     vector_engine = open_vector_engine(settings)
     if vector_engine is not None:
@@ -158,15 +160,25 @@ def build(settings: Settings) -> Services:
             DatabaseSchema(engine).upgrade,
             partial(_clear, settings, vector_engine),
         ),
-        catalogue=_build_catalogue(settings, database, files, encoders, removal),
-        imports=_build_imports(settings, database, files, encoders, snapshots),
-        feedback=FeedbackService(
+        catalogue=CatalogueService(
             database,
-            files.stores.pictures,
-            encoders,
+            preparation,
             garbage_collector,
-            _MAX_FEEDBACK,
+            removal,
             settings.max_answer_bytes,
+            settings.lock_wait_seconds,
+        ),
+        imports=ImportService(
+            database,
+            preparation,
+            lambda: ItemSpool(settings.data_dir / "imports"),
+            snapshots.is_searched,
+            garbage_collector.sweep_after_delete,
+            settings.lock_wait_seconds,
+            settings.lease_seconds,
+        ),
+        feedback=FeedbackService(
+            database, preparation, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
         ),
         search=SearchService(
             snapshots, version_snapshots, recall_monitor, columns, _MAX_HITS, settings.max_answer_bytes
@@ -389,43 +401,6 @@ def _build_files(settings: Settings, database: Database) -> _Files:
 def _now(database: Database) -> float:
     with database.read() as work:
         return work.now().timestamp()
-
-
-def _build_catalogue(
-    settings: Settings,
-    database: Database,
-    files: _Files,
-    encoders: EncoderRegistry,
-    removal: Removal,
-) -> CatalogueService:
-    return CatalogueService(
-        database,
-        files.stores.pictures,
-        encoders,
-        files.garbage_collector,
-        removal,
-        settings.max_answer_bytes,
-        settings.lock_wait_seconds,
-    )
-
-
-def _build_imports(
-    settings: Settings,
-    database: Database,
-    files: _Files,
-    encoders: EncoderRegistry,
-    snapshots: Snapshots,
-) -> ImportService:
-    return ImportService(
-        database,
-        files.stores.pictures,
-        encoders,
-        lambda: ItemSpool(settings.data_dir / "imports"),
-        snapshots.is_searched,
-        files.garbage_collector.sweep_after_delete,
-        settings.lock_wait_seconds,
-        settings.lease_seconds,
-    )
 
 
 def _build_snapshots(

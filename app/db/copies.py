@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, delete, insert, select, text
@@ -20,12 +21,12 @@ _KEPT = [table for table in Base.metadata.sorted_tables if table.name != CallCou
 """What is worth a copy: counts of calls are over after a minute."""
 
 
+@dataclass(eq=False)
 class DatabaseCopies:
     """Copies of a SQL database; a copy of SQLite has its file of that name."""
 
-    def __init__(self, engine: Engine, file_name: str) -> None:
-        self._engine = engine
-        self._file_name = file_name
+    _engine: Engine
+    _file_name: str
 
     def write(self, folder: Path) -> Installation:
         """Write a consistent copy into a folder while others read and write; return what the copy says."""

@@ -24,6 +24,7 @@ class Readiness:
     reason: str | None = None  # why not; or, when they should, what is wrong all the same
 
 
+@dataclass(eq=False)
 class ReadinessService:
     """Determines readiness from what the process knows, without a write or a wait for models."""
 
@@ -41,18 +42,11 @@ class ReadinessService:
     # be used: every process would reject writes, and all still answer searches; a vector engine that does not
     # answer: every process would reject searches, and all still store.
 
-    def __init__(
-        self,
-        snapshots: Snapshots,
-        find_fault_of_schema: Callable[[], str | None],
-        look_at_folder: Callable[[], OwnershipStatus],
-        find_faults: Callable[[], Sequence[str]],
-    ) -> None:
-        self._snapshots = snapshots
-        self._find_fault_of_schema = find_fault_of_schema
-        self._look_at_folder = look_at_folder
-        self._find_faults = find_faults
-        self._has_started = False
+    _snapshots: Snapshots
+    _find_fault_of_schema: Callable[[], str | None]
+    _look_at_folder: Callable[[], OwnershipStatus]
+    _find_faults: Callable[[], Sequence[str]]
+    _has_started: bool = field(default=False, init=False)
 
     def check(self) -> Readiness:
         """Return the readiness, and request missing loads; waits for nothing but the database."""
@@ -129,21 +123,15 @@ class CollectionStatus:
     indexes: Mapping[str, IndexStatus] = field(default_factory=dict)  # by modality
 
 
+@dataclass(eq=False)
 class StatusService:
     """Reports what is served. Of what else the process needs (``storage``, ``vector-engine``), a backend
     returns why it did not answer when it was last asked, None if it did."""
 
-    def __init__(
-        self,
-        database: Database,
-        snapshots: Snapshots,
-        recall_monitor: RecallMonitor,
-        backends: Mapping[str, Callable[[], str | None]],
-    ) -> None:
-        self._database = database
-        self._backends = backends
-        self._snapshots = snapshots
-        self._recall_monitor = recall_monitor
+    _database: Database
+    _snapshots: Snapshots
+    _recall_monitor: RecallMonitor
+    _backends: Mapping[str, Callable[[], str | None]]
 
     def collections(self, limit: int) -> tuple[int, list[CollectionStatus]]:
         """Return the number of collections, and the status of the first `limit` of them by name."""

@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,13 +55,13 @@ class FolderPlace:
         path.rename(target)
 
 
+@dataclass(eq=False)
 class RemotePlace:
     """Files in an object store; on their way they are in the cache: one may be larger than the system's
     temporary folder."""
 
-    def __init__(self, folder: RemoteFolder, cache: LocalCache) -> None:
-        self._folder = folder
-        self._cache = cache
+    _folder: RemoteFolder
+    _cache: LocalCache
 
     def names(self, folder: str = "") -> list[str]:
         """Return the names of all files, or of those below a folder; unfinished ones may be among them."""

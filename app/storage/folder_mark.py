@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.domain.entities import Mark
@@ -16,16 +16,16 @@ _SQLITE = "sqlite://:/"
 _INSIDE = "inside this folder"
 
 
+@dataclass(eq=False)
 class FileFolderMark:
     """A small file in the data folder, created when a mark is written."""
 
     # Earlier versions wrote the location of the database instead of its identity:
     # ``backend://host:port/name``, or that it lies inside this folder, in its usual file.
 
-    def __init__(self, folder: Path, location: str, usual_file: str) -> None:
-        self._folder = folder
-        self._location = location
-        self._usual_file = usual_file
+    _folder: Path
+    _location: str
+    _usual_file: str
 
     def read(self) -> Mark | None:
         """Return the mark; None if there is none, or if a crash of an earlier version left it empty."""

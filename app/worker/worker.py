@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 
@@ -26,6 +26,7 @@ _RETRY_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Chore:
     """A piece of periodic maintenance, named in the log; its failure delays neither the other chores nor its
     next run for long."""
@@ -33,12 +34,10 @@ class Chore:
     # What it raises is logged. After a failure, or when it did not finish (as `act` returns), the chore is
     # due again in a minute, or sooner where the interval is shorter.
 
-    def __init__(self, name: str, act: Callable[[Round], bool], every_seconds: float) -> None:
-        self._name = name
-        self._act = act
-        self._every_seconds = every_seconds
-        self.due_at = time.monotonic()
-        """On the monotonic clock."""
+    _name: str
+    _act: Callable[[Round], bool]
+    _every_seconds: float
+    due_at: float = field(default_factory=time.monotonic, init=False)  # on that clock
 
     def do_if_due(self, time_left: Round) -> None:
         """Run the chore if it is due and any time is left; it is due from the start."""
@@ -86,27 +85,18 @@ class WorkerLimits:
     poll_seconds: float  # how often an idle worker looks for a job
 
 
+@dataclass(eq=False)
 class Worker:
     """Runs jobs one by one, and maintenance between them. `should_stop` is asked all the time; once it is
     true the worker ends, and its job returns to the queue as if it had not been claimed."""
 
-    def __init__(
-        self,
-        database: Database,
-        training: TrainingService,
-        versions: ModelRegistry,
-        maintenance: Sequence[Chore],
-        train: Trainer,
-        limits: WorkerLimits,
-        should_stop: Callable[[], bool],
-    ) -> None:
-        self._database = database
-        self._training = training
-        self._versions = versions
-        self._maintenance = maintenance
-        self._train = train
-        self._limits = limits
-        self._should_stop = should_stop
+    _database: Database
+    _training: TrainingService
+    _versions: ModelRegistry
+    _maintenance: Sequence[Chore]
+    _train: Trainer
+    _limits: WorkerLimits
+    _should_stop: Callable[[], bool]
 
     def run_once(self, job_id: str | None = None) -> Job | None:
         """Claim and run the oldest job, or the one given; return it as this attempt left it, None when there

@@ -111,7 +111,7 @@ def _galleries(
     yield "memory, exact", exact, 0.0
     began = time.perf_counter()
     if engine is None:
-        tuner = IndexTuner(_RECALL, min_items=1)
+        tuner = IndexTuner(_RECALL, 1)
         chosen, _ = tuner.choose(vectors, learned)
         if chosen is not None:
             index: GalleryIndex = chosen.index

@@ -32,7 +32,7 @@ def index_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Recall, time and memory of approximate indexes, beside the exact search in the same run."""
-    tuner = IndexTuner(recall, min_items=1)
+    tuner = IndexTuner(recall, 1)
     choices: dict[int, IndexChoice] = {}
     for size in (int(text) for text in sizes.split(",")):
         with LOG.status(f"{size} items"):

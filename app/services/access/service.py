@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from app.db.session import Database
@@ -28,16 +29,16 @@ _LATEST = datetime(9999, 12, 31, tzinfo=UTC)
 """A day before the calendar ends: the time has to remain a date in every time zone."""
 
 
+@dataclass(eq=False)
 class AccessService:
     """Creates and checks API keys."""
 
-    def __init__(self, database: Database, rates: RateLimits) -> None:
-        self._database = database
-        self._rates = rates
-        self._used_at: dict[str, float] = {}  # by the monotonic clock
-        self._seen: dict[str, tuple[Hashable | None, ApiKey]] = {}
-        """Keys with the mark of the database from before they were looked up."""
-        self._lock = threading.Lock()
+    _database: Database
+    _rates: RateLimits
+    _used_at: dict[str, float] = field(default_factory=dict, init=False)  # by the monotonic clock
+    # keys with the mark of the database from before they were looked up
+    _seen: dict[str, tuple[Hashable | None, ApiKey]] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def create(
         self, scope: Scope, name: str | None = None, replace: bool = False, bounds: KeyBounds = _UNBOUND

@@ -13,8 +13,6 @@ from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Content, Feedback, Item, json_bytes
 from app.domain.errors import InvalidFieldError, item_not_found, unknown_modality
 from app.domain.names import check_storable, join_path
-from app.domain.ports import BlobStore
-from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.services.storage.sweeping import GarbageCollector
 from app.services.storage.writing import lock_collection
@@ -43,24 +41,16 @@ class FeedbackPage:
     is_last: bool
 
 
+@dataclass(eq=False)
 class FeedbackService:
     """Stores feedback, each call whole or not at all, and lists and deletes it; beyond `max_entries` of a
     collection the oldest goes."""
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        encoders: EncoderRegistry,
-        garbage_collector: GarbageCollector,
-        max_entries: int,
-        max_answer_bytes: int,
-    ) -> None:
-        self._database = database
-        self._preparation = Preparation(blobs, encoders)
-        self._garbage_collector = garbage_collector
-        self._max_entries = max_entries
-        self._max_answer_bytes = max_answer_bytes
+    _database: Database
+    _preparation: Preparation
+    _garbage_collector: GarbageCollector
+    _max_entries: int
+    _max_answer_bytes: int
 
     def add(self, name: str, new: Sequence[NewFeedback]) -> tuple[int, ...]:
         """Check and encode feedback, then store all of it; return its ids, in its order.

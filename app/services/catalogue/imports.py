@@ -17,8 +17,9 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from app.db.session import Database, UnitOfWork
@@ -31,9 +32,7 @@ from app.domain.errors import (
     content_missing,
     item_not_found,
 )
-from app.domain.ports import BlobStore
 from app.domain.searches import WHOLE_ITEM
-from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
 from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round, no_pause
 from app.services.storage.writing import clean_up, lock_collection, writing
@@ -95,93 +94,56 @@ class Imported:
     """New items whose picture or sound an item of another id had already."""
 
 
+@dataclass(eq=False)
 class ImportService:
     """Starts imports, and removes what interrupted ones left, whose process is silent for `lease_seconds`."""
 
-    # `discard` removes pictures, by their hashes, that no item refers to; it returns whether it could.
+    database: Database
+    preparation: Preparation
+    make_spool: Callable[[], ItemSpool]
+    is_searched: Callable[[], bool]
+    # removes pictures, by their hashes, that no item refers to; returns whether it could
+    discard: Callable[[Sequence[str]], bool]
+    lock_wait_seconds: float
+    lease_seconds: float
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        encoders: EncoderRegistry,
-        make_spool: Callable[[], ItemSpool],
-        is_searched: Callable[[], bool],
-        discard: Callable[[Sequence[str]], bool],
-        lock_wait_seconds: float,
-        lease_seconds: float,
-    ) -> None:
-        self._database = database
-        self._blobs = blobs
-        self._preparation = Preparation(blobs, encoders)
-        self._make_spool = make_spool
-        self._is_searched = is_searched
-        self._discard = discard
-        self._lock_wait_seconds = lock_wait_seconds
-        self._lease_seconds = min(lease_seconds, _LONGEST_LEASE_SECONDS)
+    def __post_init__(self) -> None:
+        self.lease_seconds = min(self.lease_seconds, _LONGEST_LEASE_SECONDS)
 
     def clean_up(self, time_left: Round) -> bool:
         """Remove what imports that were cut off have left; return whether nothing is left."""
-        with self._database.read() as work:
+        with self.database.read() as work:
             import_ids = work.imports.leftover_ids()
         for import_id in import_ids:
-            if time_left.is_over or not clean_up(self._database, import_id, time_left):
+            if time_left.is_over or not clean_up(self.database, import_id, time_left):
                 return False
         return True
 
     def begin(self, name: str, key_id: str | None = None) -> Import:
         """Begin an import into a collection; raises CollectionNotFoundError. `key_id` is as of `writing`."""
-        with self._database.read() as work:
+        with self.database.read() as work:
             collection = work.collections.get(name)
-        return Import(
-            self._database,
-            self._blobs,
-            self._preparation,
-            self._make_spool(),
-            collection,
-            self._is_searched,
-            self._discard,
-            self._lock_wait_seconds,
-            self._lease_seconds,
-            key_id,
-        )
+        return Import(self, self.make_spool(), collection, key_id)
 
 
+@dataclass(eq=False)
 class Import:
     """One import: `add` as lines come in, then `store`; `close`, which closes the spool, in any case."""
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        preparation: Preparation,
-        spool: ItemSpool,
-        collection: Collection,
-        is_searched: Callable[[], bool],
-        discard: Callable[[Sequence[str]], bool],
-        wait_seconds: float,
-        lease_seconds: float,
-        key_id: str | None,
-    ) -> None:
-        self._key_id = key_id
-        self._is_searched = is_searched
-        self._discard = discard
-        self._database = database
-        self._wait_seconds = wait_seconds
-        self._lease_seconds = lease_seconds
-        self._blobs = blobs
-        self._preparation = preparation
-        self._spool = spool
-        self._collection = collection
-        self._first_lines: dict[str, int] = {}
-        self._has_pictures = False
-        self._unspooled: list[str] = []  # pictures of items that are not in the spool yet
-        self._is_stored = False
-        self._last_position = 0
+    _service: ImportService
+    _spool: ItemSpool
+    _collection: Collection
+    _key_id: str | None
+    _first_lines: dict[str, int] = field(default_factory=dict, init=False)
+    _has_pictures: bool = field(default=False, init=False)
+    # pictures of items that are not in the spool yet
+    _unspooled: list[str] = field(default_factory=list, init=False)
+    _is_stored: bool = field(default=False, init=False)
+    _last_position: int = field(default=0, init=False)
 
     def pacer(self) -> Pacer:
         """Return what this thread calls between the steps of its work."""
-        return Pacer(_always, lambda: not self._is_searched())
+        return Pacer(_always, lambda: not self._service.is_searched())
 
     def add(
         self, entries: Sequence[tuple[int, NewItem | ItemChange]], pause: Callable[[], None] = no_pause
@@ -196,7 +158,7 @@ class Import:
         """Store everything; others see all of it from one moment on."""
         # Raises InvalidFieldError if that is nothing, UnavailableError, and ServiceError if what was checked
         # no longer fits: a dimension or a picture, changed by others meanwhile.
-        with self._database.read() as work:
+        with self._service.database.read() as work:
             self._last_position = work.items.last_position(self._collection)
         if not self._spool.size:
             raise InvalidFieldError("body", "expected at least one line with an item")
@@ -212,7 +174,7 @@ class Import:
             imported = self._store_in_parts(itertools.chain([first], rest))
         self._is_stored = True
         if self._has_pictures and imported.counts.created and self._last_position:
-            with self._database.read() as work:
+            with self._service.database.read() as work:
                 copies = work.items.count_copies(self._collection, self._last_position, ("content_hash",))
             imported = replace(imported, copies=copies)
         return imported
@@ -242,16 +204,15 @@ class Import:
             for batch in self._spool.batches(_ITEMS_PER_BATCH)
         )
         for content_hashes in itertools.chain([self._unspooled], spooled):
-            if time_left.is_over or not self._discard(content_hashes):
+            if time_left.is_over or not self._service.discard(content_hashes):
                 _logger.warning("%s: pictures stay until the next sweep", self._collection.name)
                 return
 
     def _store_at_once(self, items: Sequence[Item]) -> Imported:
-        opened = writing(self._database, self._collection, self._wait_seconds, key_id=self._key_id)
-        with opened as (work, current):
-            self._settle(
-                lambda: self._preparation.settle(work, current, self._collection, self._first_places)
-            )
+        service = self._service
+        seconds, key_id = service.lock_wait_seconds, self._key_id
+        with writing(service.database, self._collection, seconds, key_id=key_id) as (work, current):
+            self._settle(work, current)
             counts = work.items.put(current, _resolve(work, current, items), current.revision + 1)
             if not counts.changed:
                 return Imported(counts, current.revision)
@@ -273,11 +234,10 @@ class Import:
         return Imported(counts, running.revision)
 
     def _begin(self, import_id: str) -> tuple[Collection, RunningImport]:
-        with writing(self._database, self._collection, self._wait_seconds, import_id) as (work, current):
-            self._settle(
-                lambda: self._preparation.pending_options(current, self._collection, self._first_places)
-            )
-            return current, work.imports.begin(current, import_id, self._spool.size, self._lease_seconds)
+        service, seconds = self._service, self._service.lock_wait_seconds
+        with writing(service.database, self._collection, seconds, import_id) as (work, current):
+            self._settle(None, current)
+            return current, work.imports.begin(current, import_id, self._spool.size, service.lease_seconds)
 
     def _write_parts(
         self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
@@ -285,7 +245,7 @@ class Import:
         counts = Counts()
         renewed_at, pause = time.monotonic(), self.pacer()
         for items in batches:
-            is_due = time.monotonic() - renewed_at >= self._lease_seconds / 5.0
+            is_due = time.monotonic() - renewed_at >= self._service.lease_seconds / 5.0
             part = self._write_part(current, running, items, is_due)
             counts += part
             if part.changed or is_due:
@@ -302,12 +262,12 @@ class Import:
 
         def write() -> None:
             # Compared outside of the transaction that writes: it takes longer than the writing.
-            with self._database.read() as work:
+            with self._service.database.read() as work:
                 planned = work.items.plan(current, _resolve(work, current, items), running.revision)
             results.append(planned.counts)
             if planned.counts.changed or is_due:
-                with self._database.write() as work:
-                    work.imports.write(running, planned, self._lease_seconds)
+                with self._service.database.write() as work:
+                    work.imports.write(running, planned, self._service.lease_seconds)
 
         self._patiently(write)
         # A later attempt finds nothing to do if the first was written and only the answer was lost.
@@ -315,16 +275,14 @@ class Import:
 
     def _publish(self, running: RunningImport, counts: Counts) -> None:
         """Let readers see what changed; nothing is done if an attempt did so whose answer was lost."""
-        with self._database.write() as work:
-            if work.imports.renew(running, self._lease_seconds):
+        with self._service.database.write() as work:
+            if work.imports.renew(running, self._service.lease_seconds):
                 return
-        with self._database.write() as work:
+        with self._service.database.write() as work:
             current = lock_collection(work, self._collection)
             if counts.changed:
                 work.imports.publish(running)
-                self._settle(
-                    lambda: self._preparation.settle(work, current, self._collection, self._first_places)
-                )
+                self._settle(work, current)
             if self._key_id is not None:
                 work.collections.note_write(current, self._key_id)
 
@@ -345,7 +303,7 @@ class Import:
     def _give_up(self, running: RunningImport) -> None:
         """Remove what was written; what cannot be removed now is removed by the next writer."""
         try:
-            with self._database.write() as work:
+            with self._service.database.write() as work:
                 work.imports.abandon(running)
         except ServiceError as error:
             _logger.warning("%s: an import is not removed yet: %s", self._collection.name, error)
@@ -354,17 +312,18 @@ class Import:
 
     def _clean_up(self, running: RunningImport) -> None:
         try:
-            clean_up(self._database, running.id, Round(_LONGEST_CLEANING_SECONDS))
+            clean_up(self._service.database, running.id, Round(_LONGEST_CLEANING_SECONDS))
         except ServiceError as error:
             _logger.warning("%s: leftovers of an import stay for now: %s", self._collection.name, error)
 
-    @property
-    def _first_places(self) -> Mapping[str, str]:
-        return dict.fromkeys(self._first_lines, "")
-
-    def _settle(self, act: Callable[[], object]) -> None:
+    def _settle(self, work: UnitOfWork | None, current: Collection) -> None:
+        """Store the options that items were encoded with; without a transaction, see whether they fit."""
+        preparation, places = self._service.preparation, dict.fromkeys(self._first_lines, "")
         try:
-            act()
+            if work is None:
+                preparation.pending_options(current, self._collection, places)
+            else:
+                preparation.settle(work, current, self._collection, places)
         except InvalidFieldError as error:
             error.line = min(self._first_lines.values(), default=1)
             raise
@@ -372,12 +331,12 @@ class Import:
     def _add(self, entries: Sequence[tuple[int, NewItem | ItemChange]]) -> None:
         new_entries = [(line, entry) for line, entry in entries if isinstance(entry, NewItem)]
         new_items = [new for _, new in new_entries]
-        self._collection = self._preparation.with_first_items(self._collection, new_items)
+        self._collection = self._service.preparation.with_first_items(self._collection, new_items)
         for line, new in new_entries:
             self._first_lines.setdefault(new.modality, line)
         items = self._prepare(new_entries, new_items) if new_entries else []
         self._has_pictures = self._has_pictures or any(new.content.file is not None for new in new_items)
-        items = self._preparation.with_pictures(items, new_items, self._unspooled)
+        items = self._service.preparation.with_pictures(items, new_items, self._unspooled)
         spooled = [(line, item) for (line, _), item in zip(new_entries, items, strict=True)]
         spooled += self._changed_items([entry for entry in entries if isinstance(entry[1], ItemChange)])
         spooled.sort(key=lambda entry: entry[0])
@@ -391,7 +350,7 @@ class Import:
 
     def _changed_items(self, entries: Sequence[tuple[int, Any]]) -> list[tuple[int, Item]]:
         """Check changes of stored items, and return each as an item of no modality, for `_resolve`."""
-        with self._database.read() as work:
+        with self._service.database.read() as work:
             stored = work.items.get_many(self._collection, [change.ids[0] for _, change in entries])
         spooled: list[tuple[int, Item]] = []
         for line, change in entries:
@@ -410,13 +369,14 @@ class Import:
         return spooled
 
     def _prepare(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
+        prepare = partial(self._service.preparation.items, self._collection)
         try:
-            return self._preparation.items(self._collection, [""] * len(entries), new_items, content_id)
+            return prepare([""] * len(entries), new_items, content_id)
         except ServiceError as fault:
             # Which line it was, and the first of several, is found out one by one.
             for line, new in entries:
                 try:
-                    self._preparation.items(self._collection, [""], [new], content_id)
+                    prepare([""], [new], content_id)
                 except ServiceError as error:
                     error.line = line
                     raise
@@ -428,6 +388,6 @@ class Import:
         if item.content_hash is None:
             return
         try:
-            self._blobs.touch(item.content_hash)
+            self._service.preparation.blobs.touch(item.content_hash)
         except FileNotFoundError as error:
             raise content_missing(self._collection.name, item.id).at_line(line) from error

@@ -146,12 +146,12 @@ def content_id(new: NewItem) -> str:
     return digest.hexdigest()[:32]
 
 
+@dataclass(eq=False)
 class Preparation:
     """Checks and encodes new items."""
 
-    def __init__(self, blobs: BlobStore, encoders: EncoderRegistry) -> None:
-        self._blobs = blobs
-        self._encoders = encoders
+    blobs: BlobStore
+    encoders: EncoderRegistry
 
     def with_first_items(self, collection: Collection, new_items: Sequence[NewItem]) -> Collection:
         """Return the collection as it is once these items are in; its first ones may decide options."""
@@ -185,7 +185,7 @@ class Preparation:
                 self._check_form(first_places[now.name], now, then)
                 continue
             try:
-                pending[now.name] = self._encoders.pending_options(now.encoder, then.encoder)
+                pending[now.name] = self.encoders.pending_options(now.encoder, then.encoder)
             except InvalidFieldError as error:
                 place = join_path(first_places[now.name], error.field)
                 raise InvalidFieldError(place, error.message) from error
@@ -200,9 +200,7 @@ class Preparation:
     ) -> list[Item]:
         """Check every item, then encode what is of one modality together; nothing is stored yet.
         `places` are the items' paths in what the client sent; the collection is as of `with_first_items`."""
-        encoders = {
-            modality.name: self._encoders.make(modality.encoder) for modality in collection.modalities
-        }
+        encoders = {modality.name: self.encoders.make(modality.encoder) for modality in collection.modalities}
         fields = [join_path(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
         for place, field_name, new in zip(places, fields, new_items, strict=True):
             if new.modality not in encoders:
@@ -233,7 +231,7 @@ class Preparation:
         complete: list[Item] = []
         for item, new in zip(items, new_items, strict=True):
             if new.content.file is not None:
-                stored.append(self._blobs.put(new.content.file))
+                stored.append(self.blobs.put(new.content.file))
                 item = dataclasses.replace(item, content_hash=stored[-1])
             complete.append(item)
         return complete
@@ -242,12 +240,12 @@ class Preparation:
         first = next((new.content for new in new_items if new.modality == modality.name), None)
         if first is None:
             return modality
-        encoder = self._encoders.with_first_item(modality.encoder, first)
+        encoder = self.encoders.with_first_item(modality.encoder, first)
         return dataclasses.replace(modality, encoder=encoder)
 
     def _check_form(self, place: str, now: Modality, then: Modality) -> None:
         """Refuse items that were encoded as what the collection's new encoder does not take."""
-        forms = [self._encoders.make(modality.encoder).content_form for modality in (now, then)]
+        forms = [self.encoders.make(modality.encoder).content_form for modality in (now, then)]
         if forms[0] != forms[1]:
             raise InvalidFieldError(
                 place, f"the encoder of {now.name!r} was changed meanwhile: expected a {forms[0]}"
@@ -260,7 +258,7 @@ class Preparation:
             id=make_id(new) if new.id is None else new.id,
             modality=new.modality,
             text=new.content.text,
-            content_type=self._encoders.media_type(new.content),
+            content_type=self.encoders.media_type(new.content),
             features=features,
             labels=compose(new.labels),
             pair_id=new.pair_id,

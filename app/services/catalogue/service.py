@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from app.answers import Notice
@@ -19,9 +20,7 @@ from app.domain.errors import (
     unknown_modality,
 )
 from app.domain.names import check_modality_name, check_name, is_storable, join_path
-from app.domain.ports import BlobStore
 from app.domain.searches import SAMPLE, WHOLE_ITEM, ItemFilter, Traits, explain_filter
-from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
 from app.services.storage.sweeping import GarbageCollector, Removal
 from app.services.storage.writing import writing
@@ -56,27 +55,16 @@ class Page:
     notices: tuple[Notice, ...] = ()
 
 
+@dataclass(eq=False)
 class CatalogueService:
     """Creates collections and writes items; each call is stored whole or not at all."""
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        encoders: EncoderRegistry,
-        garbage_collector: GarbageCollector,
-        removal: Removal,
-        max_answer_bytes: int,
-        lock_wait_seconds: float,
-    ) -> None:
-        self._max_answer_bytes = max_answer_bytes
-        self._garbage_collector = garbage_collector
-        self._removal = removal
-        self._database = database
-        self._wait_seconds = min(lock_wait_seconds, _LONGEST_WAIT_SECONDS)
-        self._blobs = blobs
-        self._encoders = encoders
-        self._preparation = Preparation(blobs, encoders)
+    _database: Database
+    _preparation: Preparation
+    _garbage_collector: GarbageCollector
+    _removal: Removal
+    _max_answer_bytes: int
+    _lock_wait_seconds: float
 
     def create(self, name: str, modalities: Sequence[Modality]) -> Collection:
         """Create a collection of two modalities; raises ConflictError, InvalidFieldError."""
@@ -92,7 +80,7 @@ class CatalogueService:
     def _settle(self, modality: Modality) -> Modality:
         check_modality_name("modalities", modality.name)
         try:
-            return Modality(modality.name, self._encoders.settle(modality.encoder))
+            return Modality(modality.name, self._preparation.encoders.settle(modality.encoder))
         except InvalidFieldError as error:
             place = join_path(f"modalities.{modality.name}", error.field)
             raise InvalidFieldError(place, error.message) from error
@@ -133,7 +121,7 @@ class CatalogueService:
         try:
             # Nothing is left to refuse but what another writer does right now: the files come last.
             items = self._preparation.with_pictures(items, new_items, stored)
-            with writing(self._database, collection, self._wait_seconds, key_id=key_id) as (work, current):
+            with self._writing(collection, key_id) as (work, current):
                 if not replace:
                     _check_free(work, current, places, items)
                 self._preparation.settle(work, current, expected, first_places)
@@ -179,7 +167,7 @@ class CatalogueService:
         if item.content_hash != hashlib.sha256(content.file).hexdigest():
             return False
         try:
-            self._blobs.touch(item.content_hash)
+            self._preparation.blobs.touch(item.content_hash)
         except FileNotFoundError:
             return False  # its file was lost, and is given back by storing it again
         return True
@@ -202,7 +190,7 @@ class CatalogueService:
         ids = list(dict.fromkeys(name for change in changes for name in change.ids if is_storable(name)))
         with self._database.read() as work:
             collection = work.collections.get(name)
-        with writing(self._database, collection, self._wait_seconds, key_id=key_id) as (work, current):
+        with self._writing(collection, key_id) as (work, current):
             stored = work.items.get_many(current, ids, WHOLE_ITEM)
             missing = [change for change in changes if stored.keys().isdisjoint(change.ids)]
             for change in changes:
@@ -213,6 +201,12 @@ class CatalogueService:
                 return Written(tuple(stored), current.revision, counts), missing
             work.collections.next_revision(current)
         return Written(tuple(stored), revision, counts), missing
+
+    def _writing(
+        self, collection: Collection, key_id: str | None
+    ) -> AbstractContextManager[tuple[UnitOfWork, Collection]]:
+        wait_seconds = min(self._lock_wait_seconds, _LONGEST_WAIT_SECONDS)
+        return writing(self._database, collection, wait_seconds, key_id=key_id)
 
     def last_position(self, name: str) -> int:
         """Return the position after which items stand that are created from now on."""
@@ -237,11 +231,13 @@ class CatalogueService:
         item = self.item(name, item_id)
         if item.content_hash is not None:
             try:
-                content = self._blobs.get(item.content_hash)
+                content = self._preparation.blobs.get(item.content_hash)
             except FileNotFoundError as error:
                 raise content_missing(name, item_id) from error
             media_type = item.content_type or "application/octet-stream"
-            shown = None if is_shown(media_type) else self._encoders.rendition(content, media_type)
+            shown = (
+                None if is_shown(media_type) else self._preparation.encoders.rendition(content, media_type)
+            )
             return (content, media_type) if shown is None else (shown, "image/jpeg")
         if item.text is not None:
             return item.text.encode(), "text/plain; charset=utf-8"
@@ -252,7 +248,7 @@ class CatalogueService:
         `key_id` is as of `writing`."""
         with self._database.read() as work:
             collection = work.collections.get(name)
-        with writing(self._database, collection, self._wait_seconds, key_id=key_id) as (work, collection):
+        with self._writing(collection, key_id) as (work, collection):
             revision = work.collections.next_revision(collection)
             content_hash = work.items.get(collection, item_id).content_hash
             work.items.delete(collection, item_id, revision)

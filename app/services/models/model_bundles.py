@@ -138,20 +138,14 @@ class LoadedModel:
         return projected
 
 
+@dataclass(eq=False)
 class ModelBundles:
     """Writes and reads model bundles, with their galleries and the indexes of large ones."""
 
-    def __init__(
-        self,
-        files: BundleFiles,
-        index_files: ExactIndexFiles,
-        encoders: EncoderRegistry,
-        originals: Originals,
-    ) -> None:
-        self._files = files
-        self._index_files = index_files
-        self._encoders = encoders
-        self._originals = originals
+    _files: BundleFiles
+    _index_files: ExactIndexFiles
+    _encoders: EncoderRegistry
+    _originals: Originals
 
     def publish(
         self,

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -60,12 +60,12 @@ def original_hash(item: Item, form: str) -> str | None:
     return item.content_hash if kind is not None and (item.content_type or "").startswith(kind) else None
 
 
+@dataclass(eq=False)
 class Originals:
     """Encodes the stored texts and files of items."""
 
-    def __init__(self, blobs: BlobStore, encoders: EncoderRegistry) -> None:
-        self._blobs = blobs
-        self._encoders = encoders
+    _blobs: BlobStore
+    _encoders: EncoderRegistry
 
     def encodable(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:
         """Return the items of both modalities that a collection's encoders can encode, with their features,

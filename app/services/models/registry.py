@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -42,6 +42,7 @@ NONE_ACTIVE = 0
 """As an expected version: no version is active."""
 
 
+@dataclass(eq=False)
 class ModelRegistry:
     """Publishes model versions and activates one of them; `prune` keeps `n_inactive` beside it and the one
     before it."""
@@ -49,13 +50,10 @@ class ModelRegistry:
     # A collection's active version is one column of its row, changed only by compare-and-swap and never back
     # to null: there is at most one, and always one once there was one.
 
-    def __init__(
-        self, database: Database, bundles: ModelBundles, garbage_collector: GarbageCollector, n_inactive: int
-    ) -> None:
-        self._database = database
-        self._bundles = bundles
-        self._garbage_collector = garbage_collector
-        self._n_inactive = n_inactive
+    _database: Database
+    _bundles: ModelBundles
+    _garbage_collector: GarbageCollector
+    _n_inactive: int
 
     def models(self, name: str) -> list[ModelVersion]:
         """Return all versions, newest first."""

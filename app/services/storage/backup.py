@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.db.copies import DatabaseCopies
@@ -15,6 +16,7 @@ from app.storage.remote_mark import FolderMark
 _INCOMPLETE = ".incomplete"  # ends the name of a copy that is being made, or that lacks damaged files
 
 
+@dataclass(eq=False)
 class Backup:
     """Copies database, pictures and bundles into a folder that can be served as it is, and back."""
 
@@ -22,25 +24,14 @@ class Backup:
     # removes what may be later than a copy; InvalidFieldError unless it may or the galleries are surely its
     # own. `upgrade` migrates the database whosesoever the data folder is, which a restore checks by itself.
 
-    def __init__(
-        self,
-        data_folder: Path,
-        schema: SchemaService,
-        ownership: Ownership,
-        copies: DatabaseCopies,
-        copy_files: Callable[[Path, Path], CopiedFiles],
-        mark_of: Callable[[Path], FolderMark],
-        upgrade: Callable[[], None],
-        clear_engine: Callable[[bool], None],
-    ) -> None:
-        self._data_folder = data_folder
-        self._schema = schema
-        self._ownership = ownership
-        self._copies = copies
-        self._copy_files = copy_files
-        self._mark_of = mark_of
-        self._upgrade = upgrade
-        self._clear_engine = clear_engine
+    _data_folder: Path
+    _schema: SchemaService
+    _ownership: Ownership
+    _copies: DatabaseCopies
+    _copy_files: Callable[[Path, Path], CopiedFiles]
+    _mark_of: Callable[[Path], FolderMark]
+    _upgrade: Callable[[], None]
+    _clear_engine: Callable[[bool], None]
 
     def make(self, folder: Path) -> int:
         """Make a copy that can be used as a data folder, named once it is whole; return the number of

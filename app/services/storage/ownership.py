@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.db.schema import DatabaseSchema
 from app.db.session import Database
@@ -85,18 +85,18 @@ _TOGETHER = OwnershipStatus(True, True)
 _LATE = Mark("", "late")  # of a folder that was about to be paired when the database got another one
 
 
+@dataclass(eq=False)
 class Ownership:
     """Pairs the database with the data folder when both are new, and compares them afterwards.
     The database must permit writes even if the folder does not belong to it."""
 
-    def __init__(self, database: Database, mark: FolderMark, managed: Sequence[ManagedFiles]) -> None:
-        self._database = database
-        self._mark = mark
-        self._managed = managed
-        self._guard = threading.Lock()
-        self._cached: tuple[float, Hashable, OwnershipStatus] | None = None
-        self._readable: tuple[Hashable, float] | None = None
-        self._progress: tuple[int, ...] | None = None
+    _database: Database
+    _mark: FolderMark
+    _managed: Sequence[ManagedFiles]
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _cached: tuple[float, Hashable, OwnershipStatus] | None = field(default=None, init=False)
+    _readable: tuple[Hashable, float] | None = field(default=None, init=False)
+    _progress: tuple[int, ...] | None = field(default=None, init=False)
 
     def status(self) -> OwnershipStatus:
         """Return the status, at most a second old; raises DatabaseUnavailableError, OSError."""
@@ -247,13 +247,13 @@ class Ownership:
 _NEWER = "a newer release has changed the database: start that release"
 
 
+@dataclass(eq=False)
 class SchemaService:
     """Brings the schema up to date, and checks that it is."""
 
-    def __init__(self, schema: DatabaseSchema, ownership: Ownership) -> None:
-        self._schema = schema
-        self._ownership = ownership
-        self._was_current = False
+    _schema: DatabaseSchema
+    _ownership: Ownership
+    _was_current: bool = field(default=False, init=False)
 
     def set_up(self) -> None:
         """Create the schema in an empty database; raises UnavailableError if it has another one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from app.db.session import Database
 from app.domain.entities import Collection
@@ -20,6 +21,7 @@ _MOST_SHARE = 0.5  # a database that lost rows makes most files look unused; a f
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class GarbageCollector:
     """Moves unreferenced files to the trash once they are too old to be referenced by a running request."""
 
@@ -30,22 +32,13 @@ class GarbageCollector:
     # that lost rows makes good files look unused. `now` is in seconds since the epoch, by a clock that all
     # hosts share.
 
-    def __init__(
-        self,
-        pictures: ManagedFiles,
-        bundles: ManagedFiles,
-        grace_seconds: float,
-        may_remove: Callable[[], bool],
-        now: Callable[[], float],
-    ) -> None:
-        self._pictures = pictures
-        self._bundles = bundles
-        self._grace_seconds = grace_seconds
-        self._may_remove = may_remove
-        self._now = now
-        self._unfinished: Iterator[int] | None = None
-        self.swept = 0
-        """Files and folders swept so far."""
+    _pictures: ManagedFiles
+    _bundles: ManagedFiles
+    _grace_seconds: float
+    _may_remove: Callable[[], bool]
+    _now: Callable[[], float]
+    _unfinished: Iterator[int] | None = field(default=None, init=False)
+    swept: int = field(default=0, init=False)  # files and folders, so far
 
     def sweep(self, any_share: bool = False) -> int:
         """Sweep unused files (`any_share`: even most) and leftovers of interrupted writes; return their
@@ -126,15 +119,13 @@ def _discard(managed: ManagedFiles, names: Sequence[str], before: float) -> int:
 _LONGEST_SECONDS = 1.0  # of a request; a worker removes the rest
 
 
+@dataclass(eq=False)
 class Removal:
     """Deletes collections and removes their rows and files; `on_deleted` gets the id of each."""
 
-    def __init__(
-        self, database: Database, garbage_collector: GarbageCollector, on_deleted: Callable[[int], None]
-    ) -> None:
-        self._database = database
-        self._garbage_collector = garbage_collector
-        self._on_deleted = on_deleted
+    _database: Database
+    _garbage_collector: GarbageCollector
+    _on_deleted: Callable[[int], None]
 
     def delete(self, name: str) -> None:
         """Delete a collection, hidden at once, its name free; raises CollectionNotFoundError.
@@ -171,14 +162,14 @@ class Removal:
         return time_left.finish(remove_some)
 
 
+@dataclass(eq=False)
 class Tombstones:
     """Purges tombstones older than the grace, a bounded number of rows at a time.
     A process that was away for longer reads all ids of a collection instead."""
 
-    def __init__(self, database: Database, grace_seconds: float) -> None:
-        self._database = database
-        self._grace_seconds = grace_seconds
-        self._last_id = 0
+    _database: Database
+    _grace_seconds: float
+    _last_id: int = field(default=0, init=False)
 
     def purge(self, time_left: Round) -> bool:
         """Purge old tombstones in steps, starting after the collection where the last round ended; return
@@ -215,13 +206,13 @@ class Tombstones:
 _REVISIONS_KEPT = 1000  # revisions before the latest whose rows stay, for processes that have not caught up
 
 
+@dataclass(eq=False)
 class EngineSweeper:
     """Removes it, but for galleries of other databases, which the same engine may hold."""
 
-    def __init__(self, database: Database, engine: VectorEngine, identity: Callable[[], str]) -> None:
-        self._database = database
-        self._engine = engine
-        self._identity = identity
+    _database: Database
+    _engine: VectorEngine
+    _identity: Callable[[], str]
 
     def sweep(self) -> int:
         """Remove the galleries of bundles that no version refers to, and unfinished ones; return how many.

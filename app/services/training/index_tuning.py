@@ -45,13 +45,13 @@ class _Attempt:
     trial: IndexTrial
 
 
+@dataclass(eq=False)
 class IndexTuner:
     """Chooses the index of each gallery of a model by its recall@10; smaller ones than `min_items` are
     searched exactly, unmeasured."""
 
-    def __init__(self, needed_recall: float, min_items: int) -> None:
-        self._needed_recall = needed_recall
-        self._min_items = min_items
+    _needed_recall: float
+    _min_items: int
 
     def tune(self, model: LoadedModel) -> tuple[LoadedModel, IndexRecall]:
         """Return a model with the approximate indexes that are to serve, and how they were chosen."""

@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -273,16 +273,16 @@ class LowRankMethod:
             self._report({**event, "share": share})
 
 
+@dataclass(eq=False)
 class SemanticMethod:
     """The bilinear similarity of class posteriors; `fit` reuses the classifiers that `evaluate` selected."""
 
     name = "semantic"
     must_choose = False
 
-    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
-        self._parameters = parameters
-        self._report = report
-        self._chosen: SemanticBilinear | None = None
+    _parameters: TrainingParameters
+    _report: Report
+    _chosen: SemanticBilinear | None = field(default=None, init=False)
 
     def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
         """Fit without the held-out items."""
@@ -361,16 +361,16 @@ def _map(projector: Projector, held_out: LabelledPair) -> DirectionalMap:
     return bidirectional_map(*project_what_can_be_ranked(projector, held_out))
 
 
+@dataclass(eq=False)
 class CompositeMethod:
     """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used."""
 
     name = "composite"
     must_choose = False
 
-    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
-        self._parameters = parameters
-        self._report = report
-        self._chosen: CompositeBilinear | None = None
+    _parameters: TrainingParameters
+    _report: Report
+    _chosen: CompositeBilinear | None = field(default=None, init=False)
 
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""

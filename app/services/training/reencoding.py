@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,20 +45,14 @@ def modalities_with(collection: Collection, encoders: Encoders) -> tuple[Modalit
     return first, second
 
 
+@dataclass(eq=False)
 class Reencoder:
     """Encodes what was stored with other encoders; `encode` does it elsewhere."""
 
-    def __init__(
-        self,
-        database: Database,
-        originals: Originals,
-        encoders: EncoderRegistry,
-        encode: EncodeBatches | None = None,
-    ) -> None:
-        self._database = database
-        self._originals = originals
-        self._encoders = encoders
-        self._encode_batches = encode
+    _database: Database
+    _originals: Originals
+    _encoders: EncoderRegistry
+    _encode_batches: EncodeBatches | None = None
 
     def encode_all(self, name: str, encoders: Encoders, report: Report) -> None:
         """Store the features of all items that were not stored with these encoders, in passes until none was

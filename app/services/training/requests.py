@@ -8,7 +8,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from app.db.session import Database, UnitOfWork
@@ -141,12 +141,12 @@ _Row = TypeVar("_Row")
 _OfBoth = tuple[Generator[_Row, None, None], Generator[_Row, None, None]]
 
 
+@dataclass(eq=False)
 class TrainingService:
     """Queues trainings and reports their progress."""
 
-    def __init__(self, database: Database, encoders: EncoderRegistry) -> None:
-        self._database = database
-        self._encoders = encoders
+    _database: Database
+    _encoders: EncoderRegistry
 
     def request(self, name: str, parameters: TrainingParameters, encoders: Encoders | None = None) -> Job:
         """Queue a retrain; raises InvalidFieldError, and ConflictError if one is open or it
@@ -274,24 +274,18 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
             check_posteriors(read(labels))
 
 
+@dataclass(eq=False)
 class BundleRepair:
     """Asks for a retrain where the active version's bundle is damaged, if its files are this database's."""
 
     # Processes that hold the version go on serving it; in others an earlier one stands in for it (see
     # `app.services.serving.fallback`). No other version is made the active one: that is for people to decide.
 
-    def __init__(
-        self,
-        database: Database,
-        bundles: ModelBundles,
-        training: TrainingService,
-        owns_files: Callable[[], bool],
-    ) -> None:
-        self._database = database
-        self._bundles = bundles
-        self._training = training
-        self._owns_files = owns_files
-        self._names: list[str] = []
+    _database: Database
+    _bundles: ModelBundles
+    _training: TrainingService
+    _owns_files: Callable[[], bool]
+    _names: list[str] = field(default_factory=list, init=False)
 
     def go_on(self, time_left: Round) -> bool:
         """Ask for retrains with the parameters of the damaged versions, one collection after the other;

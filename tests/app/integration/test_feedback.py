@@ -37,7 +37,7 @@ def stored(services: Services, name: str = "album") -> list[Feedback]:
 
 
 def pictures(services: Services) -> set[str]:
-    return set(services.feedback._preparation._blobs.names())
+    return set(services.feedback._preparation.blobs.names())
 
 
 def fill(services: Services) -> None:
@@ -69,7 +69,7 @@ def test_a_query_is_stored_as_an_item_would_be(album: Services) -> None:
     assert (text.query.text, text.query.features) == ("a red square", None), "the next model encodes it"
     assert picture.query is not None
     assert picture.query.content_hash is not None
-    assert album.catalogue._blobs.get(picture.query.content_hash) == GREEN
+    assert album.catalogue._preparation.blobs.get(picture.query.content_hash) == GREEN
     assert picture.query.content_type == "image/png"
     album.catalogue.add_items("album", [NewItem("image", Content(picture=GREEN), "green")])
     with album.database.read() as work:
@@ -110,9 +110,7 @@ def test_feedback_goes_with_an_item_for_good(album: Services) -> None:
 
 def test_a_collection_keeps_the_newest(album: Services) -> None:
     parts = album.catalogue
-    service = FeedbackService(
-        album.database, parts._blobs, parts._encoders, album.garbage_collector, 3, 1 << 20
-    )
+    service = FeedbackService(album.database, parts._preparation, album.garbage_collector, 3, 1 << 20)
     before = pictures(album)
     service.add("album", [asked_by(GREEN), about()])
     assert pictures(album) != before
@@ -142,7 +140,7 @@ def test_what_is_refused_leaves_nothing(album: Services) -> None:
 
 def test_pages_end_before_they_are_too_large(album: Services) -> None:
     parts = album.catalogue
-    service = FeedbackService(album.database, parts._blobs, parts._encoders, album.garbage_collector, 100, 30)
+    service = FeedbackService(album.database, parts._preparation, album.garbage_collector, 100, 30)
     ids = service.add("album", [about(), about(), about()])
     pages, after = [], 0
     while True:
@@ -208,5 +206,5 @@ def test_a_backup_has_the_feedback_and_its_pictures(
     assert restored.garbage_collector.sweep() == 0
     query = stored(restored)[0].query
     assert query is not None
-    assert restored.catalogue._blobs.get(query.content_hash or "") == GREEN
+    assert restored.catalogue._preparation.blobs.get(query.content_hash or "") == GREEN
     close(restored)

@@ -33,7 +33,7 @@ from tests.benchmarks.index import made_gallery
 
 
 def tuner(needed_recall: float = 0.99) -> IndexTuner:
-    return IndexTuner(needed_recall, min_items=1)
+    return IndexTuner(needed_recall, 1)
 
 
 @pytest.mark.usefixtures("any_speed")

@@ -15,7 +15,7 @@ from app.bootstrap import Services, build
 from app.domain.entities import Content, Item, Modality
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.imports import ImportService
-from app.services.catalogue.preparation import NewItem
+from app.services.catalogue.preparation import NewItem, Preparation
 from app.settings import Settings
 from app.storage.blobs import FileBlobStore
 from app.storage.spool import ItemSpool
@@ -48,8 +48,7 @@ def imported(services: Services, at: int, act: Callable[[], None]) -> tuple[int,
     limits = ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     begun = ImportService(
         services.database,
-        FileBlobStore(settings.data_dir / "pictures"),
-        EncoderRegistry(limits),
+        Preparation(FileBlobStore(settings.data_dir / "pictures"), EncoderRegistry(limits)),
         lambda: HookedSpool(settings.data_dir / "imports", at, act),
         services.snapshots.is_searched,
         services.garbage_collector.sweep_after_delete,

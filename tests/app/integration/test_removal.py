@@ -159,7 +159,7 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
     database = services.database
     either.make("large")
     large = services.catalogue.collection("large")[0]
-    picture = services.catalogue._blobs.put(b"a picture")
+    picture = services.catalogue._preparation.blobs.put(b"a picture")
     put(database, large, *(Item(f"i{n}", "x", text="t", content_hash=picture) for n in range(MANY)))
     environment = {
         **os.environ,
@@ -182,7 +182,7 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
     worker.start()
     try:
         assert in_time(lambda: not deleted(database))
-        assert in_time(lambda: picture not in services.catalogue._blobs.names())
+        assert in_time(lambda: picture not in services.catalogue._preparation.blobs.names())
     finally:
         stopping.set()
         worker.join()
