@@ -52,12 +52,11 @@ from app.services.training.index_tuning import IndexTuner
 from app.services.training.requests import BundleRepair, TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.faults import fault_of_disk
-from app.storage.folder_mark import FileFolderMark
+from app.storage.folders import sweep_leftovers
+from app.storage.marks import FileFolderMark, FolderMark
 from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
-from app.storage.remote_mark import FolderMark
 from app.storage.spool import ItemSpool
 from app.storage.stores import Stores, local_stores, remote_stores
-from app.storage.sweeping import sweep_leftovers
 
 if TYPE_CHECKING:
     from solver import DaskEngine, FitCheckpoints

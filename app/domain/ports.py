@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -276,63 +275,4 @@ class VectorEngine(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
-        ...
-
-
-class StoredFiles(Protocol):
-    """Files, or folders of files, that are named by rows of the database and can be found unused."""
-
-    def names(self) -> Iterator[str]:
-        """Yield the name of everything that is stored."""
-        ...
-
-    def times(self) -> Iterator[tuple[str, float]]:
-        """Yield each name, and when it was last written or touched, in seconds since the epoch."""
-        ...
-
-    def discard(self, names: Sequence[str], before: float) -> int:
-        """Take away what is unused, which may come back for a while; return how much was there.
-        Where nothing is kept, what was touched before that time is gone for good, at once or when tidied."""
-        ...
-
-    def tidy(self, before: float, used: Callable[[Sequence[str]], set[str]]) -> Iterator[int]:
-        """Remove what interrupted writes left, and bring back what was taken but is used.
-        It is done in steps, while the result is iterated over: the number removed in each."""
-        ...
-
-
-class BlobStore(StoredFiles, Protocol):
-    """Content-addressed files."""
-
-    def put(self, content: bytes) -> str:
-        """Store content durably and return its SHA-256."""
-        ...
-
-    def get(self, content_hash: str) -> bytes:
-        """Return content, whose sum was checked; raises FileNotFoundError where it is lost or damaged."""
-        ...
-
-    def touch(self, content_hash: str) -> None:
-        """Make content as young as if it were put now, so that no sweep removes it before its row is written.
-        FileNotFoundError where it is not there."""
-        ...
-
-
-class BundleFiles(StoredFiles, Protocol):
-    """Folders that are published whole and checked when they are opened."""
-
-    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
-        """Write a bundle; return its folder name and the hash of its manifest.
-        DatabaseUnavailableError where the disk does not take it."""
-        ...
-
-    def open(
-        self, folder: str, manifest_hash: str, without: Sequence[str] = ()
-    ) -> AbstractContextManager[Path]:
-        """Return a context with the files on this machine, which stay there until its end.
-        Entering it checks them but for parts that are not read, and raises DamagedBundleError."""
-        ...
-
-    def check(self, folder: str, manifest_hash: str) -> None:
-        """Look for damage in what is stored, whatever copies of it there are; raises DamagedBundleError."""
         ...

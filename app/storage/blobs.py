@@ -1,111 +1,103 @@
-"""Content-addressed files on disk."""
+"""Content-addressed files."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import partial
 
-from typing_extensions import override
+from app.storage.folders import Entry
+from app.storage.local_cache import LocalCache
+from app.storage.trash import Folder, Trash, Used
 
-from app.domain.ports import BlobStore
-from app.storage.folders import durable_file
-from app.storage.sweeping import COPYING, sweep_leftovers
-from app.storage.trash import Trash, Used
-
-_NEW = ".new-"  # name prefix of unfinished writes
 _logger = logging.getLogger(__name__)
 
 
-class FileBlobStore(BlobStore):
-    """Stores each content once, under its SHA-256; what was discarded can be restored for a while."""
+class Blobs:
+    """Stores each content once, under its SHA-256; what was discarded can be restored for a while.
+    Of a folder that is far away a cache has what was read or written here."""
 
-    def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
-        self._root = root
-        self._trash = Trash(root, trash_seconds)
+    def __init__(self, folder: Folder, cache: LocalCache | None = None, trash_seconds: float = 0.0) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._trash = Trash(folder, trash_seconds, _place, None)
 
-    @override
     def put(self, content: bytes) -> str:
-        """Store content durably (synced before it gets its final name) and return its SHA-256."""
+        """Store content durably and return its SHA-256; what is there already becomes young."""
         content_hash = hashlib.sha256(content).hexdigest()
-        path = self._path(content_hash)
-        with contextlib.suppress(FileNotFoundError):
-            self.touch(content_hash)
-            if path.read_bytes() == content:
-                return content_hash
-        with durable_file(path.parent, _NEW, content) as aside:
-            os.replace(aside, path)
+        self._folder.put(_place(content_hash), content)
+        if self._cache is not None:
+            self._cache.write(content_hash, content)
         return content_hash
 
-    @override
     def get(self, content_hash: str) -> bytes:
         """Return content, restored from the trash if need be.
         Raises FileNotFoundError where it is lost or damaged; storing it again gives it back."""
-        path = self._path(content_hash)
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            if not self._trash.give_back(path):
-                raise
-            content = path.read_bytes()
-        require_sum(content, content_hash)
+        copy = None if self._cache is None else self._cache.read(content_hash)
+        if copy is not None and hashlib.sha256(copy).hexdigest() == content_hash:
+            return copy
+        content = self._read(content_hash)
+        if self._cache is not None:
+            self._cache.write(content_hash, content)
         return content
 
-    @override
     def touch(self, content_hash: str) -> None:
-        path = self._path(content_hash)
+        """Make content as young as if it were put now, so that no sweep removes it before its row is written.
+        Raises FileNotFoundError where it is not there."""
+        check = partial(_require_sum, content_hash)
         try:
-            os.utime(path)
+            self._folder.touch(_place(content_hash), check)
         except FileNotFoundError:
-            if not self._trash.give_back(path):
+            if not self._trash.give_back(content_hash):
                 raise
-            os.utime(path)
+            self._folder.touch(_place(content_hash), check)
 
-    @override
     def names(self) -> Iterator[str]:
-        return (path.name for path in self._contents())
+        """Yield the name of everything that is stored."""
+        return (entry.name for entry in self._contents())
 
-    @override
     def times(self) -> Iterator[tuple[str, float]]:
-        for path in self._contents():
-            with contextlib.suppress(FileNotFoundError):
-                yield path.name, path.stat().st_mtime
+        """Yield each name, and when it was last written or touched, in seconds since the epoch."""
+        return ((entry.name, entry.modified) for entry in self._contents())
 
-    @override
     def discard(self, content_hashes: Sequence[str], before: float) -> int:
         """Move content that no row refers to, to the trash; return the number of files that existed."""
-        # If the trash keeps nothing, only what was last put before this time (seconds since the epoch) goes,
-        # at once.
-        return self._trash.put([self._path(content_hash) for content_hash in content_hashes], before)
+        # Where the trash keeps nothing, what was put before this time (seconds since the epoch) is gone for
+        # good, at once or when it is tidied.
+        return self._trash.put(content_hashes, before)
 
-    @override
     def tidy(self, before: float, used: Used) -> Iterator[int]:
         """Tidy the trash, and remove what interrupted writes left before this time (seconds since the epoch);
         yield their number in each step. `used` returns the hashes in use, which are restored."""
-        for _ in self._trash.tidy(self._path, before, used):
-            yield 0
-        for folder in [self._root, *self._folders()]:
-            yield sweep_leftovers(folder, [_NEW, COPYING], before)
+        yield from self._trash.tidy(before, used)
+        yield from self._folder.sweep_leftovers(before, None)
 
-    def _folders(self) -> list[Path]:
-        if not self._root.is_dir():
-            return []
-        return [path for path in self._root.iterdir() if path.name[0] != "." and path.is_dir()]
+    def _read(self, content_hash: str) -> bytes:
+        try:
+            content = self._folder.read(_place(content_hash))
+        except FileNotFoundError:
+            if not self._trash.give_back(content_hash):
+                raise
+            content = self._folder.read(_place(content_hash))
+        _require_sum(content_hash, content)
+        return content
 
-    def _contents(self) -> Iterator[Path]:
-        """Yield what lies where its name says; a sweep could not remove what lies elsewhere."""
-        contents = (path for folder in self._folders() for path in folder.iterdir())
-        return (path for path in contents if path == self._path(path.name))
+    def _contents(self) -> Iterator[Entry]:
+        """Yield what is stored: a folder is listed once those before it were seen, since all may be many."""
+        for folder in self._folder.entries():
+            if folder.is_folder and not folder.name.startswith("."):
+                contents = (entry for entry in self._folder.entries(folder.name) if not entry.is_folder)
+                # A sweep could not remove what lies elsewhere than its name says.
+                yield from (entry for entry in contents if entry.name[:2] == folder.name)
 
-    def _path(self, content_hash: str) -> Path:
-        return self._root / content_hash[:2] / content_hash
+
+def _place(content_hash: str) -> str:
+    return f"{content_hash[:2]}/{content_hash}"
 
 
-def require_sum(content: bytes, content_hash: str) -> None:
+def _require_sum(content_hash: str, content: bytes) -> None:
     """Raise FileNotFoundError, and log it, for content that is not what its name says."""
     if hashlib.sha256(content).hexdigest() != content_hash:
         _logger.error("content %s is damaged: its sum is another one", content_hash)

@@ -1,134 +1,129 @@
-"""Model bundles: folders that are written under a temporary name, renamed into place, and never changed."""
+"""Model bundles: folders that are filled aside, stored under their name, and never changed."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import override
-
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import BundleFiles
 from app.storage.faults import translate_errors
-from app.storage.folders import make_folder, sync_folder
-from app.storage.sweeping import COPYING, sweep_leftovers
-from app.storage.trash import Trash, Used
+from app.storage.folders import LocalFolder, delete
+from app.storage.local_cache import LocalCache, Way
+from app.storage.remote_folder import RemoteFolder
+from app.storage.trash import Folder, Trash, Used
 
 MANIFEST = "manifest.json"
-_PARTIAL = ".partial-"  # name prefix of unfinished bundles
+"""The last file of a bundle, which stands for the whole."""
 
 
-class BundleStore(BundleFiles):
-    """Bundles in one folder, which is made if missing; what was discarded can be restored for a while."""
+class Bundles:
+    """Bundles in one folder; what was discarded can be restored for a while. A cache has copies of those of a
+    folder that is far away, without which they are read where they lie."""
 
-    def __init__(self, root: Path, trash_seconds: float = 0.0) -> None:
-        self._root = root
-        self._trash = Trash(root, trash_seconds)
+    def __init__(self, folder: Folder, cache: LocalCache | None = None, trash_seconds: float = 0.0) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._way: Way | Folder = folder if cache is None else cache
+        self._trash = Trash(folder, trash_seconds, lambda name: name, MANIFEST)
 
     @translate_errors()
-    @override
     def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
         """Write a bundle; return its folder, with a random part after `name` so that writers never collide,
         and the SHA-256 of its manifest, which has the facts and the sum of every file."""
-        # Raises DatabaseUnavailableError where the disk does not take it; nothing is left behind then.
+        # Raises DatabaseUnavailableError where the disk does not take it; nothing is left behind then but, in
+        # an object store, a folder that nothing refers to.
         folder = f"{name}-{secrets.token_hex(4)}"
-        partial = self._root / f"{_PARTIAL}{folder}"
-        make_folder(self._root)
-        partial.mkdir()
+        assert not isinstance(self._way, RemoteFolder)
+        aside = self._way.make_aside(folder)
         try:
-            fill(partial)
-            files, manifest = describe(partial, facts)
-            (partial / MANIFEST).write_bytes(manifest)
-            paths = [partial / file for file in [*files, MANIFEST]]
-            for path in paths:
-                with path.open("rb") as stream:
-                    os.fsync(stream.fileno())
-            for folder_path in {path.parent for path in paths}:
-                sync_folder(folder_path)
-            os.replace(partial, self._root / folder)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        sync_folder(self._root)
+            fill(aside)
+            files = sorted(file.relative_to(aside).as_posix() for file in aside.rglob("*") if file.is_file())
+            sums = {file: _sum(LocalFolder(aside).read_parts(file)) for file in files}
+            described = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
+            manifest = described.encode()
+            (aside / MANIFEST).write_bytes(manifest)
+            self._folder.publish(aside, folder, [*files, MANIFEST])
+            if self._cache is not None:
+                self._cache.place(aside, folder)
+        finally:
+            delete(aside)
         return folder, hashlib.sha256(manifest).hexdigest()
 
     @contextmanager
-    @override
     def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Iterator[Path]:
-        """Yield a bundle's folder after checking the sum of every file; raises DamagedBundleError.
-        Subfolders that the caller does not read (`without`) are not checked."""
-        self._check(folder, manifest_hash, without)
-        yield self._root / folder
+        """Yield a bundle's folder on this machine, which stays until the end of the block, its files checked;
+        raises DamagedBundleError. Subfolders that the caller does not read (`without`) are not checked."""
+        if isinstance(self._folder, LocalFolder):
+            self._check(folder, manifest_hash, without)
+            yield self._folder.path / folder
+            return
+        assert self._cache is not None
+        for is_last in (False, True):
+            with self._cache.hold(folder, lambda path: self._download(folder, manifest_hash, path)) as path:
+                try:
+                    _check_files(LocalFolder(path.parent), folder, manifest_hash, without)
+                except DamagedBundleError:
+                    if is_last:
+                        raise
+                else:
+                    yield path
+                    return
+            self._cache.remove(folder)  # the copy may be damaged, and not the bundle
 
-    @override
     def check(self, folder: str, manifest_hash: str) -> None:
+        """Check the sum of every file of a bundle as it is stored, whatever copies of it there are; raises
+        DamagedBundleError."""
         self._check(folder, manifest_hash)
 
-    @override
     def names(self) -> Iterator[str]:
-        return (path.name for path in self._bundles())
+        """Yield the name of every bundle."""
+        return (name for name, _ in self.times())
 
-    @override
     def times(self) -> Iterator[tuple[str, float]]:
         """Yield the name of every bundle, and when it was written, in seconds since the epoch."""
-        for path in self._bundles():
-            with contextlib.suppress(FileNotFoundError):
-                yield path.name, path.stat().st_mtime
+        return ((name, at) for name, at in self._folder.newest().items() if not name.startswith("."))
 
-    @override
     def discard(self, folders: Sequence[str], before: float) -> int:
         """Move bundles that no row refers to, to the trash; return how many existed. If the trash keeps
-        nothing, only those written before this time (seconds since the epoch) go, at once."""
-        return self._trash.put([self._root / folder for folder in folders], before)
+        nothing, those written before this time (seconds since the epoch) go, at once or when it is tidied."""
+        for folder in folders:
+            if self._cache is not None:
+                self._cache.drop(folder)
+        return self._trash.put(folders, before)
 
-    @override
     def tidy(self, before: float, used: Used) -> Iterator[int]:
         """Tidy the trash, and remove what interrupted writes left before this time (seconds since the epoch);
         yield their number in each step. `used` returns the bundles in use, which are restored."""
-        for _ in self._trash.tidy(lambda folder: self._root / folder, before, used):
-            yield 0
-        yield sweep_leftovers(self._root, [_PARTIAL, COPYING], before)
+        yield from self._trash.tidy(before, used)
+        yield from self._folder.sweep_leftovers(before, MANIFEST)
 
     def _check(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
-        path = self._root / folder
-        if not path.exists():
-            try:
-                self._trash.give_back(path)
-            except OSError as error:
-                raise unreadable(folder, error) from error
-        check_folder(path, folder, manifest_hash, without)
+        self._require(folder)
+        _check_files(self._folder, folder, manifest_hash, without)
 
-    def _bundles(self) -> Iterator[Path]:
-        if not self._root.is_dir():
-            return iter(())
-        return (path for path in self._root.iterdir() if path.name[0] != ".")
+    def _require(self, folder: str) -> None:
+        """Bring a bundle back that is missing; raises DamagedBundleError where that fails."""
+        try:
+            if not self._folder.has(f"{folder}/{MANIFEST}", None):
+                self._trash.give_back(folder)
+        except OSError as error:
+            raise _unreadable(folder, error) from error
 
-
-def describe(path: Path, facts: Mapping[str, Any]) -> tuple[list[str], bytes]:
-    """Return the names of the files of a folder, and a manifest with the sum of each and the facts."""
-    files = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
-    sums = {file: _sum(path / file) for file in files}
-    manifest = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
-    return files, manifest.encode()
-
-
-def expected_sums(manifest: bytes, folder: str, manifest_hash: str) -> dict[str, str]:
-    """Return the sum of every file of a bundle by its name; raises DamagedBundleError for another manifest
-    than was published. It lies where others may write: it is not read before its hash was checked."""
-    if hashlib.sha256(manifest).hexdigest() != manifest_hash:
-        raise DamagedBundleError(f"bundle {folder}: the manifest is not the one that was published")
-    try:
-        return parse_sums(manifest)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedBundleError(f"bundle {folder}: its manifest cannot be read") from error
+    def _download(self, folder: str, manifest_hash: str, path: Path) -> None:
+        """Copy the files that the manifest names; those that are missing are noticed by their sums."""
+        self._require(folder)
+        sums, manifest = _expected_sums(self._folder, folder, manifest_hash)
+        (path / MANIFEST).write_bytes(manifest)
+        for file in sums:
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                self._folder.download(f"{folder}/{file}", path / file)
 
 
 def parse_sums(manifest: bytes) -> dict[str, str]:
@@ -146,30 +141,43 @@ def is_inside(name: str) -> bool:
     return "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 
-def check_folder(path: Path, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
-    """Check the sum of every file of a folder, not of subfolders `without`; raises DamagedBundleError."""
+def _expected_sums(folder: Folder, bundle: str, manifest_hash: str) -> tuple[dict[str, str], bytes]:
+    """Return the sum of every file of a bundle by its name, and its manifest; raises DamagedBundleError for
+    another one than was published."""
+    # It lies where others may write: it is not parsed before its hash was checked.
     try:
-        sums = expected_sums((path / MANIFEST).read_bytes(), folder, manifest_hash)
-        for file_name, expected in sums.items():
-            if file_name.startswith(tuple(f"{part}/" for part in without)):
-                continue
-            require_match(folder, file_name, _sum(path / file_name), expected)
+        manifest = folder.read(f"{bundle}/{MANIFEST}")
     except OSError as error:
-        raise unreadable(folder, error) from error
+        raise _unreadable(bundle, error) from error
+    if hashlib.sha256(manifest).hexdigest() != manifest_hash:
+        raise DamagedBundleError(f"bundle {bundle}: the manifest is not the one that was published")
+    try:
+        return parse_sums(manifest), manifest
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedBundleError(f"bundle {bundle}: its manifest cannot be read") from error
 
 
-def require_match(folder: str, file: str, actual: str, expected: str) -> None:
-    """Raise DamagedBundleError unless the sum of a file is the expected one."""
-    if actual != expected:
-        raise DamagedBundleError(f"bundle {folder}: {file} does not match its sum")
+def _check_files(folder: Folder, bundle: str, manifest_hash: str, without: Sequence[str]) -> None:
+    """Check the sum of every file of a bundle, not of subfolders `without`; raises DamagedBundleError."""
+    sums, _ = _expected_sums(folder, bundle, manifest_hash)
+    try:
+        for file, expected in sums.items():
+            if file.startswith(tuple(f"{part}/" for part in without)):
+                continue
+            if _sum(folder.read_parts(f"{bundle}/{file}")) != expected:
+                raise DamagedBundleError(f"bundle {bundle}: {file} does not match its sum")
+    except OSError as error:
+        raise _unreadable(bundle, error) from error
 
 
-def unreadable(folder: str, error: OSError) -> DamagedBundleError:
+def _unreadable(folder: str, error: OSError) -> DamagedBundleError:
     """Return the error of a bundle of which a file cannot be read."""
     # The error's own text contains a path of this machine; it stays in the exception chain.
     return DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}")
 
 
-def _sum(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _sum(parts: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

@@ -6,94 +6,28 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from app.domain.entities import CopiedFiles
 from app.storage.bundles import MANIFEST, is_inside, parse_sums
-from app.storage.local_cache import LocalCache
-from app.storage.remote_folder import RemoteFolder
-from app.storage.sweeping import COPYING
-from app.storage.trash import TRASH
+from app.storage.folders import TRASH
+from app.storage.local_cache import Way
+from app.storage.trash import Folder
 
 _logger = logging.getLogger(__name__)
-
-
-class FolderPlace:
-    """Files in a folder, which is made when a file is added."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files, or of those below a folder; unfinished ones may be among them."""
-        return sorted(
-            (Path(inside) / file).relative_to(self._folder).as_posix()
-            for inside, _, files in os.walk(self._folder / folder)
-            for file in files
-        )
-
-    def fetch(self, name: str, path: Path) -> None:
-        """Write a file of this machine from one of these; raises FileNotFoundError."""
-        shutil.copy2(self._folder / name, path)
-
-    def aside(self) -> TemporaryDirectory[str]:
-        """Return a folder for what is on its way here."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return TemporaryDirectory(dir=self._folder, prefix=COPYING)
-
-    def take(self, path: Path, name: str) -> None:
-        """Add a file that is complete in the folder aside."""
-        target = self._folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
-
-
-@dataclass(eq=False)
-class RemotePlace:
-    """Files in an object store; on their way they are in the cache: one may be larger than the system's
-    temporary folder."""
-
-    _folder: RemoteFolder
-    _cache: LocalCache
-
-    def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files, or of those below a folder; unfinished ones may be among them."""
-        prefix = f"{folder}/" if folder else ""
-        return [f"{prefix}{entry.name}" for entry in self._folder.walk(folder)]
-
-    def fetch(self, name: str, path: Path) -> None:
-        """Write a file of this machine from one of these; raises FileNotFoundError."""
-        self._folder.download(name, path)
-
-    def aside(self) -> TemporaryDirectory[str]:
-        """Return a folder for what is on its way here."""
-        return self._cache.make_temporary_folder()
-
-    def take(self, path: Path, name: str) -> None:
-        """Add a file that is complete in the folder aside."""
-        self._folder.upload(path, name)
-        path.unlink()
-
-
-Place = FolderPlace | RemotePlace
-"""Files by names with slashes."""
 
 
 class _Copy:
     """One copy on its way, with a folder aside for its files."""
 
-    def __init__(self, source: Place, target: Place, aside: Path) -> None:
+    def __init__(self, source: Folder, target: Folder, aside: Path) -> None:
         self._source = source
         self._target = target
         self._aside = aside
-        self._present = set(target.names())
+        self._present = set(target.keys())
         self._n_files = 0
         self._damaged: list[str] = []
 
@@ -149,7 +83,7 @@ class _Copy:
     def _fetch(self, name: str) -> Iterator[Path]:
         path = self._aside / secrets.token_hex(8)
         try:
-            self._source.fetch(name, path)
+            self._source.download(name, path)
             yield path
         finally:
             path.unlink(missing_ok=True)
@@ -162,26 +96,27 @@ class _Copy:
             self._damaged.append(name)
 
 
-def copy_pictures(source: Place, target: Place) -> CopiedFiles:
+def copy_pictures(source: Folder, target: Folder, way: Way) -> CopiedFiles:
     """Copy the pictures that the target lacks, unless they are damaged."""
-    return _copy_all(source, target, _pictures_in, _Copy.copy_picture)
+    return _copy_all(source, target, way, _pictures_in, _Copy.copy_picture)
 
 
-def copy_bundles(source: Place, target: Place) -> CopiedFiles:
+def copy_bundles(source: Folder, target: Folder, way: Way) -> CopiedFiles:
     """Copy the files of bundles that the target lacks, unless they are damaged or of an unfinished bundle."""
-    return _copy_all(source, target, _bundles_in, _Copy.copy_bundle)
+    return _copy_all(source, target, way, _bundles_in, _Copy.copy_bundle)
 
 
 def _copy_all(
-    source: Place,
-    target: Place,
+    source: Folder,
+    target: Folder,
+    way: Way,
     find: Callable[[str, list[str]], list[str]],
     copy_one: Callable[[_Copy, str], None],
 ) -> CopiedFiles:
-    with target.aside() as aside:
+    with way.make_temporary_folder() as aside:
         copy = _Copy(source, target, Path(aside))
         for folder in ("", TRASH):
-            for name in find(folder, [name for name in source.names(folder) if _is_stored_in(folder, name)]):
+            for name in find(folder, [name for name in source.keys(folder) if _is_stored_in(folder, name)]):
                 copy_one(copy, name)
         return copy.outcome
 

@@ -14,10 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.storage.sweeping import sweep_leftovers
-from app.storage.trash import delete
+from app.storage.folders import NEW, LocalFolder, delete, sweep_leftovers
 
-_NEW = ".new-"
 _LOCK = ".lock"
 _SHARE_BETWEEN = 32  # of the bound, copies of this share are added before the whole is looked at
 _LEFTOVER_SECONDS = 3600.0
@@ -44,7 +42,7 @@ class LocalCache:
     def write(self, name: str, content: bytes) -> None:
         """Copy a file, unless the disk does not take it: a cache is a help, not a need."""
         with contextlib.suppress(OSError):
-            aside = self.make_aside()
+            aside = self._new_path()
             try:
                 aside.write_bytes(content)
                 os.replace(aside, self._folder / name)
@@ -64,15 +62,20 @@ class LocalCache:
             with contextlib.suppress(BlockingIOError), self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
                 delete(self._folder / name)
 
-    def make_aside(self) -> Path:
-        """Return a new path for a copy that is being made."""
+    def make_aside(self, name: str = "") -> Path:
+        """Return a new folder in which a copy is made, whatever its name."""
+        aside = self._new_path()
+        aside.mkdir()
+        return aside
+
+    def _new_path(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
-        return self._folder / f"{_NEW}{secrets.token_hex(8)}"
+        return self._folder / f"{NEW}{secrets.token_hex(8)}"
 
     def make_temporary_folder(self) -> TemporaryDirectory[str]:
         """Return a folder for files that are on their way elsewhere."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        return TemporaryDirectory(dir=self._folder, prefix=_NEW)
+        return TemporaryDirectory(dir=self._folder, prefix=NEW)
 
     @contextmanager
     def hold(self, name: str, fetch: Callable[[Path], None]) -> Iterator[Path]:
@@ -84,7 +87,6 @@ class LocalCache:
                 reading.close()  # who removes another copy does not wait for this one to be made
                 aside = self.make_aside()
                 try:
-                    aside.mkdir()
                     fetch(aside)
                     reading.enter_context(self._lock(fcntl.LOCK_SH))
                     self.place(aside, name)
@@ -132,7 +134,12 @@ class LocalCache:
                 break
             delete(path)
             excess -= sizes[path]
-        sweep_leftovers(self._folder, [_NEW], newest - _LEFTOVER_SECONDS)
+        sweep_leftovers(self._folder, [NEW], newest - _LEFTOVER_SECONDS)
+
+
+Way = LocalFolder | LocalCache
+"""Where what is to be stored is prepared, beside it or in its cache: it may be larger than the system's own
+folder for temporary files."""
 
 
 def _used_at(path: Path) -> float:

@@ -7,16 +7,15 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from app.domain.errors import storage_unavailable
+from app.storage.folders import PART_BYTES, Entry
 from app.storage.outages import Outage
 
 _TRIES = 2  # of a call; the library's own five would keep those who wait for minutes
-_PART_BYTES = 8 << 20  # of a file that is read in parts: what is in memory at a time, and yet few requests
 _AT_A_TIME = 16  # requests of one caller: most of a request is waiting for the answer
 _CONNECTIONS = 2 * _AT_A_TIME  # so that who reads a picture does not wait for connections while much is moved
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -39,19 +38,11 @@ _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What stands in a folder."""
-
-    name: str  # relative to the folder that was listed
-    modified: float  # seconds since the epoch by the store's clock; 0 for a folder
-    size: int  # bytes
-    is_folder: bool
-
-
 class RemoteFolder:
-    """A folder of an object store; made by `open_remote`. Every method raises UnavailableError where
-    the store does not answer or refuses, or a local file cannot be written."""
+    """A folder of an object store, made by `open_remote`; what is stored is as in a `LocalFolder`. Raises
+    UnavailableError where the store does not answer or refuses, or a local file cannot be written."""
+
+    is_moved_at_once = False
 
     def __init__(self, filesystem: Any, path: str, outage: Outage) -> None:
         self._filesystem = filesystem
@@ -69,7 +60,10 @@ class RemoteFolder:
 
     def read(self, key: str) -> bytes:
         """Return the content of a file; raises FileNotFoundError."""
-        content: bytes = self._call(self._filesystem.cat_file, self._at(key))
+        try:
+            content: bytes = self._call(self._filesystem.cat_file, self._at(key))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "it is not there", key) from error
         return content
 
     def read_parts(self, key: str) -> Iterator[bytes]:
@@ -77,8 +71,8 @@ class RemoteFolder:
         entry = self.find(key)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
-        for start in range(0, entry.size, _PART_BYTES):
-            end = min(start + _PART_BYTES, entry.size)
+        for start in range(0, entry.size, PART_BYTES):
+            end = min(start + PART_BYTES, entry.size)
             yield self._call(self._filesystem.cat_file, self._at(key), start=start, end=end)
 
     def write(self, key: str, content: bytes) -> None:
@@ -93,9 +87,29 @@ class RemoteFolder:
             return False
         return True
 
+    def put(self, key: str, content: bytes) -> None:
+        """Write a file, also one that is the same already: it becomes young by it."""
+        self.write(key, content)
+
+    def touch(self, key: str, check: Callable[[bytes], None]) -> None:
+        """Write a file as it is, once its content was checked; raises FileNotFoundError."""
+        content = self.read(key)
+        check(content)
+        self.write(key, content)
+
     def upload(self, file: Path, key: str) -> None:
         """Write a file from a local one."""
         self._call(self._filesystem.put_file, str(file), self._at(key))
+
+    def publish(self, aside: Path, key: str, files: Sequence[str]) -> None:
+        """Write the files of a folder from a local one, the last after the others."""
+        for file in files:
+            self.upload(aside / file, f"{key}/{file}")
+
+    def take(self, file: Path, key: str) -> None:
+        """Write a file from a local one, which is gone then."""
+        self.upload(file, key)
+        file.unlink()
 
     def download(self, key: str, file: Path) -> None:
         """Write a local file from a stored one; raises FileNotFoundError."""
@@ -147,6 +161,87 @@ class RemoteFolder:
         below = [(name, facts) for name, facts in sorted(children.items()) if name.startswith(prefix)]
         return [_entry(name.removeprefix(prefix), facts) for name, facts in below]
 
+    def keys(self, key: str = "") -> list[str]:
+        """Return the keys of all files, or of those below a folder."""
+        return [_join(key, entry.name) for entry in self.walk(key)]
+
+    def newest(self, key: str = "") -> dict[str, float]:
+        """Return when what stands in a folder was last written, by name."""
+        # By the files: some stores list a folder after its last one has gone.
+        newest: dict[str, float] = {}
+        for entry in self.walk(key):
+            name = entry.name.partition("/")[0]
+            newest[name] = max(newest.get(name, 0.0), entry.modified)
+        return newest
+
+    def has(self, key: str, last: str | None) -> bool:
+        """Return whether something is stored."""
+        return bool(self._files_at(key, last))
+
+    def move_all(self, pairs: Sequence[tuple[str, str]], last: str | None) -> list[str]:
+        """Move what is stored: copy it, and remove it then; return the new keys of what was there."""
+        files = run_together(lambda pair: self._files_at(pair[0], last), pairs)
+        moves = [
+            [(_join(source, file), _join(target, file)) for file in parts]
+            for (source, target), parts in zip(pairs, files, strict=True)
+        ]
+        # Several files at a time of what has several, and several of those that are one.
+        moved = run_together(self._move, moves) if last is None else list(map(self._move, moves))
+        return [target for (_, target), was_there in zip(pairs, moved, strict=True) if was_there]
+
+    def bring_back_all(self, pairs: Sequence[tuple[str, str]], last: str | None) -> None:
+        """Bring several back."""
+        run_together(lambda pair: self.bring_back(*pair, last), pairs)
+
+    def bring_back(self, source: str, target: str, last: str | None) -> bool:
+        """Copy what is missing at its place there; return whether it was."""
+        # The original stays: another host may be moving the same name at this moment, and of a copy removed
+        # here and one removed there nothing would be left.
+        files = self._files_at(source, last)
+        if not files or self.find(_join(target, files[-1])) is not None:
+            return False
+        try:
+            for file in files:
+                self.copy(_join(source, file), _join(target, file))
+        except FileNotFoundError:  # its time was over
+            return False
+        return True
+
+    def remove_all(self, keys: Sequence[str], before: float) -> None:
+        """Remove what is stored for good; it was listed as older than `before`."""
+        run_together(self._remove, keys)
+
+    def remove_if_empty(self, key: str) -> None:
+        """Do nothing: a folder without files is none."""
+
+    def sweep_leftovers(self, before: float, last: str | None) -> Iterator[int]:
+        """Yield nothing: a file is written whole or not at all, and a folder without its last is unused."""
+        return iter(())
+
+    def _files_at(self, key: str, last: str | None) -> list[str]:
+        """Return the files of what is stored, relative to it, the last one last; [""] for a single file."""
+        if last is None:
+            return [""] if self.find(key) is not None else []
+        return sorted((entry.name for entry in self.walk(key)), key=lambda name: (name == last, name))
+
+    def _move(self, keys: Sequence[tuple[str, str]]) -> bool:
+        """Copy files, the last one after the others, then remove the originals, that one first.
+        Return whether there were any."""
+        # A process that is killed in between leaves whole files at both places; the last one stands for all.
+        others, last = keys[:-1], keys[-1:]
+        try:
+            for part in (others, last):
+                run_together(lambda key: self.copy(*key), part)
+            for part in (last, others):
+                run_together(lambda key: self.remove(key[0]), part)
+        except FileNotFoundError:  # another process was faster
+            return False
+        return bool(keys)
+
+    def _remove(self, key: str) -> None:
+        for below in self.keys(key) or [key]:
+            self.remove(below)
+
     def _at(self, key: str) -> str:
         return f"{self._path}/{key}"
 
@@ -190,17 +285,6 @@ def _make_session() -> Any:
     return session
 
 
-def move(folder: RemoteFolder, keys: Sequence[tuple[str, str]]) -> int:
-    """Copy files, the last one after the others, then remove the originals, that one first; return how many.
-    A process that is killed in between leaves whole files at both places; the last one stands for all."""
-    others, last = keys[:-1], keys[-1:]
-    for part in (others, last):
-        run_together(lambda key: folder.copy(*key), part)
-    for part in (last, others):
-        run_together(lambda key: folder.remove(key[0]), part)
-    return len(keys)
-
-
 def run_together(act: Callable[[_Argument], _Result], arguments: Sequence[_Argument]) -> list[_Result]:
     """Return what a function of the store returns for each argument, several at a time.
     Once one of them raises, no further one is begun."""
@@ -215,3 +299,7 @@ def _entry(name: str, facts: dict[str, Any]) -> Entry:
     changed = next((facts[key] for key in _TIMES if facts.get(key) is not None), 0.0)
     modified = changed.timestamp() if isinstance(changed, datetime) else float(changed)
     return Entry(name, 0.0 if is_folder else modified, int(facts.get("size") or 0), is_folder)
+
+
+def _join(place: str, file: str) -> str:
+    return f"{place}/{file}" if place and file else place or file

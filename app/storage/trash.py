@@ -1,128 +1,87 @@
 """A trash, in which unused files are kept for a while before they are removed for good."""
-# A file moves to the trash, and back, by a single rename: a process killed in between leaves it whole in one
-# place or the other. Each folder of the trash is named by the hour in which its files were put there: its
-# start, in seconds since the epoch.
+# Each folder of the trash is named by the hour in which its files were put there: its start, in seconds since
+# the epoch. On this machine a file moves there, and back, by a single rename: a process killed in between
+# leaves it whole in one place or the other.
+#
+# An object store knows no rename: what moves is copied first, and then removed. What is moved is named by its
+# content or by a random word, so that two copies of a name are the same, and a process killed in between
+# leaves at least one of them whole. A writer that stores something again does so by writing it, which a
+# removal of the earlier copy may overtake: then the copy in the trash is the last one. Therefore nothing goes
+# for good but from the trash, after the database was asked once more, and what is restored stays in the trash
+# until nothing refers to it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
-import os
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-from app.storage.folders import make_folder, sync_folder
+from app.storage.folders import TRASH, LocalFolder
+from app.storage.remote_folder import RemoteFolder
 
-TRASH = ".trash"
-_REMOVED = ".removed-"
+Folder = LocalFolder | RemoteFolder
 Used = Callable[[Sequence[str]], set[str]]
 """Returns the names that are in use."""
 
-BATCH = 500
+_BATCH = 500
 """Names looked up in one query: far below the limits of both databases on bound parameters."""
-HOUR_SECONDS = 3600
-_logger = logging.getLogger(__name__)
+_HOUR_SECONDS = 3600
 
 
+@dataclass(frozen=True, slots=True)
 class Trash:
-    """The unused files of one store, kept to the hour (0: not at all).
-    The trash lies inside its folder, on the same file system, so that a rename suffices."""
+    """The unused files of one store, kept to the hour (0: not at all) in a folder inside it.
+    What is stored by a name lies at a place; of a folder, one file was written `last`, and stands for it."""
 
-    def __init__(self, root: Path, keep_seconds: float) -> None:
-        self._folder = root / TRASH
-        self._keep_seconds = keep_seconds
+    folder: Folder
+    keep_seconds: float
+    place: Callable[[str], str]
+    last: str | None  # None where what is stored are single files
 
-    def put(self, paths: Iterable[Path], before: float) -> int:
-        """Move files or folders to the trash, where a writer finds them again; return how many existed."""
-        # With `keep_seconds` 0, those last touched before this time (seconds since the epoch) are removed
-        # immediately; the others when the trash is tidied.
-        batch = self._folder / str(int(time.time()) // HOUR_SECONDS * HOUR_SECONDS)
-        moved = [path for path in paths if self._take(path, batch)]
-        if moved:
-            sync_folder(batch)
-        if not self._keep_seconds:
-            for path in moved:
-                if is_older(batch / path.name, before):
-                    self._remove(batch / path.name)
+    def put(self, names: Sequence[str], before: float) -> int:
+        """Move what has these names to the trash, where a writer finds it; return how much was there."""
+        # With `keep_seconds` 0, what was last touched before this time (seconds since the epoch), as far as
+        # that is known, is removed immediately; the rest when the trash is tidied.
+        batch = f"{TRASH}/{int(time.time()) // _HOUR_SECONDS * _HOUR_SECONDS}"
+        moved = self.folder.move_all([(self.place(name), f"{batch}/{name}") for name in names], self.last)
+        if not self.keep_seconds and self.folder.is_moved_at_once:
+            self.folder.remove_all(moved, before)
         return len(moved)
 
-    def give_back(self, path: Path) -> bool:
-        """Restore a missing path if it is in the trash; return whether the path exists."""
+    def give_back(self, name: str) -> bool:
+        """Restore what is missing at its place if it is in the trash; return whether it is at its place."""
+        place = self.place(name)
         for batch in reversed(self._batches()):
-            if not (batch / path.name).exists():
-                continue
-            make_folder(path.parent)
-            try:
-                (batch / path.name).rename(path)
-            except FileNotFoundError:
-                continue
-            except OSError:
-                if not path.exists():
-                    raise
-                break  # another process restored it at the same time: the path is a folder, and not empty
-            sync_folder(path.parent)
-            break
-        return path.exists()
+            if self.folder.bring_back(f"{batch}/{name}", place, self.last):
+                break
+        return self.folder.has(place, self.last)
 
-    def tidy(self, place: Callable[[str], Path], before: float, used: Used) -> Iterator[None]:
-        """Restore files that are in use after all, and remove those whose time is over, in steps.
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Restore what is in use after all, and remove that whose time is over; yield 0 after each step.
         Nothing that was touched after this time (seconds since the epoch) is removed."""
-        for leftover in self._folder.glob(f"{_REMOVED}*"):
-            delete(leftover)
         for batch in self._batches():
-            is_over = (
-                not self._keep_seconds or int(batch.name) + HOUR_SECONDS + self._keep_seconds < time.time()
-            )
-            for names in _split((path.name for path in batch.iterdir()), BATCH):
+            ends_at = int(batch.rpartition("/")[2]) + _HOUR_SECONDS + self.keep_seconds
+            is_over = not self.keep_seconds or ends_at < time.time()
+            newest = self.folder.newest(batch)
+            for names in _split(newest, _BATCH):
                 in_use = used(names)
-                for name in names:
-                    if name in in_use and not place(name).exists():
-                        self.give_back(place(name))
-                    elif is_over and is_older(batch / name, before):
-                        self._remove(batch / name)
-                yield
-            with contextlib.suppress(OSError):  # not empty
-                batch.rmdir()
+                places = [(f"{batch}/{name}", self.place(name)) for name in names if name in in_use]
+                self.folder.bring_back_all(places, self.last)
+                old = [
+                    f"{batch}/{name}"
+                    for name in names
+                    if newest[name] < before and (self.folder.is_moved_at_once or name not in in_use)
+                ]
+                if is_over:
+                    self.folder.remove_all(old, before)
+                yield 0
+            self.folder.remove_if_empty(batch)
 
-    def _take(self, path: Path, batch: Path) -> bool:
-        """Move a path to the trash; return False if it no longer exists, or if it cannot be moved."""
-        make_folder(batch)
-        try:
-            if (batch / path.name).is_dir():
-                self._remove(batch / path.name)  # put here earlier, and since written again
-            path.rename(batch / path.name)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            # One that another user owns, for example, keeps none of the others.
-            _logger.warning("unused, but it cannot be removed: %s: %s", path, error.strerror)
-            return False
-        return True
-
-    def _remove(self, path: Path) -> None:
-        """Remove a path of the trash for good, renamed first, so that it cannot be restored in part."""
-        aside = self._folder / f"{_REMOVED}{secrets.token_hex(8)}"
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(aside)
-            delete(aside)
-
-    def _batches(self) -> list[Path]:
+    def _batches(self) -> list[str]:
         """Return the folders of the trash, oldest first."""
-        if not self._folder.is_dir():
-            return []
-        folders = [path for path in self._folder.iterdir() if path.name.isdecimal()]
-        return sorted(folders, key=lambda path: int(path.name))
-
-
-def is_older(path: Path, before: float) -> bool:
-    """Return whether a path exists and was last touched before a time, in seconds since the epoch."""
-    with contextlib.suppress(FileNotFoundError):
-        return path.lstat().st_mtime < before
-    return False
+        hours = [entry.name for entry in self.folder.entries(TRASH) if entry.name.isdecimal()]
+        return [f"{TRASH}/{hour}" for hour in sorted(hours, key=int)]
 
 
 def _split(names: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -130,13 +89,3 @@ def _split(names: Iterable[str], size: int) -> Iterator[list[str]]:
     rest = iter(names)
     while batch := list(itertools.islice(rest, size)):
         yield batch
-
-
-def delete(path: Path) -> bool:
-    """Remove a file or folder for good; return whether it no longer exists."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-    return not os.path.lexists(path)

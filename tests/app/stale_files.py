@@ -1,6 +1,7 @@
-from app.domain.ports import StoredFiles
+from app.storage.blobs import Blobs
+from app.storage.bundles import Bundles
 
 
-def stale(files: StoredFiles, before: float) -> list[str]:
+def stale(files: Blobs | Bundles, before: float) -> list[str]:
     """Return the names of what was last written or touched before a time."""
     return [name for name, at in files.times() if at < before]

@@ -27,9 +27,9 @@ from app.domain.names import (
     join_words,
     some_of,
 )
-from app.domain.ports import BlobStore
 from app.domain.searches import compose
 from app.encoders.registry import EncoderRegistry
+from app.storage.blobs import Blobs
 
 FEWEST_PAIRS = 4
 """Two to learn from and two to hold out."""
@@ -150,7 +150,7 @@ def content_id(new: NewItem) -> str:
 class Preparation:
     """Checks and encodes new items."""
 
-    blobs: BlobStore
+    blobs: Blobs
     encoders: EncoderRegistry
 
     def with_first_items(self, collection: Collection, new_items: Sequence[NewItem]) -> Collection:

@@ -17,13 +17,14 @@ from app.answers import Notice
 from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion
 from app.domain.errors import DamagedBundleError
-from app.domain.ports import BundleFiles, GalleryIndex
+from app.domain.ports import GalleryIndex
 from app.domain.reports import TrainingReport
 from app.domain.searches import ShownItem
 from app.encoders.registry import EncoderRegistry
 from app.index.exact import ExactIndexFiles
 from app.index.inverted_lists import load_index, save_index
 from app.services.models.originals import Originals
+from app.storage.bundles import Bundles
 from solver import ArtifactError, Projector, load_projector, save_projector
 
 LONGEST_TEXT = 1000
@@ -142,7 +143,7 @@ class LoadedModel:
 class ModelBundles:
     """Writes and reads model bundles, with their galleries and the indexes of large ones."""
 
-    _files: BundleFiles
+    _files: Bundles
     _index_files: ExactIndexFiles
     _encoders: EncoderRegistry
     _originals: Originals

@@ -15,9 +15,9 @@ from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Matrix, Modality, Vector
 from app.domain.errors import ServiceError
 from app.domain.names import some_of
-from app.domain.ports import BlobStore
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
+from app.storage.blobs import Blobs
 
 
 def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
@@ -64,7 +64,7 @@ def original_hash(item: Item, form: str) -> str | None:
 class Originals:
     """Encodes the stored texts and files of items."""
 
-    _blobs: BlobStore
+    _blobs: Blobs
     _encoders: EncoderRegistry
 
     def encodable(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:

@@ -19,7 +19,6 @@ import numpy as np
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
-from app.domain.ports import BundleFiles
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import load_index, save_index
 from app.services.serving.engine_galleries import RemoteGallery
@@ -31,6 +30,7 @@ from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Pacer
 from app.services.storage.sweeping import sweep_unused
 from app.services.storage.writing import lock_collection
+from app.storage.bundles import Bundles
 
 _INDEXES = "indexes"  # folder of the approximate indexes, which are not needed to serve
 _MIN_UNSAVED_FRACTION = 0.1
@@ -47,7 +47,7 @@ class SavedGalleries:
     def __init__(
         self,
         database: Database,
-        files: BundleFiles,
+        files: Bundles,
         owns_files: Callable[[], bool],
         min_unsaved_items: int = 0,
     ) -> None:

@@ -18,8 +18,9 @@ from app.db.schema import DatabaseSchema
 from app.db.session import Database
 from app.domain.entities import Installation, Mark
 from app.domain.errors import DatabaseUnavailableError, UnavailableError
-from app.domain.ports import StoredFiles
-from app.storage.remote_mark import FolderMark
+from app.storage.blobs import Blobs
+from app.storage.bundles import Bundles
+from app.storage.marks import FolderMark
 
 _CACHE_SECONDS = 1.0  # every request asks; a database that was exchanged is noticed within this time
 _SAMPLE = 1000  # files checked to find out whether the database knows those of an unmarked folder
@@ -48,11 +49,11 @@ class ManagedFiles:
     """Files of one kind and the rows that refer to them."""
 
     kind: str  # for messages
-    files: StoredFiles
+    files: Blobs | Bundles
     used: Callable[[Sequence[str]], set[str]]  # returns those of the given names that the database refers to
 
     @classmethod
-    def of_pictures(cls, files: StoredFiles, database: Database) -> ManagedFiles:
+    def of_pictures(cls, files: Blobs | Bundles, database: Database) -> ManagedFiles:
         """Return the pictures, which items and feedback refer to."""
 
         def find_used(content_hashes: Sequence[str]) -> set[str]:
@@ -62,7 +63,7 @@ class ManagedFiles:
         return cls("pictures", files, find_used)
 
     @classmethod
-    def of_bundles(cls, files: StoredFiles, database: Database) -> ManagedFiles:
+    def of_bundles(cls, files: Blobs | Bundles, database: Database) -> ManagedFiles:
         """Return the bundles, which model versions refer to."""
 
         def find_used(bundles: Sequence[str]) -> set[str]:

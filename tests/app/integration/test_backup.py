@@ -21,9 +21,9 @@ from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
 from app.services.storage.pacing import Round
 from app.settings import Settings
-from app.storage.blobs import FileBlobStore
-from app.storage.bundles import BundleStore
-from app.storage.copies import FolderPlace
+from app.storage.blobs import Blobs
+from app.storage.bundles import Bundles
+from app.storage.folders import LocalFolder
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs
@@ -181,15 +181,13 @@ def test_the_drill_of_a_restore(
     close(third)
 
 
-@pytest.mark.parametrize("store", [FileBlobStore, BundleStore])
-def test_what_a_killed_restore_has_left_is_swept(
-    store: type[FileBlobStore | BundleStore], tmp_path: Path
-) -> None:
-    leftover = FolderPlace(tmp_path).aside()
+@pytest.mark.parametrize("store", [Blobs, Bundles])
+def test_what_a_killed_restore_has_left_is_swept(store: type[Blobs | Bundles], tmp_path: Path) -> None:
+    leftover = LocalFolder(tmp_path).make_temporary_folder()
     (Path(leftover.name) / "part").write_bytes(b"part")
     now = Path(leftover.name).stat().st_mtime
-    assert sum(store(tmp_path).tidy(now - 1.0, set)) == 0
-    assert sum(store(tmp_path).tidy(now + 1.0, set)) == 1
+    assert sum(store(LocalFolder(tmp_path)).tidy(now - 1.0, set)) == 0
+    assert sum(store(LocalFolder(tmp_path)).tidy(now + 1.0, set)) == 1
     assert list(tmp_path.iterdir()) == []
     leftover.cleanup()
 

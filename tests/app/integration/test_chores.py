@@ -13,8 +13,8 @@ from app.bootstrap import Services, build
 from app.domain.entities import JobState
 from app.domain.errors import VectorEngineUnavailableError
 from app.services.storage.pacing import Round
-from app.storage.blobs import FileBlobStore
-from app.storage.trash import TRASH
+from app.storage.blobs import Blobs
+from app.storage.folders import TRASH, LocalFolder
 from app.worker.worker import Chore, make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS
@@ -47,7 +47,7 @@ def test_a_busy_database_puts_off_what_writes_for_a_moment_and_the_sweep_not_at_
     with services.database.write() as work:
         work.imports.abandon(work.imports.begin(work.collections.lock("a"), "b" * 16, 1, 60.0))
     pictures = services.settings.data_dir / "pictures"
-    FileBlobStore(pictures).put(b"refused")
+    Blobs(LocalFolder(pictures)).put(b"refused")
     grow_old(pictures)
     with contextlib.ExitStack() as busy:
         busy.enter_context(locked(services, "imports, jobs, installation"))
@@ -135,7 +135,7 @@ def test_a_folder_that_cannot_be_swept_keeps_no_damaged_model_from_being_trained
     pairs.fill("a")
     pairs.train("a")
     pictures = services.settings.data_dir / "pictures"
-    FileBlobStore(pictures).put(b"refused")
+    Blobs(LocalFolder(pictures)).put(b"refused")
     grow_old(pictures)
     (pictures / TRASH).touch()
     damage(services.settings.data_dir / "models")

@@ -17,7 +17,8 @@ from app.bootstrap import Services, build
 from app.domain.entities import KeyBounds, Modality
 from app.domain.names import Scope
 from app.settings import Settings
-from app.storage.blobs import FileBlobStore
+from app.storage.blobs import Blobs
+from app.storage.folders import LocalFolder
 from tests.app.closing import close
 from tests.app.waiting import wait_for
 from tests.conftest import ROOT, miss
@@ -116,7 +117,7 @@ def test_a_host_with_a_wrong_clock_takes_no_lease_and_ends_no_key(services: Serv
         soon = work.now() + timedelta(seconds=3)
     _, expired = services.access.create(Scope.SEARCH, bounds=KeyBounds(expires_at=soon))
     # The rows of these pictures are about to be written.
-    pictures = FileBlobStore(services.settings.data_dir / "pictures")
+    pictures = Blobs(LocalFolder(services.settings.data_dir / "pictures"))
     stored = {pictures.put(bytes([number])) for number in range(3)}
     settings = services.settings
     arguments = settings.database_url, str(settings.data_dir), secret, expired

@@ -16,9 +16,9 @@ from app.domain.entities import Content, Item, Modality
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewItem
-from app.storage.blobs import FileBlobStore
+from app.storage.blobs import Blobs
+from app.storage.folders import TRASH, LocalFolder
 from app.storage.spool import ItemSpool
-from app.storage.trash import TRASH
 from tests.app.closing import close
 from tests.app.integration.loading import current
 from tests.app.refused import refused
@@ -201,7 +201,8 @@ def test_a_picture_whose_last_row_goes_while_another_is_being_written_comes_back
     services = album.services
     services.catalogue.add_items("album", [picture("p", 1)])
     grow_old(pictures)
-    content_hash = FileBlobStore(pictures).put(png(1))  # as a request does whose transaction has not begun
+    # As a request does whose transaction has not begun.
+    content_hash = Blobs(LocalFolder(pictures)).put(png(1))
     services.catalogue.delete_item("album", "p")
     assert files_under(pictures) == set()
     with services.database.write() as work:
@@ -212,14 +213,14 @@ def test_a_picture_whose_last_row_goes_while_another_is_being_written_comes_back
     assert len(files_under(pictures)) == 1
     services.catalogue.delete_item("album", "q")
     assert files_under(pictures) == set()
-    FileBlobStore(pictures, 1e6).touch(content_hash)
+    Blobs(LocalFolder(pictures), None, 1e6).touch(content_hash)
     assert len(files_under(pictures)) == 1
 
 
 def test_a_sweep_takes_what_is_old_and_unused_only(album: Any, pictures: Path) -> None:
     album.services.catalogue.add_items("album", [picture("p", 1)])
     used = files_under(pictures)
-    store = FileBlobStore(pictures)
+    store = Blobs(LocalFolder(pictures))
     store.put(b"refused")
     (pictures / "ab").mkdir(exist_ok=True)
     (pictures / "ab" / ".new-cut-short").write_bytes(b"half")
@@ -306,7 +307,7 @@ def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_
 def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:
     from app.worker.worker import make_worker
 
-    FileBlobStore(pictures).put(b"refused")
+    Blobs(LocalFolder(pictures)).put(b"refused")
     grow_old(pictures)
     deadline = time.monotonic() + 60.0
     make_worker(

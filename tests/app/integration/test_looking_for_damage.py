@@ -10,8 +10,8 @@ from app.domain.entities import ModelVersion
 from app.domain.errors import DamagedBundleError, DatabaseUnavailableError
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.pacing import Round
+from app.storage.bundles import Bundles
 from app.storage.local_cache import LocalCache
-from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.worker.worker import make_worker
 
@@ -31,9 +31,9 @@ def fill(path: Path) -> None:
 def test_a_stored_bundle_is_read_in_parts_and_not_copied(
     folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.storage.remote_folder._PART_BYTES", PART, raising=False)
+    monkeypatch.setattr("app.storage.remote_folder.PART_BYTES", PART, raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no-room-here"))
-    store = RemoteBundleStore(folder, LocalCache(tmp_path / "cache", 1 << 20))
+    store = Bundles(folder, LocalCache(tmp_path / "cache", 1 << 20))
     name, manifest_hash = store.write("1-v1", fill, {})
     sizes: list[int] = []
     cat_file = folder._filesystem.cat_file

@@ -17,7 +17,8 @@ from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.settings import Settings
-from app.storage.blobs import FileBlobStore
+from app.storage.blobs import Blobs
+from app.storage.folders import LocalFolder
 from app.storage.spool import ItemSpool
 from tests.app.closing import close
 from tests.app.integration.test_busy_database import HELD_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, locked
@@ -48,7 +49,7 @@ def imported(services: Services, at: int, act: Callable[[], None]) -> tuple[int,
     limits = ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     begun = ImportService(
         services.database,
-        Preparation(FileBlobStore(settings.data_dir / "pictures"), EncoderRegistry(limits)),
+        Preparation(Blobs(LocalFolder(settings.data_dir / "pictures")), EncoderRegistry(limits)),
         lambda: HookedSpool(settings.data_dir / "imports", at, act),
         services.snapshots.is_searched,
         services.garbage_collector.sweep_after_delete,

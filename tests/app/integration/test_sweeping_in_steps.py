@@ -11,12 +11,11 @@ import pytest
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import sweep_unused
-from app.storage.blobs import FileBlobStore
-from app.storage.bundles import MANIFEST
+from app.storage.blobs import Blobs
+from app.storage.bundles import MANIFEST, Bundles
+from app.storage.folders import Entry, LocalFolder
 from app.storage.local_cache import LocalCache
-from app.storage.remote_blobs import RemoteBlobStore
-from app.storage.remote_bundles import RemoteBundleStore
-from app.storage.remote_folder import Entry, RemoteFolder, open_remote
+from app.storage.remote_folder import RemoteFolder, open_remote
 from tests.app.integration.test_files import files_under, grow_old, picture
 from tests.app.integration.test_ownership import ALBUM
 
@@ -51,7 +50,7 @@ class Watch:
 def test_several_files_are_discarded_at_a_time(
     folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20), KEPT)
+    blobs = Blobs(folder, LocalCache(tmp_path, 1 << 20), KEPT)
     names = [blobs.put(bytes([number])) for number in range(8)]
     with monkeypatch.context() as patch:
         Watch(patch, method, len(names))
@@ -66,7 +65,7 @@ def test_of_a_bundle_several_are_and_the_manifest_after_and_before_them(
         for name in PARTS:
             (path / name).touch()
 
-    bundles = RemoteBundleStore(folder, LocalCache(tmp_path, 1 << 20), KEPT)
+    bundles = Bundles(folder, LocalCache(tmp_path, 1 << 20), KEPT)
     name, _ = bundles.write("1-v1", fill, {})
     copied, removed = (Watch(monkeypatch, method, len(PARTS)) for method in ("copy", "remove"))
     assert bundles.discard([name], 0.0) == 1
@@ -77,7 +76,7 @@ def test_of_a_bundle_several_are_and_the_manifest_after_and_before_them(
 def test_the_trash_is_emptied_several_files_at_a_time(
     folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20))
+    blobs = Blobs(folder, LocalCache(tmp_path, 1 << 20))
     names = [blobs.put(bytes([number])) for number in range(8)]
     blobs.discard(names, 0.0)
     Watch(monkeypatch, "remove", len(names))
@@ -89,7 +88,7 @@ def test_the_trash_is_emptied_several_files_at_a_time(
 def test_of_a_store_with_many_files_one_folder_is_listed_at_a_time_and_once(
     folder: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20), KEPT)
+    blobs = Blobs(folder, LocalCache(tmp_path, 1 << 20), KEPT)
     stored = {blobs.put(number.to_bytes(2)) for number in range(300)}
     listed: list[str] = []
     sizes: list[int] = []
@@ -128,7 +127,7 @@ def pictures(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     pairs.services.catalogue.add_items("album", [picture("p", 1)])
     folder: Path = pairs.services.settings.data_dir / "pictures"
     for content in (b"a", b"b", b"c"):
-        FileBlobStore(folder).put(content)
+        Blobs(LocalFolder(folder)).put(content)
     grow_old(folder)
     return folder
 
@@ -162,7 +161,7 @@ def test_what_comes_into_use_between_two_rounds_stays(pairs: Any, pictures: Path
 def test_a_sweep_that_fails_begins_again(pairs: Any, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = pairs.services.garbage_collector
     with monkeypatch.context() as patch:
-        patch.setattr(FileBlobStore, "discard", lambda *_: 1 // 0)
+        patch.setattr(Blobs, "discard", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             collector.go_on(Round())
     assert len(files_under(pictures)) == 4

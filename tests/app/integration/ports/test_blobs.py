@@ -1,4 +1,4 @@
-"""The contract of BlobStore."""
+"""The contract of Blobs."""
 
 import errno
 import hashlib
@@ -14,23 +14,24 @@ import pytest
 
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.sweeping import sweep_unused
-from app.storage.blobs import FileBlobStore
+from app.storage.blobs import Blobs
+from app.storage.folders import LocalFolder
 from tests.app.stale_files import stale
 
 CONTENT = b"\x89PNG not really\x00\xff" * 4000
 # Everything is written; the process is gone before the file gets its name.
 KILLED = """
 import os, pathlib, signal, sys
-from app.storage.blobs import FileBlobStore
+from app.storage.blobs import Blobs
+from app.storage.folders import LocalFolder
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-FileBlobStore(pathlib.Path(sys.argv[1])).put(sys.stdin.buffer.read())
+Blobs(LocalFolder(pathlib.Path(sys.argv[1]))).put(sys.stdin.buffer.read())
 """
 
 
-@pytest.fixture(params=[FileBlobStore])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileBlobStore:
-    made: FileBlobStore = request.param(tmp_path / "blobs")
-    return made
+@pytest.fixture
+def store(tmp_path: Path) -> Blobs:
+    return Blobs(LocalFolder(tmp_path / "blobs"))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -42,7 +43,7 @@ def nothing(_: object) -> set[str]:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00", CONTENT])
-def test_content_is_found_under_its_sum(store: FileBlobStore, tmp_path: Path, content: bytes) -> None:
+def test_content_is_found_under_its_sum(store: Blobs, tmp_path: Path, content: bytes) -> None:
     content_hash = store.put(content)
     assert content_hash == hashlib.sha256(content).hexdigest()
     assert store.get(content_hash) == content
@@ -50,7 +51,7 @@ def test_content_is_found_under_its_sum(store: FileBlobStore, tmp_path: Path, co
     assert len(files_in(tmp_path)) == 1
 
 
-def test_unknown_content_is_not_found(store: FileBlobStore) -> None:
+def test_unknown_content_is_not_found(store: Blobs) -> None:
     with pytest.raises(FileNotFoundError):
         store.get("0" * 64)
     store.put(CONTENT)
@@ -58,7 +59,7 @@ def test_unknown_content_is_not_found(store: FileBlobStore) -> None:
         store.get("0" * 64)
 
 
-def test_puts_of_the_same_at_the_same_time_leave_one_whole_file(store: FileBlobStore, tmp_path: Path) -> None:
+def test_puts_of_the_same_at_the_same_time_leave_one_whole_file(store: Blobs, tmp_path: Path) -> None:
     barrier = threading.Barrier(8)
 
     def put(_: int) -> bytes:
@@ -70,7 +71,7 @@ def test_puts_of_the_same_at_the_same_time_leave_one_whole_file(store: FileBlobS
     assert [path.read_bytes() for path in files_in(tmp_path)] == [CONTENT]
 
 
-def test_a_write_that_was_killed_leaves_nothing_visible(store: FileBlobStore, tmp_path: Path) -> None:
+def test_a_write_that_was_killed_leaves_nothing_visible(store: Blobs, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path / "blobs")]
     root = Path(__file__).parents[4]
     killed = subprocess.run(command, input=CONTENT, cwd=root, capture_output=True)
@@ -86,14 +87,14 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: FileBlobStore, tm
     assert [path.name for path in files_in(tmp_path)] == [content_hash]
 
 
-def test_content_is_known_by_name_and_age(store: FileBlobStore) -> None:
+def test_content_is_known_by_name_and_age(store: Blobs) -> None:
     assert list(store.names()) == stale(store, time.time() + 60.0) == []
     names = {store.put(b"a"), store.put(b"b")}
     assert set(store.names()) == set(stale(store, time.time() + 60.0)) == names
     assert stale(store, time.time() - 60.0) == []
 
 
-def test_discarded_content_comes_back_when_it_is_asked_for(store: FileBlobStore) -> None:
+def test_discarded_content_comes_back_when_it_is_asked_for(store: Blobs) -> None:
     names = [store.put(b"a"), store.put(b"b"), store.put(b"c")]
     assert store.discard([*names, "0" * 64], time.time() - 60.0) == 3
     assert list(store.names()) == []
@@ -105,9 +106,7 @@ def test_discarded_content_comes_back_when_it_is_asked_for(store: FileBlobStore)
         store.touch("0" * 64)
 
 
-def test_discarded_content_that_is_used_comes_back_and_the_rest_goes(
-    store: FileBlobStore, tmp_path: Path
-) -> None:
+def test_discarded_content_that_is_used_comes_back_and_the_rest_goes(store: Blobs, tmp_path: Path) -> None:
     used, unused = store.put(b"used"), store.put(b"unused")
     past, future = time.time() - 60.0, time.time() + 60.0
     store.discard([used, unused], past)
@@ -123,7 +122,7 @@ def test_discarded_content_that_is_used_comes_back_and_the_rest_goes(
 
 
 def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
-    store, future = FileBlobStore(tmp_path / "blobs", 7200.0), time.time() + 60.0
+    store, future = Blobs(LocalFolder(tmp_path / "blobs"), None, 7200.0), time.time() + 60.0
     name = store.put(b"unused")
     store.discard([name], future)
     sum(store.tidy(future, nothing))
@@ -147,7 +146,7 @@ def test_a_new_folder_is_synced_into_the_one_above(tmp_path: Path, monkeypatch: 
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    name = FileBlobStore(tmp_path / "data" / "blobs").put(b"a")
+    name = Blobs(LocalFolder(tmp_path / "data" / "blobs")).put(b"a")
     folders = [tmp_path, tmp_path / "data", tmp_path / "data" / "blobs"]
     assert [path for path in synced if Path(path).is_dir()] == [
         *map(str, folders),
@@ -155,7 +154,7 @@ def test_a_new_folder_is_synced_into_the_one_above(tmp_path: Path, monkeypatch: 
     ]
 
 
-def test_a_sweep_ends_with_what_it_can_remove(store: FileBlobStore, tmp_path: Path) -> None:
+def test_a_sweep_ends_with_what_it_can_remove(store: Blobs, tmp_path: Path) -> None:
     root = tmp_path / "blobs"
     unused = store.put(CONTENT)
     misplaced = root / unused[:2] / "notes.txt"
@@ -175,7 +174,7 @@ def test_a_sweep_ends_with_what_it_can_remove(store: FileBlobStore, tmp_path: Pa
 
 
 def test_what_cannot_be_moved_is_named_and_keeps_nothing_else(
-    store: FileBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     held, free = store.put(CONTENT), store.put(b"other")
     rename = Path.rename

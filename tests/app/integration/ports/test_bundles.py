@@ -1,4 +1,4 @@
-"""The contract of BundleFiles."""
+"""The contract of Bundles."""
 
 import shutil
 import subprocess
@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.storage.bundles import BundleStore
+from app.storage.bundles import Bundles
+from app.storage.folders import LocalFolder
 from tests.app.stale_files import stale
 
 FACTS = {"rank": 2, "text": "Straße"}
 FILES = {"model.bin": b"\x00\x01" * 500, "ids.json": b"[]", "empty": b""}
 KILLED = """
 import os, pathlib, signal, sys
-from app.storage.bundles import BundleStore
+from app.storage.bundles import Bundles
+from app.storage.folders import LocalFolder
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-BundleStore(pathlib.Path(sys.argv[1])).write("1-v1", lambda f: (f / "a").write_bytes(b"a") and None, {})
+folder = LocalFolder(pathlib.Path(sys.argv[1]))
+Bundles(folder).write("1-v1", lambda f: (f / "a").write_bytes(b"a") and None, {})
 """
 
 
@@ -29,25 +32,24 @@ def fill(folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-@pytest.fixture(params=[BundleStore])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> BundleStore:
-    made: BundleStore = request.param(tmp_path / "models")
-    return made
+@pytest.fixture
+def store(tmp_path: Path) -> Bundles:
+    return Bundles(LocalFolder(tmp_path / "models"))
 
 
-def open_folder(store: BundleStore, folder: str, manifest_hash: str) -> Path:
+def open_folder(store: Bundles, folder: str, manifest_hash: str) -> Path:
     with store.open(folder, manifest_hash) as opened:
         return opened
 
 
-def test_a_bundle_opens_as_it_was_filled(store: BundleStore) -> None:
+def test_a_bundle_opens_as_it_was_filled(store: Bundles) -> None:
     folder, manifest_hash = store.write("1-v1", fill, FACTS)
     assert folder.startswith("1-v1")
     with store.open(folder, manifest_hash) as opened:
         assert {name: (opened / name).read_bytes() for name in FILES} == FILES
 
 
-def test_bundles_of_the_same_name_at_the_same_time_are_two(store: BundleStore) -> None:
+def test_bundles_of_the_same_name_at_the_same_time_are_two(store: Bundles) -> None:
     with ThreadPoolExecutor(6) as pool:
         written = list(pool.map(lambda _: store.write("1-v1", fill, FACTS), range(6)))
     assert len({folder for folder, _ in written}) == 6
@@ -71,14 +73,14 @@ def grow(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip, cut, grow, Path.unlink])
 @pytest.mark.parametrize("name", ["model.bin", "ids.json", "manifest.json"])
-def test_damage_to_any_file_is_noticed(store: BundleStore, name: str, damage: Callable[[Path], None]) -> None:
+def test_damage_to_any_file_is_noticed(store: Bundles, name: str, damage: Callable[[Path], None]) -> None:
     folder, manifest_hash = store.write("1-v1", fill, FACTS)
     damage(open_folder(store, folder, manifest_hash) / name)
     with pytest.raises(DamagedBundleError, match=folder):
         open_folder(store, folder, manifest_hash)
 
 
-def test_another_manifest_is_refused_even_if_it_is_whole(store: BundleStore) -> None:
+def test_another_manifest_is_refused_even_if_it_is_whole(store: Bundles) -> None:
     folder, _ = store.write("1-v1", fill, FACTS)
     _, other = store.write("1-v2", fill, {"rank": 3})
     with pytest.raises(DamagedBundleError, match="manifest"):
@@ -87,7 +89,7 @@ def test_another_manifest_is_refused_even_if_it_is_whole(store: BundleStore) -> 
         open_folder(store, "none", other)
 
 
-def test_a_filling_that_fails_leaves_nothing(store: BundleStore, tmp_path: Path) -> None:
+def test_a_filling_that_fails_leaves_nothing(store: Bundles, tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         fill(folder)
         raise KeyError("out of disk")
@@ -100,7 +102,7 @@ def test_a_filling_that_fails_leaves_nothing(store: BundleStore, tmp_path: Path)
     assert list((tmp_path / "models").iterdir()) == []
 
 
-def test_a_write_that_was_killed_leaves_nothing_visible(store: BundleStore, tmp_path: Path) -> None:
+def test_a_write_that_was_killed_leaves_nothing_visible(store: Bundles, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path / "models")]
     killed = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True)
     assert killed.returncode == -9, killed.stderr
@@ -112,14 +114,14 @@ def test_a_write_that_was_killed_leaves_nothing_visible(store: BundleStore, tmp_
     open_folder(store, folder, manifest_hash)
 
 
-def test_bundles_are_known_by_name_and_age(store: BundleStore) -> None:
+def test_bundles_are_known_by_name_and_age(store: Bundles) -> None:
     assert list(store.names()) == stale(store, time.time() + 60.0) == []
     names = {store.write(name, fill, FACTS)[0] for name in ("a", "b")}
     assert set(store.names()) == set(stale(store, time.time() + 60.0)) == names
     assert stale(store, time.time() - 60.0) == []
 
 
-def test_a_discarded_bundle_comes_back_when_it_is_opened(store: BundleStore) -> None:
+def test_a_discarded_bundle_comes_back_when_it_is_opened(store: Bundles) -> None:
     folder, manifest_hash = store.write("a", fill, FACTS)
     for _ in range(2):
         assert store.discard([folder, "none"], time.time() - 60.0) == 1
@@ -127,9 +129,7 @@ def test_a_discarded_bundle_comes_back_when_it_is_opened(store: BundleStore) -> 
         assert (open_folder(store, folder, manifest_hash) / "model.bin").read_bytes() == FILES["model.bin"]
 
 
-def test_a_discarded_bundle_that_is_used_comes_back_and_the_rest_goes(
-    store: BundleStore, tmp_path: Path
-) -> None:
+def test_a_discarded_bundle_that_is_used_comes_back_and_the_rest_goes(store: Bundles, tmp_path: Path) -> None:
     (used, used_hash), (unused, unused_hash) = (store.write(name, fill, FACTS) for name in ("a", "b"))
     store.discard([used, unused], time.time() - 60.0)
     sum(store.tidy(time.time() + 60.0, lambda names: {used} & set(names)))
@@ -139,7 +139,7 @@ def test_a_discarded_bundle_that_is_used_comes_back_and_the_rest_goes(
     assert list((tmp_path / "models" / ".trash").iterdir()) == []
 
 
-def test_a_bundle_that_was_brought_back_as_a_copy_may_go_again(store: BundleStore, tmp_path: Path) -> None:
+def test_a_bundle_that_was_brought_back_as_a_copy_may_go_again(store: Bundles, tmp_path: Path) -> None:
     folder, manifest_hash = store.write("a", fill, FACTS)
     copy = shutil.copytree(tmp_path / "models" / folder, tmp_path / "copy")
     store.discard([folder], time.time() - 60.0)

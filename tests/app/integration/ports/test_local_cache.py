@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.blobs import FileBlobStore
+from app.storage.blobs import Blobs
+from app.storage.bundles import Bundles
+from app.storage.folders import LocalFolder
 from app.storage.local_cache import LocalCache
-from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import open_remote
 from app.storage.stores import remote_stores
 
@@ -64,7 +65,7 @@ def finishes(act: threading.Thread) -> bool:
 
 @pytest.mark.parametrize("during_fetch", [True, False], ids=["a download", "a reader"])
 def test_what_is_discarded_waits_for_nothing(tmp_path: Path, cache: LocalCache, during_fetch: bool) -> None:
-    store = RemoteBundleStore(open_remote(f"memory:/{tmp_path}/store"), cache, 3600.0)
+    store = Bundles(open_remote(f"memory:/{tmp_path}/store"), cache, 3600.0)
     name, manifest_hash = store.write("1-v1", fill, {})
     with held(cache, during_fetch):
         counts: list[int] = []
@@ -94,7 +95,7 @@ def test_two_that_make_the_same_copy_read_a_whole_one(cache: LocalCache, tmp_pat
 def test_a_restore_into_a_store_needs_no_room_but_in_the_data_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content_hash = FileBlobStore(tmp_path / "copy" / "pictures").put(b"content")
+    content_hash = Blobs(LocalFolder(tmp_path / "copy" / "pictures")).put(b"content")
     data = tmp_path / "data"
     stores = remote_stores(f"memory:/{tmp_path}/store", data, 0.0, 1 << 20)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no-room-here"))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.storage.bundles import MANIFEST, BundleStore
-from app.storage.copies import FolderPlace, RemotePlace, copy_bundles, copy_pictures
+from app.storage.bundles import MANIFEST, Bundles
+from app.storage.copies import copy_bundles, copy_pictures
+from app.storage.folders import LocalFolder
 from app.storage.local_cache import LocalCache
-from app.storage.remote_bundles import RemoteBundleStore
 from app.storage.remote_folder import RemoteFolder, open_remote
 
 CONTENT = b"what an intruder wants to have here"
@@ -51,7 +51,7 @@ def test_a_bundle_is_not_written_outside_the_cache(
     manifest_hash = put_bundle(folder, tmp_path, name.format(outside=outside))
     outside.parent.mkdir(exist_ok=True)
     outside.unlink(missing_ok=True)
-    store = RemoteBundleStore(folder, LocalCache(tmp_path / "a" / "cache", 1 << 20))
+    store = Bundles(folder, LocalCache(tmp_path / "a" / "cache", 1 << 20))
     downloaded: list[str] = []
     folder.download = lambda key, file: downloaded.append(key)  # type: ignore[method-assign]
     with (
@@ -70,21 +70,21 @@ def test_a_manifest_with_such_a_name_is_damaged(tmp_path: Path, outside: Path, n
     manifest = json.dumps({"files": {name.format(outside=outside): SUM}, "facts": {}}).encode()
     (folder / MANIFEST).write_bytes(manifest)
     with pytest.raises(DamagedBundleError, match="its manifest cannot be read"):
-        BundleStore(tmp_path / "models").check("1-v1", hashlib.sha256(manifest).hexdigest())
+        Bundles(LocalFolder(tmp_path / "models")).check("1-v1", hashlib.sha256(manifest).hexdigest())
 
 
-class OpenPlace(FolderPlace):
-    """A place that has every file."""
+class OpenPlace(LocalFolder):
+    """A folder that has every file."""
 
     def __init__(self, *names: str, manifest: bytes = b"") -> None:
         self._names = names
         self._manifest = manifest
 
-    def names(self, folder: str = "") -> list[str]:
-        return [name for name in self._names if name.startswith(folder)]
+    def keys(self, key: str = "") -> list[str]:
+        return [name for name in self._names if name.startswith(key)]
 
-    def fetch(self, name: str, path: Path) -> None:
-        path.write_bytes(self._manifest if name.endswith(MANIFEST) else CONTENT)
+    def download(self, key: str, file: Path) -> None:
+        file.write_bytes(self._manifest if key.endswith(MANIFEST) else CONTENT)
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
@@ -96,8 +96,8 @@ def test_a_copy_writes_nothing_outside_its_target(
     manifest = json.dumps({"files": {name.format(outside=outside): SUM}}).encode()
     source = OpenPlace(f"1-v1/{MANIFEST}", manifest=manifest)
     cache = LocalCache(tmp_path / "cache", 1 << 20)
-    target = RemotePlace(folder, cache) if is_remote else FolderPlace(tmp_path / "copy" / "models")
-    copied = copy_bundles(source, target)
+    into = LocalFolder(tmp_path / "copy" / "models")
+    copied = copy_bundles(source, folder, cache) if is_remote else copy_bundles(source, into, into)
     assert (copied.count, copied.damaged) == (0, (f"1-v1/{MANIFEST}",))
     assert not outside.exists()
 
@@ -106,6 +106,7 @@ def test_a_copy_writes_nothing_outside_its_target(
 def test_a_picture_whose_name_begins_with_a_slash_is_not_copied(tmp_path: Path, folder_name: str) -> None:
     """As of an object whose key has two slashes in a row."""
     inside = OpenPlace(f"{folder_name}{tmp_path}/outside/{SUM}")
-    copied = copy_pictures(inside, FolderPlace(tmp_path / "copy" / "pictures"))
+    into = LocalFolder(tmp_path / "copy" / "pictures")
+    copied = copy_pictures(inside, into, into)
     assert copied.count == 0
     assert not (tmp_path / "outside").exists()

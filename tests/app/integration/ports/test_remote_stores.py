@@ -13,12 +13,11 @@ import pytest
 from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, UnavailableError
 from app.storage import local_cache, remote_folder
-from app.storage.bundles import MANIFEST
+from app.storage.blobs import Blobs
+from app.storage.bundles import MANIFEST, Bundles
 from app.storage.local_cache import LocalCache
-from app.storage.remote_blobs import RemoteBlobStore
-from app.storage.remote_bundles import RemoteBundleStore
+from app.storage.marks import RemoteFolderMark
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.remote_mark import RemoteFolderMark
 from tests.app.refused import refused
 from tests.app.stale_files import stale
 from tests.app.waiting import wait_for
@@ -39,13 +38,13 @@ def folder(object_store: ObjectStore) -> RemoteFolder:
 
 
 @pytest.fixture
-def blobs(folder: RemoteFolder, tmp_path: Path) -> RemoteBlobStore:
-    return RemoteBlobStore(folder, LocalCache(tmp_path / "blobs", 1 << 20), KEPT)
+def blobs(folder: RemoteFolder, tmp_path: Path) -> Blobs:
+    return Blobs(folder, LocalCache(tmp_path / "blobs", 1 << 20), KEPT)
 
 
 @pytest.fixture
-def bundles(folder: RemoteFolder, tmp_path: Path) -> RemoteBundleStore:
-    return RemoteBundleStore(folder, LocalCache(tmp_path / "bundles", 1 << 20), KEPT)
+def bundles(folder: RemoteFolder, tmp_path: Path) -> Bundles:
+    return Bundles(folder, LocalCache(tmp_path / "bundles", 1 << 20), KEPT)
 
 
 def fill(path: Path) -> None:
@@ -54,18 +53,18 @@ def fill(path: Path) -> None:
     (path / "inner" / "part.bin").write_bytes(b"part")
 
 
-def elsewhere(folder: RemoteFolder, path: Path) -> RemoteBundleStore:
+def elsewhere(folder: RemoteFolder, path: Path) -> Bundles:
     """Return the same store as another host sees it."""
-    return RemoteBundleStore(folder, LocalCache(path, 1 << 20), KEPT)
+    return Bundles(folder, LocalCache(path, 1 << 20), KEPT)
 
 
 def test_content_is_found_by_its_sum_by_every_host(
-    blobs: RemoteBlobStore, folder: RemoteFolder, tmp_path: Path
+    blobs: Blobs, folder: RemoteFolder, tmp_path: Path
 ) -> None:
     name = blobs.put(b"content")
     assert name == hashlib.sha256(b"content").hexdigest()
     assert blobs.put(b"content") == name
-    other = RemoteBlobStore(folder, LocalCache(tmp_path / "other", 1 << 20), KEPT)
+    other = Blobs(folder, LocalCache(tmp_path / "other", 1 << 20), KEPT)
     assert (blobs.get(name), other.get(name), list(other.names())) == (b"content", b"content", [name])
     with pytest.raises(FileNotFoundError):
         blobs.get("0" * 64)
@@ -74,7 +73,7 @@ def test_content_is_found_by_its_sum_by_every_host(
 
 
 def test_discarded_content_comes_back_until_the_trash_is_emptied(
-    blobs: RemoteBlobStore, folder: RemoteFolder, tmp_path: Path
+    blobs: Blobs, folder: RemoteFolder, tmp_path: Path
 ) -> None:
     first, second = blobs.put(b"first"), blobs.put(b"second")
     now = time.time()
@@ -84,16 +83,16 @@ def test_discarded_content_comes_back_until_the_trash_is_emptied(
     assert list(blobs.names()) == []
     sum(blobs.tidy(now + LATER, lambda names: {first} & set(names)))
     assert list(blobs.names()) == [first]
-    other = RemoteBlobStore(folder, LocalCache(tmp_path / "other", 1 << 20))
+    other = Blobs(folder, LocalCache(tmp_path / "other", 1 << 20))
     assert other.get(second) == b"second"  # restored, since it was asked for
     assert other.discard([second], now) == 1
     sum(other.tidy(now + LATER, none_used))  # keeps nothing
     with pytest.raises(FileNotFoundError):
-        RemoteBlobStore(folder, LocalCache(tmp_path / "third", 1 << 20)).get(second)
+        Blobs(folder, LocalCache(tmp_path / "third", 1 << 20)).get(second)
 
 
 def test_what_is_restored_is_left_when_another_host_discards_it_at_the_same_moment(
-    blobs: RemoteBlobStore, bundles: RemoteBundleStore, folder: RemoteFolder, tmp_path: Path
+    blobs: Blobs, bundles: Bundles, folder: RemoteFolder, tmp_path: Path
 ) -> None:
     name, (bundle, manifest_hash) = blobs.put(b"content"), bundles.write("1-v1", fill, FACTS)
     now = time.time()
@@ -108,15 +107,13 @@ def test_what_is_restored_is_left_when_another_host_discards_it_at_the_same_mome
         folder.remove(f"{bundle}/{file}")
     for store in (blobs, bundles):
         sum(store.tidy(now + LATER, lambda names: {name, bundle} & set(names)))
-    other = RemoteBlobStore(folder, LocalCache(tmp_path / "other", 1 << 20), KEPT)
+    other = Blobs(folder, LocalCache(tmp_path / "other", 1 << 20), KEPT)
     assert other.get(name) == b"content"
     with elsewhere(folder, tmp_path / "third").open(bundle, manifest_hash) as path:
         assert (path / "model.bin").read_bytes() == b"model"
 
 
-def test_damage_is_noticed_wherever_it_is(
-    blobs: RemoteBlobStore, folder: RemoteFolder, tmp_path: Path
-) -> None:
+def test_damage_is_noticed_wherever_it_is(blobs: Blobs, folder: RemoteFolder, tmp_path: Path) -> None:
     name = blobs.put(b"content")
     (tmp_path / "blobs" / name).write_bytes(b"another")
     assert blobs.get(name) == b"content"  # of a damaged copy another one is made
@@ -130,7 +127,7 @@ def test_damage_is_noticed_wherever_it_is(
 
 
 def test_a_bundle_opens_as_it_was_filled_on_every_host(
-    bundles: RemoteBundleStore, folder: RemoteFolder, tmp_path: Path
+    bundles: Bundles, folder: RemoteFolder, tmp_path: Path
 ) -> None:
     name, manifest_hash = bundles.write("1-v1", fill, FACTS)
     for store in (bundles, elsewhere(folder, tmp_path / "other")):
@@ -146,7 +143,7 @@ def test_a_bundle_opens_as_it_was_filled_on_every_host(
 
 
 def test_a_damaged_bundle_is_refused_but_for_parts_that_are_not_read(
-    bundles: RemoteBundleStore, folder: RemoteFolder, tmp_path: Path
+    bundles: Bundles, folder: RemoteFolder, tmp_path: Path
 ) -> None:
     name, manifest_hash = bundles.write("1-v1", fill, FACTS)
     (tmp_path / "bundles" / name / "model.bin").write_bytes(b"other")
@@ -163,7 +160,7 @@ def test_a_damaged_bundle_is_refused_but_for_parts_that_are_not_read(
 
 
 def test_a_discarded_bundle_comes_back_when_it_is_opened(
-    bundles: RemoteBundleStore, folder: RemoteFolder, tmp_path: Path
+    bundles: Bundles, folder: RemoteFolder, tmp_path: Path
 ) -> None:
     name, manifest_hash = bundles.write("1-v1", fill, FACTS)
     now = time.time()
@@ -176,7 +173,7 @@ def test_a_discarded_bundle_comes_back_when_it_is_opened(
 
 
 def test_copies_take_no_more_than_their_bound(folder: RemoteFolder, tmp_path: Path) -> None:
-    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 20_000))
+    blobs = Blobs(folder, LocalCache(tmp_path, 20_000))
     names = [blobs.put(bytes([number]) * 1000) for number in range(60)]
     with ThreadPoolExecutor(4) as threads:
         contents = list(threads.map(blobs.get, names))
@@ -234,7 +231,7 @@ def test_a_store_that_is_away_is_said_and_comes_back(
         without_key.setenv("AWS_SECRET_ACCESS_KEY", "")
         with refused("storage-unavailable", match="its keys are missing or incomplete"):
             open_remote(object_store.make_place()).write("a", b"a")
-    blobs = RemoteBlobStore(open_remote(object_store.make_place()), LocalCache(tmp_path, 1 << 20))
+    blobs = Blobs(open_remote(object_store.make_place()), LocalCache(tmp_path, 1 << 20))
     name = blobs.put(b"content")
     object_store.kill()
     assert blobs.get(name) == b"content"  # of the copy
@@ -293,7 +290,7 @@ def test_a_store_that_takes_connections_and_answers_none_is_waited_for_within_bo
     object_store: ObjectStore, tmp_path: Path
 ) -> None:
     folder = open_remote(object_store.make_place())
-    blobs = RemoteBlobStore(folder, LocalCache(tmp_path, 1 << 20))
+    blobs = Blobs(folder, LocalCache(tmp_path, 1 << 20))
     blobs.put(b"content")
     object_store.fall_silent()
     with refused("storage-unavailable", match="it does not answer"):
@@ -307,7 +304,7 @@ def test_a_store_that_takes_connections_and_answers_none_is_waited_for_within_bo
     assert folder.find_fault() is None
 
 
-def _put(blobs: RemoteBlobStore, content: bytes) -> str | None:
+def _put(blobs: Blobs, content: bytes) -> str | None:
     with suppress(UnavailableError):
         return blobs.put(content)
     return None
@@ -317,8 +314,8 @@ def _put(blobs: RemoteBlobStore, content: bytes) -> str | None:
 def test_a_mark_that_is_remembered_serves_while_the_store_is_silent(
     object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.storage.remote_mark._SECONDS", 0.0)
-    monkeypatch.setattr("app.storage.remote_mark._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("app.storage.marks._SECONDS", 0.0)
+    monkeypatch.setattr("app.storage.marks._PATIENCE_SECONDS", 0.1)
     url = object_store.make_place()
     mark = RemoteFolderMark(open_remote(url))
     mark.write(Mark("a", "1"), replace=False)
