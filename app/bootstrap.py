@@ -7,7 +7,7 @@ import hashlib
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from app.services.catalogue.feedback import FeedbackService
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import Preparation
 from app.services.catalogue.service import CatalogueService
-from app.services.health import DATABASE_TIMEOUT_SECONDS, ReadinessService, StatusService, find_write_faults
+from app.services.health import ENGINE, STORAGE, ReadinessService, StatusService
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
@@ -49,9 +49,9 @@ from app.services.storage.ownership import ManagedFiles, Ownership, SchemaServic
 from app.services.storage.sweeping import EngineSweeper, GarbageCollector, Removal, Tombstones
 from app.services.training.builder import ModelBuilder
 from app.services.training.index_tuning import IndexTuner
+from app.services.training.reencoding import Reencoder
 from app.services.training.requests import BundleRepair, TrainingService
 from app.settings import DATABASE_FILE, Settings
-from app.storage.faults import fault_of_disk
 from app.storage.folders import sweep_leftovers
 from app.storage.marks import FileFolderMark, FolderMark
 from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
@@ -70,7 +70,6 @@ _MAX_HITS = 100_000
 _MAX_FEEDBACK = 100_000  # feedback of a collection that is kept, the newest: every retrain reads all of it
 _BLOCKS_FOLDER, _LOCKS_FOLDER, _CHECKPOINTS_FOLDER = "blocks", "locks", "checkpoints"
 """Beside the stores: samples of a training that runs on other hosts, locks of engines, states of fits."""
-_ENGINE = "vector-engine"  # name of a backend
 _CHECKPOINT_SECONDS = 7 * 86_400.0
 """How long a checkpoint waits for its training to be tried again: over a weekend, and longer than any job."""
 _logger = logging.getLogger(__name__)
@@ -123,25 +122,31 @@ def build(settings: Settings) -> Services:
     engine = _open_database(settings)
     limits = ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
     encoders = EncoderRegistry(limits)
-    files = _build_files(settings, Database(engine))
-    ownership, garbage_collector = files.ownership, files.garbage_collector
+    stores = _build_stores(settings)
+    unchecked = Database(engine)  # permits writes even if the folder does not belong to it
+    pictures = ManagedFiles.of_pictures(stores.pictures, unchecked)
+    managed = pictures, ManagedFiles.of_bundles(stores.bundles, unchecked)
+    ownership = Ownership(unchecked, stores.mark, managed)
+    garbage_collector = GarbageCollector(
+        *managed, settings.sweep_grace_seconds, ownership.is_current, partial(_now, unchecked)
+    )
     database = Database(engine, ownership.require, ownership.require_readable)
     schema = SchemaService(DatabaseSchema(engine), ownership)
-    copies, copy_files = DatabaseCopies(engine, DATABASE_FILE), files.stores.copy_files
+    copies, copy_files = DatabaseCopies(engine, DATABASE_FILE), stores.copy_files
 
     def mark_of(folder: Path) -> FolderMark:
-        return files.stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
+        return stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
 
-    preparation = Preparation(files.stores.pictures, encoders)
-    originals = Originals(files.stores.pictures, encoders)
+    preparation = Preparation(stores.pictures, encoders)
+    originals = Originals(stores.pictures, encoders)
     vector_engine = open_vector_engine(settings)
     if vector_engine is not None:
         event.listen(engine, "engine_disposed", lambda _: vector_engine.close())
-    bundles = ModelBundles(files.stores.bundles, ExactIndexFiles(), encoders, originals)
+    bundles = ModelBundles(stores.bundles, ExactIndexFiles(), encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns, rebuild = _build_snapshots(
-        settings, database, bundles, ownership, files.stores, vector_engine
+        settings, database, bundles, ownership, stores, vector_engine
     )
-    backends = _backends(settings, files.stores, vector_engine)
+    backends = _backends(settings, stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
     tuner = IndexTuner(_INDEX_RECALL, settings.approximate_from_items)
@@ -191,12 +196,12 @@ def build(settings: Settings) -> Services:
             bundles,
             encoders,
             originals,
+            Reencoder(database, originals, encoders, _encode_elsewhere(settings, limits)),
             tuner,
             settings.gate_tolerance,
             settings.model_write_seconds,
             partial(_fit_checkpoints, settings),
             partial(_training_engine, settings),
-            _encode_elsewhere(settings, limits),
         ),
         access=AccessService(database, RateLimits(settings.rate_limit, _calls_file(settings))),
         snapshots=snapshots,
@@ -210,7 +215,9 @@ def build(settings: Settings) -> Services:
         ownership=ownership,
         repair=BundleRepair(database, bundles, training, ownership.is_current),
         status=StatusService(database, snapshots, recall_monitor, backends),
-        readiness=_build_readiness(settings, database, schema, files, snapshots, backends),
+        readiness=ReadinessService(
+            snapshots, database, schema, ownership, _written_paths(settings), backends
+        ),
     )
 
 
@@ -332,69 +339,23 @@ def _calls_file(settings: Settings) -> Path:
     return Path(tempfile.gettempdir(), f"lrbs-calls-{name}")
 
 
-def _build_readiness(
-    settings: Settings,
-    database: Database,
-    schema: SchemaService,
-    files: _Files,
-    snapshots: Snapshots,
-    backends: Mapping[str, Callable[[], str | None]],
-) -> ReadinessService:
-    write_faults = partial(
-        find_write_faults,
-        _written_paths(settings),
-        fault_of_disk,
-        partial(database.fault_of_writes, DATABASE_TIMEOUT_SECONDS),
-        files.stores.find_fault,
-    )
-    return ReadinessService(
-        snapshots,
-        lambda: schema.find_fault(DATABASE_TIMEOUT_SECONDS),
-        files.ownership.status,
-        lambda: [*write_faults(), *_faults_of(backends, _ENGINE)],
-    )
-
-
 def _backends(
     settings: Settings, stores: Stores, vector_engine: VectorEngine | None
 ) -> dict[str, Callable[[], str | None]]:
     """Return what is needed beside the database and the data folder; see `StatusService`."""
     backends: dict[str, Callable[[], str | None]] = {}
     if settings.storage_url:
-        backends["storage"] = stores.find_fault
+        backends[STORAGE] = stores.find_fault
     if vector_engine is not None:
-        backends[_ENGINE] = watch_engine(vector_engine.keys).read
+        backends[ENGINE] = watch_engine(vector_engine.keys).read
     return backends
 
 
-def _faults_of(backends: Mapping[str, Callable[[], str | None]], name: str) -> list[str]:
-    fault = backends[name]() if name in backends else None
-    return [] if fault is None else [fault]
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of the data folder, and what keeps them consistent with the database."""
-
-    stores: Stores
-    ownership: Ownership
-    garbage_collector: GarbageCollector
-
-
-def _build_files(settings: Settings, database: Database) -> _Files:
-    """Build what works with files; the database permits writes even if the folder does not belong to it."""
+def _build_stores(settings: Settings) -> Stores:
     folder, seconds = settings.data_dir, settings.trash_seconds
     if settings.storage_url:
-        stores = remote_stores(settings.storage_url, folder, seconds, settings.storage_cache_bytes)
-    else:
-        stores = local_stores(folder, seconds, _mark_of(settings, folder))
-    pictures = ManagedFiles.of_pictures(stores.pictures, database)
-    managed = pictures, ManagedFiles.of_bundles(stores.bundles, database)
-    ownership = Ownership(database, stores.mark, managed)
-    garbage_collector = GarbageCollector(
-        *managed, settings.sweep_grace_seconds, ownership.is_current, partial(_now, database)
-    )
-    return _Files(stores, ownership, garbage_collector)
+        return remote_stores(settings.storage_url, folder, seconds, settings.storage_cache_bytes)
+    return local_stores(folder, seconds, _mark_of(settings, folder))
 
 
 def _now(database: Database) -> float:

@@ -29,7 +29,7 @@ from app.db.models import (
     OwnWriteRow,
     SavedGalleryRow,
 )
-from app.db.statements import in_chunks, insert_into, now, violates_unique
+from app.db.statements import Repository, in_chunks, insert_into, now, violates_unique
 from app.domain.entities import Collection, Modality, SavedGallery
 from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import is_storable
@@ -84,11 +84,8 @@ _BY_NAME_LOCKED = _BY_NAME.with_for_update(key_share=True).execution_options(pop
 """The lock still lets other transactions add rows that refer to it."""
 
 
-class CollectionRepository:
+class CollectionRepository(Repository):
     """Collections by name."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, name: str, modalities: tuple[Modality, Modality]) -> Collection:
         """Create one; raises ConflictError."""

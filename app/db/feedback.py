@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, null, select
-from sqlalchemy.orm import Session
 
 from app.db.models import FEEDBACK, FeedbackRow
-from app.db.statements import now
+from app.db.statements import Repository, now
 from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 
@@ -18,11 +17,8 @@ _ROWS_PER_PAGE = 1000
 _AnyRow = Row[*tuple[Any, ...]]
 
 
-class FeedbackRepository:
+class FeedbackRepository(Repository):
     """Feedback on the items of a collection."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, collection: Collection, feedback: Sequence[Feedback]) -> list[int]:
         """Store feedback and return its ids, which grow in its order."""

@@ -27,12 +27,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import and_, delete, insert, literal, or_, select, update
-from sqlalchemy.orm import Session
 
 from app.db.collections import IS_NOT_DELETED, is_there, some_rows
 from app.db.items import Plan, write_plan
 from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow, ImportRow
-from app.db.statements import in_chunks, now
+from app.db.statements import Repository, in_chunks, now
 from app.domain.entities import Collection, RunningImport
 from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError
 
@@ -41,11 +40,8 @@ _COPIED = tuple(column.name for column in ITEMS.columns if column.name != "id")
 _RESTORED = tuple(name for name in _COPIED if name not in ("collection_id", "item_id"))
 
 
-class ImportRepository:
+class ImportRepository(Repository):
     """Imports of a collection."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def running(self, collection: Collection) -> RunningImport | None:
         """Return the one that keeps writers out of a collection."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from app.db.collections import IS_NOT_DELETED
 from app.db.models import CollectionRow, FeedbackRow, InstallationRow, ModelRow
+from app.db.statements import Repository
 from app.domain.entities import Installation
 
 _MAX_POINTS = 64
@@ -14,11 +14,8 @@ _MAX_POINTS = 64
 leave it a few behind."""
 
 
-class InstallationRepository:
+class InstallationRepository(Repository):
     """The database's identity and the last points of its history."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def get(self) -> Installation:
         """Return the identity of the database and its history."""

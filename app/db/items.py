@@ -46,7 +46,7 @@ from app.db.published import (
     published_items,
     published_revision,
 )
-from app.db.statements import in_chunks, now
+from app.db.statements import Repository, in_chunks, now
 from app.domain.entities import (
     Carried,
     Change,
@@ -167,11 +167,8 @@ _COLUMNS = (
 _PLACED = (*_COLUMNS, "id")
 
 
-class ItemRepository:
+class ItemRepository(Repository):
     """Items of a collection."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def existing(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
         """Return which of the ids are taken."""

@@ -14,11 +14,10 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from app.db.collections import IS_NOT_DELETED, is_there
 from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
-from app.db.statements import now, violates_foreign_key, violates_unique
+from app.db.statements import Repository, now, violates_foreign_key, violates_unique
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import CollectionNotFoundError, ConflictError, JobCancelledError, job_not_found
 from app.domain.names import is_storable
@@ -29,11 +28,8 @@ _NOTICE_SECONDS = 5.0
 """Time for a worker with an expired lease to renew it: as long as a statement waits for a lock by default."""
 
 
-class JobQueue:
+class JobQueue(Repository):
     """Retrain jobs; every change of a running job checks the fencing token of its claim."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def enqueue(self, collection: Collection, parameters: Mapping[str, Any]) -> Job:
         """Add a job; raises ConflictError while one is queued or running."""

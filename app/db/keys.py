@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, or_, select, update
-from sqlalchemy.orm import Session
 
 from app.db.models import CallCountsRow, KeyRow
-from app.db.statements import insert_into, now
+from app.db.statements import Repository, insert_into, now
 from app.domain.entities import ApiKey, CallCount, KeyBounds
 from app.domain.errors import NotFoundError
 from app.domain.names import Scope, is_storable
@@ -19,11 +18,8 @@ from app.domain.names import Scope, is_storable
 _UNBOUND = KeyBounds()
 
 
-class KeyRepository:
+class KeyRepository(Repository):
     """API keys by the hash of their secret."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(
         self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = _UNBOUND
@@ -86,11 +82,8 @@ def _not_found(key_id: str) -> NotFoundError:
     return NotFoundError("key-not-found", f"there is no key {key_id!r}")
 
 
-class CallRepository:
+class CallRepository(Repository):
     """What all hosts counted of late."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def exchange(
         self, host: str, counts: Mapping[str, CallCount], seconds: float

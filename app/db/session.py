@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -131,38 +130,21 @@ class _Changes:
             self._rows += max(cursor.rowcount, 0)
 
 
-@dataclass(frozen=True, slots=True)
 class UnitOfWork:
     """One transaction and the repositories that work in it."""
 
-    session: Session
-    collections: CollectionRepository
-    items: ItemRepository
-    models: ModelRepository
-    jobs: JobQueue
-    keys: KeyRepository
-    installation: InstallationRepository
-    imports: ImportRepository
-    feedback: FeedbackRepository
-    encoded: EncodedContentRepository
-    calls: CallRepository
-
-    @classmethod
-    def over(cls, session: Session) -> UnitOfWork:
-        """Return the repositories that work in `session`."""
-        return cls(
-            session,
-            CollectionRepository(session),
-            ItemRepository(session),
-            ModelRepository(session),
-            JobQueue(session),
-            KeyRepository(session),
-            InstallationRepository(session),
-            ImportRepository(session),
-            FeedbackRepository(session),
-            EncodedContentRepository(session),
-            CallRepository(session),
-        )
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.collections = CollectionRepository(session)
+        self.items = ItemRepository(session)
+        self.models = ModelRepository(session)
+        self.jobs = JobQueue(session)
+        self.keys = KeyRepository(session)
+        self.installation = InstallationRepository(session)
+        self.imports = ImportRepository(session)
+        self.feedback = FeedbackRepository(session)
+        self.encoded = EncodedContentRepository(session)
+        self.calls = CallRepository(session)
 
     def now(self) -> datetime:
         """Return the time by the database's clock, UTC: clocks of hosts may differ."""
@@ -203,7 +185,7 @@ class Database:
         has_written = False
         try:
             with translate_errors(), self._write.begin() as session:
-                yield UnitOfWork.over(session)
+                yield UnitOfWork(session)
                 session.flush()
                 has_written = _CHANGES in session.info and session.info[_CHANGES].are_made()
         except DatabaseUnavailableError as error:
@@ -221,7 +203,7 @@ class Database:
         with translate_errors(), self._read() as session:
             if patience_seconds is not None:
                 limit_statements(session.connection(), patience_seconds)
-            yield UnitOfWork.over(session)
+            yield UnitOfWork(session)
 
     def may_read_at_once(self) -> bool:
         """Return whether a read finds an open connection, and reads a file rather than asking a server."""

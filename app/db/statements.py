@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL differ in: bound parameters, inserts, violated constraints, the clock."""
+"""What repositories share: bound parameters, inserts, violated constraints, the clock of either database."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from app.db.models import UtcDateTime
 
 _VALUES_PER_QUERY = 500  # far below the limits of both databases on bound parameters
 _Value = TypeVar("_Value")
+
+
+class Repository:
+    """What is read and written of one kind of rows, in one transaction."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
 
 def in_chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:

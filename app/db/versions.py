@@ -6,22 +6,18 @@ from collections.abc import Collection as AbstractCollection
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, delete, func, select, update
-from sqlalchemy.orm import Session
 
 from app.answers import Activation
 from app.db.collections import modalities_of, modalities_to_json
 from app.db.models import ENCODED_CONTENTS, ActivationRow, CollectionRow, ModelRow
-from app.db.statements import in_chunks, insert_into
+from app.db.statements import Repository, in_chunks, insert_into
 from app.domain.entities import Collection, Modality, ModelVersion, Vector, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 from app.domain.reports import TrainingReport
 
 
-class ModelRepository:
+class ModelRepository(Repository):
     """Model versions of a collection."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def add(self, collection: Collection, model: ModelVersion) -> None:
         """Record a version, inactive."""
@@ -126,11 +122,8 @@ def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
 _TABLE = ENCODED_CONTENTS.c
 
 
-class EncodedContentRepository:
+class EncodedContentRepository(Repository):
     """Features by collection, modality, encoding and hash of the content."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     def hashes(self, collection: Collection, modality: Modality) -> set[str]:
         """Return the hashes of all contents that there are features of."""

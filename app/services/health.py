@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,13 @@ from app.domain.reports import EXACT
 from app.services.serving.recall_monitor import RecallEstimate, RecallMonitor
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshots import Snapshots
-from app.services.storage.ownership import OwnershipStatus
+from app.services.storage.ownership import Ownership, SchemaService
+from app.storage.faults import fault_of_disk
+
+DATABASE_TIMEOUT_SECONDS = 2.0
+"""How long the database may take for a health check or metrics: less than the usual timeouts of probes."""
+STORAGE, ENGINE = "storage", "vector-engine"
+"""Names of backends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +49,18 @@ class ReadinessService:
     # answer: every process would reject searches, and all still store.
 
     _snapshots: Snapshots
-    _find_fault_of_schema: Callable[[], str | None]
-    _look_at_folder: Callable[[], OwnershipStatus]
-    _find_faults: Callable[[], Sequence[str]]
+    _database: Database
+    _schema: SchemaService
+    _ownership: Ownership
+    _written: Mapping[str, Path]  # what is written to, by its name in messages
+    _backends: Mapping[str, Callable[[], str | None]]  # as of `StatusService`
     _has_started: bool = field(default=False, init=False)
 
     def check(self) -> Readiness:
         """Return the readiness, and request missing loads; waits for nothing but the database."""
         try:
-            newer = self._find_fault_of_schema()
-            standing = self._look_at_folder()
+            newer = self._schema.find_fault(DATABASE_TIMEOUT_SECONDS)
+            standing = self._ownership.status()
             if not standing.belongs:
                 return Readiness(False, standing.reason)
             faults = self._find_faults()
@@ -69,26 +77,23 @@ class ReadinessService:
         reason = "; ".join(problem for problem in problems if problem is not None)
         return Readiness(self._has_started and can_serve, reason or None)
 
+    def _find_faults(self) -> list[str]:
+        """Return the faults of what is written to and searched as messages, without a write to find out.
+        Raises OSError, DatabaseUnavailableError."""
+        disks: dict[str | None, str] = {}
+        for name, path in self._written.items():
+            # Usually all are on one disk, whose fault is reported once.
+            disks.setdefault(fault_of_disk(path), name)
+        faults = [
+            self._database.fault_of_writes(DATABASE_TIMEOUT_SECONDS),
+            self._fault_of(STORAGE),
+            *(f"{name} is {fault}" for fault, name in disks.items() if fault is not None),
+            self._fault_of(ENGINE),
+        ]
+        return [fault for fault in faults if fault is not None]
 
-def find_write_faults(
-    paths: Mapping[str, Path],
-    fault_of_disk: Callable[[Path], str | None],
-    fault_of_database: Callable[[], str | None],
-    fault_of_store: Callable[[], str | None],
-) -> list[str]:
-    """Return the faults of disks, database and object store as messages, without a write to find out; `paths`
-    are what is written to, by their names in messages. Raises OSError, DatabaseUnavailableError."""
-    faults: dict[str | None, str] = {}
-    for name, path in paths.items():
-        # Usually all are on one disk, whose fault is reported once.
-        faults.setdefault(fault_of_disk(path), name)
-    refusals = [fault_of_database(), fault_of_store()]
-    of_disks = [f"{name} is {fault}" for fault, name in faults.items() if fault is not None]
-    return [*(refusal for refusal in refusals if refusal is not None), *of_disks]
-
-
-DATABASE_TIMEOUT_SECONDS = 2.0
-"""How long the database may take for a health check or metrics: less than the usual timeouts of probes."""
+    def _fault_of(self, backend: str) -> str | None:
+        return self._backends[backend]() if backend in self._backends else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ import numpy as np
 from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
-from app.domain.ports import EncodeBatches
 from app.domain.reports import (
     Gate,
     LeftOut,
@@ -53,37 +52,25 @@ _REENCODING = 0.3
 _WRITE_AGAIN_SECONDS = 1.0  # between two attempts to write to a full disk
 
 
+@dataclass(eq=False)
 class ModelBuilder:
     """Trains, judges, and writes a bundle; what it gives is published by who holds the job.
     A finished model waits `patience_seconds` for a disk that takes no writes."""
 
     # It writes only files that no row refers to, and features by the hash of what they are of, so it can be
     # stopped at any moment. The next attempt goes on from the checkpoints. Within `engine` evaluations of
-    # large fits are computed elsewhere, by `encode` originals are encoded elsewhere.
+    # large fits are computed elsewhere.
 
-    def __init__(
-        self,
-        database: Database,
-        bundles: ModelBundles,
-        encoders: EncoderRegistry,
-        originals: Originals,
-        tuner: IndexTuner,
-        gate_tolerance: float,
-        patience_seconds: float,
-        checkpoints: Callable[[], FitCheckpoints],
-        engine: Callable[[], AbstractContextManager[object]] = nullcontext,
-        encode: EncodeBatches | None = None,
-    ) -> None:
-        self._database = database
-        self._bundles = bundles
-        self._encoders = encoders
-        self._originals = originals
-        self._reencoder = Reencoder(database, originals, encoders, encode)
-        self._tuner = tuner
-        self._gate_tolerance = gate_tolerance
-        self._patience_seconds = patience_seconds
-        self._checkpoints = checkpoints
-        self._engine = engine
+    _database: Database
+    _bundles: ModelBundles
+    _encoders: EncoderRegistry
+    _originals: Originals
+    _reencoder: Reencoder
+    _tuner: IndexTuner
+    _gate_tolerance: float
+    _patience_seconds: float
+    _checkpoints: Callable[[], FitCheckpoints]
+    _engine: Callable[[], AbstractContextManager[object]]
 
     def build(
         self, name: str, parameters: TrainingParameters, report: Report, encoders: Encoders = _AS_THEY_ARE
