@@ -120,19 +120,11 @@ def build_on_existing(settings: Settings) -> Services:
 def build(settings: Settings) -> Services:
     """Build the services."""
     engine = _open_database(settings)
-    limits = ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
-    encoders = EncoderRegistry(limits)
+    encoders = EncoderRegistry(_limits_of(settings))
     stores = _build_stores(settings)
-    unchecked = Database(engine)  # permits writes even if the folder does not belong to it
-    pictures = ManagedFiles.of_pictures(stores.pictures, unchecked)
-    managed = pictures, ManagedFiles.of_bundles(stores.bundles, unchecked)
-    ownership = Ownership(unchecked, stores.mark, managed)
-    garbage_collector = GarbageCollector(
-        *managed, settings.sweep_grace_seconds, ownership.is_current, partial(_now, unchecked)
-    )
+    ownership, garbage_collector = _keep_consistent(settings, stores, Database(engine))
     database = Database(engine, ownership.require, ownership.require_readable)
     schema = SchemaService(DatabaseSchema(engine), ownership)
-    copies, copy_files = DatabaseCopies(engine, DATABASE_FILE), stores.copy_files
 
     def mark_of(folder: Path) -> FolderMark:
         return stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
@@ -149,7 +141,6 @@ def build(settings: Settings) -> Services:
     backends = _backends(settings, stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
-    tuner = IndexTuner(_INDEX_RECALL, settings.approximate_from_items)
     return Services(
         settings=settings,
         database=database,
@@ -158,8 +149,8 @@ def build(settings: Settings) -> Services:
             settings.data_dir,
             schema,
             ownership,
-            copies,
-            copy_files,
+            DatabaseCopies(engine, DATABASE_FILE),
+            stores.copy_files,
             mark_of,
             DatabaseSchema(engine).upgrade,
             partial(_clear, settings, vector_engine),
@@ -191,18 +182,7 @@ def build(settings: Settings) -> Services:
         training=training,
         versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
         originals=originals,
-        builder=ModelBuilder(
-            database,
-            bundles,
-            encoders,
-            originals,
-            Reencoder(database, originals, encoders, _encode_elsewhere(settings, limits)),
-            tuner,
-            settings.gate_tolerance,
-            settings.model_write_seconds,
-            partial(_fit_checkpoints, settings),
-            partial(_training_engine, settings),
-        ),
+        builder=_build_builder(settings, database, bundles, originals, encoders),
         access=AccessService(database, RateLimits(settings.rate_limit, _calls_file(settings))),
         snapshots=snapshots,
         garbage_collector=garbage_collector,
@@ -317,7 +297,32 @@ def _training_engine(settings: Settings) -> AbstractContextManager[object]:
     )
 
 
-def _encode_elsewhere(settings: Settings, limits: ContentLimits) -> EncodeBatches | None:
+def _limits_of(settings: Settings) -> ContentLimits:
+    return ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
+
+
+def _build_builder(
+    settings: Settings,
+    database: Database,
+    bundles: ModelBundles,
+    originals: Originals,
+    encoders: EncoderRegistry,
+) -> ModelBuilder:
+    return ModelBuilder(
+        database,
+        bundles,
+        encoders,
+        originals,
+        Reencoder(database, originals, encoders, _encode_elsewhere(settings)),
+        IndexTuner(_INDEX_RECALL, settings.approximate_from_items),
+        settings.gate_tolerance,
+        settings.model_write_seconds,
+        partial(_fit_checkpoints, settings),
+        partial(_training_engine, settings),
+    )
+
+
+def _encode_elsewhere(settings: Settings) -> EncodeBatches | None:
     """Return what encodes on Dask workers; None where all of them would be of this machine."""
     if settings.training_engine == "local" or not settings.dask_scheduler:
         return None
@@ -327,7 +332,7 @@ def _encode_elsewhere(settings: Settings, limits: ContentLimits) -> EncodeBatche
 
         return DaskEngine(settings.dask_scheduler)
 
-    return partial(encode_on_workers, open_engine, limits)
+    return partial(encode_on_workers, open_engine, _limits_of(settings))
 
 
 def _calls_file(settings: Settings) -> Path:
@@ -358,9 +363,21 @@ def _build_stores(settings: Settings) -> Stores:
     return local_stores(folder, seconds, _mark_of(settings, folder))
 
 
-def _now(database: Database) -> float:
-    with database.read() as work:
-        return work.now().timestamp()
+def _keep_consistent(
+    settings: Settings, stores: Stores, database: Database
+) -> tuple[Ownership, GarbageCollector]:
+    """Return what pairs files and database, which permits writes even if they do not belong together, and
+    what sweeps the files."""
+
+    def now() -> float:
+        with database.read() as work:
+            return work.now().timestamp()
+
+    pictures = ManagedFiles.of_pictures(stores.pictures, database)
+    bundles = ManagedFiles.of_bundles(stores.bundles, database)
+    ownership = Ownership(database, stores.mark, (pictures, bundles))
+    grace_seconds = settings.sweep_grace_seconds
+    return ownership, GarbageCollector(pictures, bundles, grace_seconds, ownership.is_current, now)
 
 
 def _build_snapshots(

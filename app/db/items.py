@@ -61,7 +61,8 @@ from app.domain.errors import item_not_found
 from app.domain.names import is_storable
 from app.domain.searches import HIT_FIELDS
 
-_PLAIN = ("modality", "text", "content_hash", "content_type", "features", "encoding", "pair_id", "train")
+_AS_THEY_ARE = ("modality", "text", "content_hash", "content_type", "encoding", "pair_id", "train")
+_PLAIN = (*_AS_THEY_ARE, "features")
 _DOCUMENTS = ("labels", "metadata")
 _INSERTED = ("collection_id", "item_id", "revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
 _UPDATED = ("revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
@@ -130,16 +131,7 @@ def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
 
 def _plain(item: Item) -> _Row:
     features = None if item.features is None else vector_bytes(item.features)
-    return (
-        item.modality,
-        item.text,
-        item.content_hash,
-        item.content_type,
-        features,
-        item.encoding,
-        item.pair_id,
-        item.train,
-    )
+    return (*(getattr(item, name) for name in _AS_THEY_ARE), features)
 
 
 def _is_same(stored: Sequence[Any], new: Sequence[Any]) -> bool:

@@ -18,6 +18,11 @@ _IN_MEMORY = 4 << 20  # bytes of items kept in memory before a file is created: 
 _CACHE_KIB = 8 << 10  # memory for the table of ids, in KiB, before it spills to disk
 _HEAD = struct.Struct("<QHIi")
 """Line number; sizes in bytes of the id, of the other fields, and of the features (or `_NO_FEATURES`)."""
+_FACTS = (
+    *("modality", "text", "content_hash", "content_type", "labels", "pair_id", "metadata", "train"),
+    "encoding",
+)
+"""What is stored of an item beside its id and its features."""
 _NO_FEATURES = -1  # in place of a size: the item has no features
 
 
@@ -54,7 +59,7 @@ class ItemSpool:
         if added != len(pairs):
             return self._first_repeated(pairs)
         for line, item in entries:
-            item_id, facts, features = item.id.encode(), _facts(item), b""
+            item_id, facts, features = item.id.encode(), _facts_of(item), b""
             if item.features is not None:
                 features = vector_bytes(item.features)
             length = _NO_FEATURES if item.features is None else len(features)
@@ -118,39 +123,11 @@ class ItemSpool:
         """Return the next entry and its size in the file, in bytes."""
         line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
         item_id = self._items.read(id_length).decode()
-        modality, text, content_hash, content_type, labels, pair_id, metadata, train, encoding = json.loads(
-            self._items.read(facts_length).decode()
-        )
-        features = None
-        if length != _NO_FEATURES:
-            features = vector_of(self._items.read(length))
-        item = Item(
-            item_id,
-            modality,
-            text,
-            content_hash,
-            content_type,
-            features,
-            tuple(labels),
-            pair_id,
-            metadata,
-            train,
-            encoding=encoding,
-        )
+        facts = dict(zip(_FACTS, json.loads(self._items.read(facts_length).decode()), strict=True))
+        features = None if length == _NO_FEATURES else vector_of(self._items.read(length))
+        item = Item(item_id, features=features, **facts | {"labels": tuple(facts["labels"])})
         return (line, item), _HEAD.size + id_length + facts_length + max(length, 0)
 
 
-def _facts(item: Item) -> bytes:
-    return json.dumps(
-        [
-            item.modality,
-            item.text,
-            item.content_hash,
-            item.content_type,
-            item.labels,
-            item.pair_id,
-            item.metadata,
-            item.train,
-            item.encoding,
-        ]
-    ).encode()
+def _facts_of(item: Item) -> bytes:
+    return json.dumps([getattr(item, name) for name in _FACTS]).encode()
