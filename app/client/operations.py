@@ -469,16 +469,14 @@ def metrics() -> Call[bytes]:
     return Call("GET", "/metrics", bytes, is_repeatable=True)
 
 
-def _read(file: File) -> str:
-    return base64.b64encode(file if isinstance(file, bytes) else Path(file).read_bytes()).decode()
-
-
 def _encode(entry: Json) -> dict[str, Any]:
     """Return an item or a query as the service reads it: a file as base64."""
     encoded = dict(entry)
     for name, field in (("picture", "image_base64"), ("sound", "sound_base64")):
         if name in encoded:
-            encoded[field] = _read(encoded.pop(name))
+            file = encoded.pop(name)
+            content = file if isinstance(file, bytes) else Path(file).read_bytes()
+            encoded[field] = base64.b64encode(content).decode()
     return encoded
 
 

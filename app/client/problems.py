@@ -117,7 +117,8 @@ def problem_of(answer: httpx.Response) -> RejectedError:
     except msgspec.MsgspecError:
         problem = _problem_of_proxy(status)
     kind = _BY_STATUS.get(status, UnavailableError if status >= 500 else InvalidRequestError)
-    return kind(status, problem, _seconds(answer.headers.get("Retry-After", "")))
+    seconds: str = answer.headers.get("Retry-After", "")
+    return kind(status, problem, float(seconds) if seconds.isdecimal() else None)
 
 
 def _problem_of_proxy(status: int) -> dict[str, Any]:
@@ -127,7 +128,3 @@ def _problem_of_proxy(status: int) -> dict[str, Any]:
         "title": title,
         "detail": f"a proxy in front of the service {_PROXIES_WORDS.get(status, 'answers')}",
     }
-
-
-def _seconds(text: str) -> float | None:
-    return float(text) if text.isdecimal() else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import delete, func, insert, or_, select, update
@@ -43,7 +43,7 @@ class JobQueue(Repository):
             fencing_token=0,
             attempts=0,
             last_event=0,
-            created_at=self._now(),
+            created_at=now(self._session),
         )
         self._session.add(row)
         try:
@@ -85,9 +85,9 @@ class JobQueue(Repository):
         """Take the oldest job that is due or whose worker is gone, or only the job with that id."""
         # A worker is gone when it has not renewed its lease within `_NOTICE_SECONDS` after the first claim
         # that saw it expired.
-        now = self._now()
-        is_ready = or_(JobRow.state == JobState.QUEUED.value, JobRow.lease_expires_at < now)
-        is_due = or_(JobRow.not_before.is_(None), JobRow.not_before <= now)
+        moment = now(self._session)
+        is_ready = or_(JobRow.state == JobState.QUEUED.value, JobRow.lease_expires_at < moment)
+        is_due = or_(JobRow.not_before.is_(None), JobRow.not_before <= moment)
         query = (
             select(JobRow)
             .where(JobRow.state.in_(OPEN_STATES), is_ready, or_(is_due, JobRow.cancel_requested))
@@ -100,7 +100,7 @@ class JobQueue(Repository):
         while (row := self._session.scalar(query)) is not None:
             is_silent = row.state == JobState.RUNNING.value and row.not_before is None
             if is_silent and not row.cancel_requested:
-                row.not_before = now + timedelta(seconds=min(lease_seconds, _NOTICE_SECONDS))
+                row.not_before = moment + timedelta(seconds=min(lease_seconds, _NOTICE_SECONDS))
                 continue
             if not row.cancel_requested and row.attempts < max_attempts:
                 break
@@ -117,7 +117,7 @@ class JobQueue(Repository):
         row.fencing_token += 1
         row.attempts += 1
         row.not_before = None
-        row.started_at, row.lease_expires_at = now, now + timedelta(seconds=lease_seconds)
+        row.started_at, row.lease_expires_at = moment, moment + timedelta(seconds=lease_seconds)
         self._record_state(row, attempt=row.attempts)
         return self._job(row)
 
@@ -138,7 +138,7 @@ class JobQueue(Repository):
                 **({"progress": steps[-1]} if steps else {}),
                 last_event=JobRow.last_event + len(steps),
                 not_before=None,
-                lease_expires_at=self._now() + timedelta(seconds=lease_seconds),
+                lease_expires_at=now(self._session) + timedelta(seconds=lease_seconds),
             )
             .returning(JobRow.cancel_requested, JobRow.last_event)
         ).one_or_none()
@@ -161,7 +161,7 @@ class JobQueue(Repository):
             self._close(row, JobState.CANCELLED, None)
             return
         row.state, row.lease_expires_at = JobState.QUEUED.value, None
-        row.not_before = self._now() + timedelta(seconds=delay_seconds)
+        row.not_before = now(self._session) + timedelta(seconds=delay_seconds)
         row.progress = {"phase": "waiting for another attempt", "reason": reason}
         if not counts:
             row.attempts -= 1
@@ -193,7 +193,7 @@ class JobQueue(Repository):
     def request_cancel(self, job_id: str) -> Job:
         """Ask the job to stop; a job without a worker is cancelled immediately."""
         row = self._row(job_id, lock=True)
-        is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < self._now()
+        is_abandoned = row.lease_expires_at is not None and row.lease_expires_at < now(self._session)
         if row.state == JobState.QUEUED.value or (row.state == JobState.RUNNING.value and is_abandoned):
             self._close(row, JobState.CANCELLED, None)
         elif row.state == JobState.RUNNING.value:
@@ -203,7 +203,7 @@ class JobQueue(Repository):
 
     def _close(self, row: JobRow, state: JobState, error: str | None) -> None:
         row.state, row.error = state.value, error
-        row.finished_at, row.lease_expires_at = self._now(), None
+        row.finished_at, row.lease_expires_at = now(self._session), None
         self._record_state(row, error=error, model_version=row.model_version)
 
     def _record_state(self, row: JobRow, **facts: Any) -> None:
@@ -222,7 +222,7 @@ class JobQueue(Repository):
     def _forget_old_events(self, collection: Collection) -> None:
         """Keep the table small: the job stays, its events are deleted a day after it finished."""
         closed = select(JobRow.id).where(
-            JobRow.collection_id == collection.id, JobRow.finished_at < self._now() - _EVENT_RETENTION
+            JobRow.collection_id == collection.id, JobRow.finished_at < now(self._session) - _EVENT_RETENTION
         )
         self._session.execute(delete(JobEventRow).where(JobEventRow.job_id.in_(closed)))
 
@@ -245,9 +245,6 @@ class JobQueue(Repository):
     def _job(self, row: JobRow) -> Job:
         name = self._session.scalar(select(CollectionRow.name).where(CollectionRow.id == row.collection_id))
         return _job(row, name or "")
-
-    def _now(self) -> datetime:
-        return now(self._session)
 
 
 def _job(row: JobRow, collection: str) -> Job:

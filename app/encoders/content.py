@@ -357,7 +357,8 @@ def _decode(field: str, content: bytes) -> Image.Image:
         picture = _to_rgb(source)
     # Before it is turned, which makes a copy: a picture may take 160 MB, and here it is held once.
     del source
-    return _upright(picture, orientation)
+    method = _UNDO_ORIENTATION.get(orientation)
+    return picture if method is None else picture.transpose(method)
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -366,11 +367,6 @@ def _orientation(picture: Image.Image) -> int:
         return int(picture.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # whatever the library raises: the pixels themselves may be whole
         return 1
-
-
-def _upright(picture: Image.Image, orientation: int) -> Image.Image:
-    method = _UNDO_ORIENTATION.get(orientation)
-    return picture if method is None else picture.transpose(method)
 
 
 def _to_rgb(picture: Image.Image) -> Image.Image:

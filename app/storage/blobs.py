@@ -27,7 +27,12 @@ class Blobs:
     def put(self, content: bytes) -> str:
         """Store content durably and return its SHA-256; what is there already becomes young."""
         content_hash = hashlib.sha256(content).hexdigest()
-        self._folder.put(_place(content_hash), content)
+        place = _place(content_hash)
+        is_there = self._folder.renew(place, content)
+        if not is_there and self._folder.is_moved_at_once and self._trash.give_back(content_hash):
+            is_there = self._folder.renew(place, content)
+        if not is_there:
+            self._folder.write(place, content)
         if self._cache is not None:
             self._cache.write(content_hash, content)
         return content_hash

@@ -98,7 +98,7 @@ class _Copy:
 
 def copy_pictures(source: Folder, target: Folder, way: Way) -> CopiedFiles:
     """Copy the pictures that the target lacks, unless they are damaged."""
-    return _copy_all(source, target, way, _pictures_in, _Copy.copy_picture)
+    return _copy_all(source, target, way, lambda folder, names: names, _Copy.copy_picture)
 
 
 def copy_bundles(source: Folder, target: Folder, way: Way) -> CopiedFiles:
@@ -125,10 +125,6 @@ def _is_stored_in(folder: str, name: str) -> bool:
     """Return whether a file is stored in a folder, and neither unfinished nor in the trash of that folder."""
     below = name.removeprefix(f"{folder}/") if folder else name
     return is_inside(below) and not any(part.startswith(".") for part in below.split("/"))
-
-
-def _pictures_in(folder: str, names: list[str]) -> list[str]:
-    return names
 
 
 def _bundles_in(folder: str, names: list[str]) -> list[str]:

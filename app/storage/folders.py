@@ -53,13 +53,16 @@ class LocalFolder:
         with (self.path / key).open("rb") as stream:
             yield from iter(partial(stream.read, PART_BYTES), b"")
 
-    def put(self, key: str, content: bytes) -> None:
-        """Write a file, whole or not at all; one that is the same already becomes young."""
-        path = self.path / key
+    def renew(self, key: str, content: bytes) -> bool:
+        """Make a file young that is the same already; return whether it is."""
         with contextlib.suppress(FileNotFoundError):
-            os.utime(path)
-            if path.read_bytes() == content:
-                return
+            os.utime(self.path / key)
+            return (self.path / key).read_bytes() == content
+        return False
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a file, whole or not at all."""
+        path = self.path / key
         with durable_file(path.parent, NEW, content) as aside:
             os.replace(aside, path)
 

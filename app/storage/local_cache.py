@@ -48,7 +48,8 @@ class LocalCache:
                 os.replace(aside, self._folder / name)
             finally:
                 aside.unlink(missing_ok=True)
-            self._count(len(content))
+            self._added_bytes += len(content)
+            self._shrink_if_due()
 
     def remove(self, name: str) -> None:
         """Remove a copied folder; wait for those who read one."""
@@ -110,10 +111,6 @@ class LocalCache:
         with (self._folder / _LOCK).open("w") as file:
             fcntl.flock(file, kind)
             yield
-
-    def _count(self, n_bytes: int) -> None:
-        self._added_bytes += n_bytes
-        self._shrink_if_due()
 
     def _shrink_if_due(self) -> None:
         """Remove the oldest copies if much was added; later, if others read some at the moment.

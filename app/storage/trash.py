@@ -12,9 +12,8 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.storage.folders import TRASH, LocalFolder
@@ -64,7 +63,8 @@ class Trash:
             ends_at = int(batch.rpartition("/")[2]) + _HOUR_SECONDS + self.keep_seconds
             is_over = not self.keep_seconds or ends_at < time.time()
             newest = self.folder.newest(batch)
-            for names in _split(newest, _BATCH):
+            for start in range(0, len(newest), _BATCH):
+                names = list(newest)[start : start + _BATCH]
                 in_use = used(names)
                 places = [(f"{batch}/{name}", self.place(name)) for name in names if name in in_use]
                 self.folder.bring_back_all(places, self.last)
@@ -82,10 +82,3 @@ class Trash:
         """Return the folders of the trash, oldest first."""
         hours = [entry.name for entry in self.folder.entries(TRASH) if entry.name.isdecimal()]
         return [f"{TRASH}/{hour}" for hour in sorted(hours, key=int)]
-
-
-def _split(names: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield lists of at most `size` names."""
-    rest = iter(names)
-    while batch := list(itertools.islice(rest, size)):
-        yield batch

@@ -202,7 +202,7 @@ class Acceptor:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                self._log_failure(error)
+                _logger.error("cannot accept connections: %s (%d open)", error, len(self._connections))
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             connecting = asyncio.ensure_future(loop.connect_accepted_socket(self._make_protocol, accepted))
@@ -226,6 +226,3 @@ class Acceptor:
             while True:
                 await asyncio.sleep(_SWEEP_SECONDS)
                 self._connections.sweep(loop.time())
-
-    def _log_failure(self, error: OSError) -> None:
-        _logger.error("cannot accept connections: %s (%d open)", error, len(self._connections))

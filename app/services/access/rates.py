@@ -64,7 +64,10 @@ class CallFile:
 
     def add(self, caller: str, allowed: int) -> float | None:
         """Count a call and return None; one too many in a minute is not counted, and waits these seconds."""
-        name = _stored_name(caller)
+        name = caller.encode(errors="replace")
+        if len(name) > _NAME:
+            name = blake2b(name).hexdigest()[:_NAME].encode()
+        name = name.ljust(_NAME, b"\0")
         with self._threads:
             try:
                 return self._add(self._get_descriptor(), name, allowed)
@@ -180,11 +183,6 @@ def _lock(descriptor: int) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _stored_name(caller: str) -> bytes:
-    name = caller.encode(errors="replace")
-    return (name if len(name) <= _NAME else blake2b(name).hexdigest()[:_NAME].encode()).ljust(_NAME, b"\0")
-
-
 def _find(stored: bytes, name: bytes, now: int) -> tuple[int, int, list[int], list[int]]:
     """Return the number of a caller's place in a set, the second of its last call, and what it holds."""
     oldest, called_at = 0, now + 1
@@ -224,7 +222,9 @@ class RateLimits:
         allowed = self._default if requests_per_minute is None else requests_per_minute
         if allowed == 0:
             return
-        elsewhere = self._counted_elsewhere(caller)
+        asked_at, counts = self._elsewhere
+        is_fresh = time.monotonic() - asked_at < _STALE_SECONDS
+        elsewhere = counts.get(caller, _NONE) if is_fresh else _NONE
         seconds = self._calls.add(caller, max(allowed - elsewhere.calls, 0))
         if seconds is not None:
             if elsewhere.calls:
@@ -243,10 +243,6 @@ class RateLimits:
             others = work.calls.exchange(host, dict(most), WINDOW)
         self._has_shared = bool(counts)
         self._elsewhere = time.monotonic(), _sums(others)
-
-    def _counted_elsewhere(self, caller: str) -> CallCount:
-        asked_at, counts = self._elsewhere
-        return counts.get(caller, _NONE) if time.monotonic() - asked_at < _STALE_SECONDS else _NONE
 
 
 def _sums(others: list[Mapping[str, CallCount]]) -> Mapping[str, CallCount]:

@@ -80,10 +80,6 @@ def _labels_of(change: Item) -> tuple[str, ...] | None:
     return None if labels is None else tuple(labels)
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Imported:
     """What an import did, and the collection's revision after it."""
@@ -143,7 +139,7 @@ class Import:
 
     def pacer(self) -> Pacer:
         """Return what this thread calls between the steps of its work."""
-        return Pacer(_always, lambda: not self._service.is_searched())
+        return Pacer(lambda: True, lambda: not self._service.is_searched())
 
     def add(
         self, entries: Sequence[tuple[int, NewItem | ItemChange]], pause: Callable[[], None] = no_pause

@@ -22,7 +22,7 @@ from app.domain.errors import (
     other_version_active,
 )
 from app.domain.names import check_storable
-from app.domain.reports import Curve, ReliabilityBins, TrainingReport
+from app.domain.reports import Curve, TrainingReport
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.sweeping import GarbageCollector
 from solver import Reliability, RetrievalCurves
@@ -198,7 +198,10 @@ def _drawing(
             return (lambda: plot_convergence(fit.history, theme=theme)) if fit.history else None
         case "reliability":
             bins = held_out.reliability
-            return None if bins is None else lambda: plot_reliability(_reliability(bins), theme=theme)
+            if bins is None:
+                return None
+            parts = np.array(bins.probabilities), np.array(bins.shares), np.array(bins.counts, np.intp)
+            return lambda: plot_reliability(Reliability(*parts), theme=theme)
     directions, chance = _curves(report, direction, with_scopes=kind == "precision-scope")
     if not directions:
         return None
@@ -230,7 +233,3 @@ def _retrieval_curves(curve: Curve) -> RetrievalCurves:
         np.array(curve.scopes, np.intp),
         np.array(curve.precision_at_scope),
     )
-
-
-def _reliability(bins: ReliabilityBins) -> Reliability:
-    return Reliability(np.array(bins.probabilities), np.array(bins.shares), np.array(bins.counts, np.intp))

@@ -225,12 +225,9 @@ class Ownership:
     def _advance(self) -> None:
         point = secrets.token_hex(8)
         # In this order: a mark that the database does not know would stop all sweeps.
-        self._add_point(point)
-        self._mark.write(Mark(self.identity(), point), replace=True)
-
-    def _add_point(self, point: str) -> None:
         with self._database.write() as work:
             work.installation.add_point(point)
+        self._mark.write(Mark(self.identity(), point), replace=True)
 
     def _knows_files(self, share: float) -> bool:
         """Return whether the database knows more than a share of the files, or there are none."""

@@ -305,7 +305,8 @@ class _Traits:
         if any((side != "").any() for side in labels) and (
             facets or self._has_sets or self._shared or self._judgements
         ):
-            facets = {LABEL: (_labels(x), _labels(z)), **facets}
+            of_x, of_z = (as_values([item.labels for item in side]) for side in chosen)
+            facets = {LABEL: (of_x, of_z), **facets}
         groups = None
         if self._shared:
             groups = self._groups(x), self._groups(z)
@@ -333,10 +334,6 @@ class _Traits:
             (places_of_pairs[:, 0], places_of_pairs[:, 1]),
         )
         return scipy.sparse.csr_array(signs, shape=(len(x_ids), len(z_ids)))
-
-
-def _labels(items: Sequence[Item]) -> Values:
-    return as_values([item.labels for item in items])
 
 
 def _values(items: Sequence[Item], key: str) -> Values:

@@ -309,7 +309,9 @@ def _compare_projected(
     new_value, active_value = (objective_value(quality, objective) for quality in qualities)
     if not (math.isfinite(new_value) and math.isfinite(active_value)):
         return Gate(active.version, _NO_COMMON_CLASS)
-    new_map, active_map = (_label_map(quality, ranked) for quality in qualities)
+    # By label, averaged over both directions.
+    has_label = ranked.main_label is not None
+    new_map, active_map = (_number(quality.mean.map) if has_label else None for quality in qualities)
     new, old = ((x[x_rows], z[z_rows]) for x, z in projected)
     annotations = ranked.annotations()
     interval = objective_interval(new, old, annotations, objective, label=_label(ranked, annotations))
@@ -325,8 +327,3 @@ def _compare_projected(
         active_value,
         interval,
     )
-
-
-def _label_map(quality: RetrievalQuality, items: LabelledItems) -> float | None:
-    """Return MAP by label, averaged over both directions."""
-    return _number(quality.mean.map) if items.main_label is not None else None

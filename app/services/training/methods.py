@@ -41,7 +41,6 @@ from solver import (
     CandidateProgress,
     CompositeBilinear,
     ConvergenceWarning,
-    DirectionalMap,
     InvalidInputError,
     IterationProgress,
     LabelledPair,
@@ -236,7 +235,7 @@ class LowRankMethod:
             estimator = self._estimator(_LOOSE_TOL, _FEW_STEPS)
             projector = self._fit(fitting, scaling, estimator, "choosing")
             fraction = alpha / estimator.alpha_max_
-            quality = _map(projector, held_out)
+            quality = bidirectional_map(*project_what_can_be_ranked(projector, held_out))
             candidate = Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, projector.rank)
             if math.isfinite(candidate.mean):
                 candidates.append(candidate)
@@ -354,11 +353,6 @@ def _converged_share(gap: float, tol: float) -> float:
     if not math.isfinite(gap):
         return 0.0
     return min(max(1.0 - math.log(max(gap, tol) / tol) / math.log(1.0 / tol), 0.0), 1.0)
-
-
-def _map(projector: Projector, held_out: LabelledPair) -> DirectionalMap:
-    """Return MAP over the held-out items that can be ranked."""
-    return bidirectional_map(*project_what_can_be_ranked(projector, held_out))
 
 
 @dataclass(eq=False)

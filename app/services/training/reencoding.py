@@ -76,7 +76,9 @@ class Reencoder:
             stored = {modality.name: work.encoded.hashes(collection, modality) for modality in modalities}
         for modality in modalities:
             missing = sources[modality.name]
-            self._forget(collection, modality, sorted(stored[modality.name].difference(missing)))
+            if gone := sorted(stored[modality.name].difference(missing)):  # what no item has any more
+                with self._database.write() as work:
+                    work.encoded.forget(collection, modality, gone)
             for digest in stored[modality.name]:
                 missing.pop(digest, None)
             self._encode(collection, modality, made[modality.name], missing, report)
@@ -117,12 +119,6 @@ class Reencoder:
                 work.encoded.put(work.collections.get(collection.name), modality, features)
             n_encoded += len(features)
             report_progress()
-
-    def _forget(self, collection: Collection, modality: Modality, hashes: list[str]) -> None:
-        """Remove the features of what no item has any more."""
-        if hashes:
-            with self._database.write() as work:
-                work.encoded.forget(collection, modality, hashes)
 
 
 def _find_sources(

@@ -293,7 +293,10 @@ class BundleRepair:
         # Later rounds go on; what keeps one from being looked at is logged, and it comes again.
         if not self._owns_files():
             return True
-        self._names = self._names or self._find_names()
+        if not self._names:
+            with self._database.read() as work:
+                listed = work.collections.list()
+            self._names = [one.name for one in listed if one.active_version is not None]
         failures: list[str] = []
 
         def look_at_next() -> bool:
@@ -309,10 +312,6 @@ class BundleRepair:
         time_left.finish(look_at_next)
         self._names += failures
         return not self._names
-
-    def _find_names(self) -> list[str]:
-        with self._database.read() as work:
-            return [one.name for one in work.collections.list() if one.active_version is not None]
 
     def _request_repair(self, name: str) -> None:
         try:
