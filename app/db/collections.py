@@ -29,7 +29,7 @@ from app.db.models import (
     OwnWriteRow,
     SavedGalleryRow,
 )
-from app.db.statements import Repository, in_chunks, insert_into, now, violates_unique
+from app.db.statements import Repository, in_chunks, insert_into, now, value_of, violates_unique
 from app.domain.entities import Collection, Modality, SavedGallery
 from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import is_storable
@@ -235,7 +235,7 @@ class CollectionRepository(Repository):
         row = self._session.get(SavedGalleryRow, collection.id)
         if row is None:
             return None
-        return SavedGallery(row.model_bundle, row.revision, row.folder, row.manifest_hash)
+        return value_of(SavedGallery, row)
 
     def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
         """Record where its galleries are saved, in place of what was recorded before."""

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, null, select
 
 from app.db.models import FEEDBACK, FeedbackRow
-from app.db.statements import Repository, now
+from app.db.statements import Repository, now, value_of
 from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 
@@ -100,18 +100,8 @@ def _row(collection: Collection, feedback: Feedback) -> FeedbackRow:
 
 
 def _entry(row: _AnyRow) -> Feedback:
-    return Feedback(
-        source=row.source,
-        target=row.target,
-        item_id=row.item_id,
-        is_relevant=row.is_relevant,
-        query_item_id=row.query_item_id,
-        query=_query(row) if row.query_item_id is None else None,
-        id=row.id,
-        created_at=row.created_at,
-    )
-
-
-def _query(row: _AnyRow) -> Item:
+    if row.query_item_id is not None:
+        return value_of(Feedback, row, query=None)
     features = None if row.features is None else vector_of(row.features)
-    return Item("", row.source, row.text, row.content_hash, row.content_type, features, encoding=row.encoding)
+    facts = (row.text, row.content_hash, row.content_type, features)
+    return value_of(Feedback, row, query=Item("", row.source, *facts, encoding=row.encoding))

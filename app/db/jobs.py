@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.db.collections import IS_NOT_DELETED, is_there
 from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
-from app.db.statements import Repository, now, violates_foreign_key, violates_unique
+from app.db.statements import Repository, now, value_of, violates_foreign_key, violates_unique
 from app.domain.entities import Collection, Job, JobEvent, JobState
 from app.domain.errors import CollectionNotFoundError, ConflictError, JobCancelledError, job_not_found
 from app.domain.names import is_storable
@@ -248,20 +248,7 @@ class JobQueue(Repository):
 
 
 def _job(row: JobRow, collection: str) -> Job:
-    return Job(
-        id=row.id,
-        collection=collection,
-        state=JobState(row.state),
-        parameters=row.parameters,
-        progress=row.progress,
-        error=row.error,
-        model_version=row.model_version,
-        fencing_token=row.fencing_token,
-        attempts=row.attempts,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
+    return value_of(Job, row, collection=collection, state=JobState(row.state))
 
 
 def _held_by(job: Job) -> tuple[Any, ...]:

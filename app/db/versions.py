@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 from app.answers import Activation
 from app.db.collections import modalities_of, modalities_to_json
 from app.db.models import ENCODED_CONTENTS, ActivationRow, CollectionRow, ModelRow
-from app.db.statements import Repository, in_chunks, insert_into
+from app.db.statements import Repository, in_chunks, insert_into, value_of
 from app.domain.entities import Collection, Modality, ModelVersion, Vector, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 from app.domain.reports import TrainingReport
@@ -107,16 +107,9 @@ class ModelRepository(Repository):
 
 
 def _model(row: ModelRow, active_version: int | None) -> ModelVersion:
-    return ModelVersion(
-        version=row.version,
-        bundle=row.bundle,
-        manifest_hash=row.manifest_hash,
-        index_revision=row.index_revision,
-        report=TrainingReport.from_json(row.facts),
-        created_at=row.created_at,
-        is_active=row.version == active_version,
-        modalities=None if row.modalities is None else modalities_of(row.modalities),
-    )
+    modalities = None if row.modalities is None else modalities_of(row.modalities)
+    report, is_active = TrainingReport.from_json(row.facts), row.version == active_version
+    return value_of(ModelVersion, row, report=report, is_active=is_active, modalities=modalities)
 
 
 _TABLE = ENCODED_CONTENTS.c

@@ -8,10 +8,10 @@ import pytest
 
 from app.domain.errors import DamagedBundleError
 from app.storage.bundles import MANIFEST, Bundles
-from app.storage.copies import copy_bundles, copy_pictures
 from app.storage.folders import LocalFolder
 from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import RemoteFolder, open_remote
+from app.storage.stores import copy_bundles, copy_pictures
 
 CONTENT = b"what an intruder wants to have here"
 SUM = hashlib.sha256(CONTENT).hexdigest()
