@@ -48,7 +48,6 @@ from app.db.published import (
 )
 from app.db.statements import Repository, in_chunks, now
 from app.domain.entities import (
-    Carried,
     Change,
     Collection,
     Counts,
@@ -296,12 +295,13 @@ class ItemRepository(Repository):
             if row.labels:
                 yield tuple(row.labels)
 
-    def training_traits(self, collection: Collection, modality: str) -> Generator[Carried, None, None]:
-        """Yield what each item of a modality that may be trained on carries. Who stops before the end closes
-        the generator."""
+    def training_traits(self, collection: Collection, modality: str) -> Generator[Item, None, None]:
+        """Yield the items of a modality that may be trained on, with labels, pair and metadata alone.
+        Who stops before the end closes the generator."""
         may_train = _present(modality, 0, lambda c: c["train"].is_(True))
         for row in self._walk(collection, ("labels", "pair_id", "metadata", "modality", "id"), may_train):
-            yield Carried(tuple(row[0] or ()), row[1], row[2] or {})
+            labels, pair_id, metadata = row[:3]
+            yield Item("", modality, labels=tuple(labels or ()), pair_id=pair_id, metadata=metadata or {})
 
     def of_other_encodings(self, collection: Collection, modality: Modality) -> Iterator[Item]:
         """Yield the items of a modality that were stored with another encoder, without features."""

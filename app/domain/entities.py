@@ -149,15 +149,6 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What an item carries beside its content, as of `Item`."""
-
-    labels: tuple[str, ...]
-    pair_id: str | None
-    metadata: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
     """What a write did to the items it was given."""
 

@@ -291,11 +291,6 @@ def upgraded_to_format_3(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def upgraded_to_format_4(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report of format 3 in format 4, which adds curves, examples and reliability."""
-    return {**values, "format": 4}
-
-
 def upgraded_report(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a report in format 2, from one flat object as stored in bundles up to format 1.
     Early releases wrote fewer fields; what they did not record becomes None, zero or empty."""
@@ -372,9 +367,9 @@ def _gate(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_UPGRADES = {3: upgraded_to_format_3, 4: upgraded_to_format_4}  # upgrades to each format from the one before
-_FORMATS = (2, *_UPGRADES)
-"""Numbers stored with a report; reports of the first format, a flat object, carry none."""
+_FORMATS = (2, 3, 4)
+"""Numbers stored with a report; reports of the first format, a flat object, carry none. The last one added
+curves, examples and reliability."""
 _FORMAT = _FORMATS[-1]
 _ITEMS_SHOWN = 20  # ids of items left out: enough to look into a problem, and few enough to read
 _LONG = {
@@ -594,10 +589,9 @@ class TrainingReport:
             )
         if stored is None:
             values = upgraded_report(values)
-        for number, upgrade in _UPGRADES.items():
-            if (stored or _FORMATS[0]) < number:
-                values = upgrade(values)
-        return msgspec.convert(values, cls)
+        if stored in (None, _FORMATS[0]):
+            values = upgraded_to_format_3(values)
+        return msgspec.convert({**values, "format": _FORMAT}, cls)
 
 
 # msgspec describes a class when it first reads one. Do so now: a second thread that meets half of a

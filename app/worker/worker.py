@@ -12,12 +12,10 @@ from functools import partial
 from operator import attrgetter
 
 from app.bootstrap import Services, sweep_checkpoints
-from app.db.session import Database, UnitOfWork
+from app.db.session import UnitOfWork
 from app.domain.entities import BuiltModel, Job, JobState
 from app.domain.errors import DatabaseUnavailableError, JobCancelledError, NotFoundError, ServiceError
-from app.services.models.registry import ModelRegistry
 from app.services.storage.pacing import Round
-from app.services.training.requests import TrainingService
 from app.worker.attempts import Failure, Outcome, train_in_child
 from app.worker.lease import LONGEST_WAIT_SECONDS, Lease, WorkerStoppingError, patiently
 
@@ -74,46 +72,30 @@ Trainer = Callable[[Lease], Outcome]
 """Trains the job of a lease; raises what ended the lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
-    """How long a worker waits, and how often it tries."""
-
-    lease_seconds: float  # how long a silent worker keeps its job
-    job_attempts: int  # of a job whose failure may be temporary
-    retry_seconds: float  # before the second attempt; doubles each time
-    stop_seconds: float  # how long one that is asked to stop tries to close its job in a busy database
-    poll_seconds: float  # how often an idle worker looks for a job
-
-
 @dataclass(eq=False)
 class Worker:
     """Runs jobs one by one, and maintenance between them. `should_stop` is asked all the time; once it is
     true the worker ends, and its job returns to the queue as if it had not been claimed."""
 
-    _database: Database
-    _training: TrainingService
-    _versions: ModelRegistry
+    _services: Services
     _maintenance: Sequence[Chore]
     _train: Trainer
-    _limits: WorkerLimits
     _should_stop: Callable[[], bool]
+    _poll_seconds: float  # how often an idle one looks for a job
 
     def run_once(self, job_id: str | None = None) -> Job | None:
         """Claim and run the oldest job, or the one given; return it as this attempt left it, None when there
         was nothing to do."""
-        with self._database.write() as work:
-            job = work.jobs.claim(
-                name_of_worker(os.getpid()),
-                self._limits.lease_seconds,
-                self._limits.job_attempts,
-                job_id,
-            )
+        settings = self._services.settings
+        with self._services.database.write() as work:
+            name = name_of_worker(os.getpid())
+            job = work.jobs.claim(name, settings.lease_seconds, settings.job_attempts, job_id)
         if job is None:
             return None
         _logger.info("job %s: retraining %s, attempt %d", job.id, job.collection, job.attempts)
         self._attempt(job)
         try:
-            return self._training.job(job.id)
+            return self._services.training.job(job.id)
         except NotFoundError:
             # Deleted with its collection.
             return replace(job, state=JobState.CANCELLED, error="the collection was deleted")
@@ -145,15 +127,15 @@ class Worker:
             chore.do_if_due(time_left)
 
     def _idle_seconds(self, failures: int) -> float:
-        poll_seconds = self._limits.poll_seconds
-        pause = poll_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS)
-        return min(pause, max(poll_seconds, _LONGEST_PAUSE_SECONDS))
+        pause = self._poll_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS)
+        return min(pause, max(self._poll_seconds, _LONGEST_PAUSE_SECONDS))
 
     def _attempt(self, job: Job) -> None:
         """Train a claimed job, and publish its model or close the job."""
         claimed_at = time.monotonic()
         try:
-            with Lease(self._database, job, self._limits.lease_seconds, self._should_stop) as lease:
+            seconds = self._services.settings.lease_seconds
+            with Lease(self._services.database, job, seconds, self._should_stop) as lease:
                 outcome = self._train(lease)
                 lease.insist(lease.write)
                 if isinstance(outcome, BuiltModel):
@@ -175,7 +157,8 @@ class Worker:
 
     def _publish(self, lease: Lease, built: BuiltModel) -> None:
         job = lease.job
-        entry = lease.insist(lambda: self._versions.publish(job, built, self._limits.lease_seconds))
+        versions, seconds = self._services.versions, self._services.settings.lease_seconds
+        entry = lease.insist(lambda: versions.publish(job, built, seconds))
         _logger.info(
             "job %s: published version %d%s",
             job.id,
@@ -183,7 +166,7 @@ class Worker:
             "" if entry.is_active else f", not activated: {entry.report.not_activated}",
         )
         try:
-            self._versions.prune(job.collection)
+            versions.prune(job.collection)
         except (ServiceError, OSError) as error:
             _logger.warning("job %s: old versions are kept until the next retrain: %s", job.id, error)
 
@@ -191,8 +174,8 @@ class Worker:
         """Close a job, or queue it again for another attempt after a pause."""
         # Attempts refused by a busy database do not count until the job is older than the longest wait.
         counts = failure.counts or _age_seconds(job, claimed_at) > LONGEST_WAIT_SECONDS
-        if failure.may_pass and (not counts or job.attempts < self._limits.job_attempts):
-            pause = self._limits.retry_seconds * 2 ** (job.attempts - 1)
+        if failure.may_pass and (not counts or job.attempts < self._services.settings.job_attempts):
+            pause = self._services.settings.job_retry_seconds * 2 ** (job.attempts - 1)
             _logger.warning(
                 "job %s: retraining %s: %s; another attempt in %g s",
                 job.id,
@@ -211,11 +194,11 @@ class Worker:
         """Write the job's new state, waiting while the database is busy; a stopping worker waits less."""
 
         def write() -> None:
-            with self._database.write() as work:
+            with self._services.database.write() as work:
                 change(work)
 
         def longest_seconds() -> float:
-            return self._limits.stop_seconds if self._should_stop() else LONGEST_WAIT_SECONDS
+            return self._services.settings.shutdown_seconds if self._should_stop() else LONGEST_WAIT_SECONDS
 
         try:
             patiently(write, longest_seconds)
@@ -250,25 +233,10 @@ def make_worker(
     # `should_stop` is asked between jobs and during them; once it is true the worker ends, and gives its job
     # back. Half a second between two looks for a job is short beside a training, and costs the database one
     # indexed query.
-    settings = services.settings
     if train is None:
+        settings = services.settings
         train = partial(train_in_child, settings.model_dump(mode="json"), settings.max_training_seconds)
-    limits = WorkerLimits(
-        lease_seconds=settings.lease_seconds,
-        job_attempts=settings.job_attempts,
-        retry_seconds=settings.job_retry_seconds,
-        stop_seconds=settings.shutdown_seconds,
-        poll_seconds=poll_seconds,
-    )
-    return Worker(
-        services.database,
-        services.training,
-        services.versions,
-        _maintenance(services),
-        train,
-        limits,
-        should_stop,
-    )
+    return Worker(services, _maintenance(services), train, should_stop, poll_seconds)
 
 
 def _maintenance(services: Services) -> Sequence[Chore]:

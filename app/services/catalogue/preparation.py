@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Carried, Collection, Content, Item, Modality, Vector, vector_bytes
+from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
 from app.domain.errors import InvalidFieldError, unknown_modality
 from app.domain.names import (
     check_identifier,
@@ -82,7 +82,7 @@ def describe_material(work: UnitOfWork, collection: Collection) -> str:
     )
 
 
-def _facets(items: list[Carried]) -> dict[str, set[str]]:
+def _facets(items: list[Item]) -> dict[str, set[str]]:
     """Return the values of each metadata key by which items are put together, as a facet's are."""
     counts: dict[str, Counter[str]] = {}
     for item in items:

@@ -59,24 +59,14 @@ def posteriors_too_large(
         for n, width, is_sparse in zip((sizes.n_x, sizes.n_z), features, are_sparse, strict=True):
             stays_sparse = is_sparse and not can_be_compact(n, width)
             floats += (_HEADS + _OPTIMISED * stays_sparse) * width * n_classes
-    if floats * _FLOAT <= _MOST_BYTES:
-        return None
-    return (
-        f"{what} would take about "
-        f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
-    )
+    return _too_large(what, floats)
 
 
 def composite_too_large(n_items: int, n_values: int) -> str | None:
     """Return why "composite" with these items of both modalities and values of all facets would not fit into
     memory, or None."""
     floats = n_items * (_TABLES * n_values + _COORDINATES)
-    if floats * _FLOAT <= _MOST_BYTES:
-        return None
-    return (
-        f"posteriors of {n_values} values of facets for each of {n_items} items would take about "
-        f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
-    )
+    return _too_large(f"posteriors of {n_values} values of facets for each of {n_items} items", floats)
 
 
 def posteriors_too_slow(sizes: Sizes) -> str | None:
@@ -98,16 +88,15 @@ def pairs_too_slow(sizes: Sizes, n_features: int) -> str | None:
 def sums_too_large(x_features: int, z_features: int) -> str | None:
     """Return why "squared" would not fit into memory, or None; features, or samples where these are fewer."""
     floats = _SQUARES * (x_features + z_features) ** 2 // 2
-    if floats * _FLOAT <= _MOST_BYTES:
+    return _too_large(f"sums of products of {x_features} and {z_features} features", floats)
+
+
+def _too_large(what: str, floats: float) -> str | None:
+    size, most = floats * _FLOAT, _MOST_BYTES
+    if size <= most:
         return None
-    return (
-        f"sums of products of {x_features} and {z_features} features would take about "
-        f"{_gigabytes(floats)} GB, at most {_gigabytes(_MOST_BYTES / _FLOAT)} GB are allowed"
-    )
-
-
-def _gigabytes(floats: float) -> str:
-    return f"{floats * _FLOAT / (1 << 30):.3g}"
+    gigabytes, allowed = size / (1 << 30), most / (1 << 30)
+    return f"{what} would take about {gigabytes:.3g} GB, at most {allowed:.3g} GB are allowed"
 
 
 def _excess(what: str, operations: float) -> str | None:

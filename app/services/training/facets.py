@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
 
-from app.domain.entities import Carried, Collection, Feedback, Item
+from app.domain.entities import Collection, Feedback, Item
 from app.domain.errors import ConflictError
 from app.domain.reports import Supervision
 
@@ -34,9 +34,7 @@ _MOST_VALUES, _MOST_FACETS = 1000, 16
 _MOST_KEYS = 64  # keys that are looked at, the most frequent first: each takes a walk over all items
 
 
-Annotated = Item | Carried
-"""What says what an item carries beside its content."""
-Sides = tuple[Sequence[Annotated], Sequence[Annotated]]
+Sides = tuple[Sequence[Item], Sequence[Item]]
 """Items of both modalities."""
 MetadataSides = tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 """Metadata of the items of both modalities."""

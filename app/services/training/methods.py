@@ -6,9 +6,9 @@ import logging
 import math
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -83,27 +83,37 @@ class FullFit:
     candidates: tuple[CandidateQuality, ...] = ()  # combinations that were evaluated, the best first
 
 
-class TrainingMethod(Protocol):
+class TrainingMethod(ABC):
     """A training method with its parameters."""
 
-    @property
-    def name(self) -> str:
-        """Name of the method."""
-        ...
+    name: str
+    must_choose = False
+    """Whether `evaluate` has to choose parameters before `fit`."""
 
-    @property
-    def must_choose(self) -> bool:
-        """Whether `evaluate` has to choose parameters before `fit`."""
-        ...
+    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
+        self._parameters = parameters
+        self._report = report
 
+    @abstractmethod
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Choose parameters by their held-out quality, and return what is fitted without the held-out items;
         raises SolverError if that is impossible."""
-        ...
 
+    @abstractmethod
     def fit(self, data: LabelledItems) -> FullFit:
         """Fit on all items, with the parameters that `evaluate` chose."""
-        ...
+
+    def _follow_steps(self, phase: str) -> Callable[[Progress], None]:
+        """Return what reports the steps of an estimator, not too often."""
+        reported_at = -math.inf
+
+        def follow(progress: Progress) -> None:
+            nonlocal reported_at
+            if isinstance(progress, StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
+                reported_at = time.monotonic()
+                self._report({"phase": phase, **step_of(progress)})
+
+        return follow
 
 
 def evaluate_all(
@@ -172,7 +182,7 @@ def step_of(progress: StepProgress) -> dict[str, float]:
     return {"step": progress.number, **({} if progress.share is None else {"share": progress.share})}
 
 
-class LowRankMethod:
+class LowRankMethod(TrainingMethod):
     """The paper's similarity of features, or that with the squared loss; parameters of None are chosen."""
 
     # The paper's loss visits every pair of items at each step. The squared one needs sums over items and
@@ -186,18 +196,13 @@ class LowRankMethod:
         scalings: tuple[str, ...] = DEFAULT_SCALINGS,
     ) -> None:
         self.name = _METHOD_OF_LOSS[loss]
+        super().__init__(parameters, report)
+        self.must_choose = parameters.alpha is None  # the penalty weight
         self._loss = loss
-        self._parameters = parameters
-        self._report = report
         self._scalings = (parameters.scaling,) if parameters.scaling else scalings
         self._scaling = self._scalings[0]
         self._fraction: float | None = None
         self._candidates: list[Candidate] = []
-
-    @property
-    def must_choose(self) -> bool:
-        """Whether the penalty weight has to be chosen."""
-        return self._parameters.alpha is None
 
     def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
         """Choose scaling and penalty weight."""
@@ -272,16 +277,12 @@ class LowRankMethod:
             self._report({**event, "share": share})
 
 
-@dataclass(eq=False)
-class SemanticMethod:
+class SemanticMethod(TrainingMethod):
     """The bilinear similarity of class posteriors; `fit` reuses the classifiers that `evaluate` selected."""
 
     name = "semantic"
-    must_choose = False
 
-    _parameters: TrainingParameters
-    _report: Report
-    _chosen: SemanticBilinear | None = field(default=None, init=False)
+    _chosen: SemanticBilinear | None = None
 
     def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
         """Fit without the held-out items."""
@@ -316,14 +317,6 @@ class SemanticMethod:
         return FullFit(projector, _fit_of_m(estimator.bilinear_, self._parameters.tol, None, posteriors))
 
     def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
-        reported_at = -math.inf
-
-        def follow(progress: Progress) -> None:
-            nonlocal reported_at
-            if isinstance(progress, StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
-                reported_at = time.monotonic()
-                self._report({"phase": f"{phase} posteriors", **step_of(progress)})
-
         estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
         with warnings.catch_warnings(record=True) as rank_warnings:
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -332,7 +325,7 @@ class SemanticMethod:
                 data.X,
                 data.Z,
                 Labels(data.x_labels, data.z_labels),
-                callback=follow,
+                callback=self._follow_steps(f"{phase} posteriors"),
                 reuse=self._chosen,
             )
         for warning in rank_warnings:
@@ -355,16 +348,12 @@ def _converged_share(gap: float, tol: float) -> float:
     return min(max(1.0 - math.log(max(gap, tol) / tol) / math.log(1.0 / tol), 0.0), 1.0)
 
 
-@dataclass(eq=False)
-class CompositeMethod:
+class CompositeMethod(TrainingMethod):
     """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used."""
 
     name = "composite"
-    must_choose = False
 
-    _parameters: TrainingParameters
-    _report: Report
-    _chosen: CompositeBilinear | None = field(default=None, init=False)
+    _chosen: CompositeBilinear | None = None
 
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
@@ -379,19 +368,18 @@ class CompositeMethod:
         return FullFit(projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions))
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
-        reported_at = -math.inf
-
-        def follow(progress: Progress) -> None:
-            nonlocal reported_at
-            if isinstance(progress, StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
-                reported_at = time.monotonic()
-                self._report({"phase": f"{phase} terms", **step_of(progress)})
-
         estimator = CompositeBilinear(random_state=self._parameters.seed)
         annotations = data.annotations()
         # What was chosen with them is taken over.
         queries = short_queries(data, annotations) if self._chosen is None else (None, None)
-        estimator.fit(data.X, data.Z, annotations, callback=follow, reuse=self._chosen, queries=queries)
+        estimator.fit(
+            data.X,
+            data.Z,
+            annotations,
+            callback=self._follow_steps(f"{phase} terms"),
+            reuse=self._chosen,
+            queries=queries,
+        )
         return estimator
 
 

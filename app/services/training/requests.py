@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, Job, JobEvent
+from app.domain.entities import Collection, Item, Job, JobEvent
 from app.domain.errors import (
     CollectionNotFoundError,
     ConflictError,
@@ -29,7 +29,7 @@ from app.services.catalogue.preparation import FEWEST_PAIRS, describe_material
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.pacing import Round
 from app.services.training.costs import Sizes, posteriors_too_large
-from app.services.training.facets import Annotated, facet_keys, facet_values, judgements_of, suffices
+from app.services.training.facets import facet_keys, facet_values, judgements_of, suffices
 from app.services.training.parameters import check_parameters, learns_from_labels_only
 from app.services.training.reencoding import Encoders, lacking_message
 
@@ -95,7 +95,7 @@ def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str
 
 
 def check_facets(
-    names: tuple[str, str], items: tuple[Iterable[Annotated], Iterable[Annotated]], supervision: Supervision
+    names: tuple[str, str], items: tuple[Iterable[Item], Iterable[Item]], supervision: Supervision
 ) -> None:
     """Raise InvalidFieldError for facets that none of the first 5000 items of each modality has."""
     for name, side in zip(names, items, strict=True):
@@ -112,12 +112,10 @@ def check_facets(
             )
 
 
-def teaches_without_labels(
-    items: tuple[Iterable[Annotated], Iterable[Annotated]], supervision: Supervision
-) -> bool:
+def teaches_without_labels(items: tuple[Iterable[Item], Iterable[Item]], supervision: Supervision) -> bool:
     """Return whether pairs or facets suffice; stop reading as soon as they do."""
     pair_ids: tuple[set[str], set[str]] = (set(), set())
-    seen: tuple[list[Annotated], list[Annotated]] = ([], [])
+    seen: tuple[list[Item], list[Item]] = ([], [])
     n_pairs = 0
     for entries in itertools.zip_longest(*items):
         for side, (own, other) in enumerate((pair_ids, pair_ids[::-1])):

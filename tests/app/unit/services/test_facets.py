@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.domain.entities import Carried
+from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
 from app.services.training.facets import categorical_keys, facet_keys, facet_values
@@ -12,21 +12,20 @@ from tests.app.refused import refused
 NAMES = ("image", "text")
 
 
-def items(count: int = 8, **keys: object) -> list[Carried]:
+def items(count: int = 8, **keys: object) -> list[Item]:
     """Return items of two classes; a callable makes the value of a key from the item's number."""
     return [
-        Carried(
-            ("class " + str(n % 2),),
-            None,
-            {key: value(n) if callable(value) else value for key, value in keys.items()},
+        Item(
+            "",
+            "",
+            labels=("class " + str(n % 2),),
+            metadata={key: value(n) if callable(value) else value for key, value in keys.items()},
         )
         for n in range(count)
     ]
 
 
-def chosen(
-    x: list[Carried], z: list[Carried] | None = None, supervision: Supervision | None = None
-) -> list[str]:
+def chosen(x: list[Item], z: list[Item] | None = None, supervision: Supervision | None = None) -> list[str]:
     return list(facet_keys((x, x if z is None else z), supervision or Supervision()))
 
 
@@ -119,7 +118,7 @@ def test_a_value_is_one_however_its_accents_are_composed() -> None:
 
 
 def test_pairs_or_facets_suffice_without_labels() -> None:
-    paired = [Carried((), f"p{n}", {}) for n in range(4)]
+    paired = [Item("", "", pair_id=f"p{n}") for n in range(4)]
     assert teaches_without_labels((paired, paired), Supervision())
     assert not teaches_without_labels((paired, paired), Supervision(pairs=False))
     assert not teaches_without_labels((paired, paired[:3]), Supervision())
