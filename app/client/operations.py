@@ -82,6 +82,7 @@ File = bytes | str | PathLike[str]
 """The content of a file, or where it is."""
 NoneType = type(None)
 _COLLECTION = "/v1/collections/{collection}"
+_SEARCH = "/search/{source}-to-{target}"
 _ADMIN = "/v1/admin/collections/{collection}"
 
 
@@ -119,12 +120,8 @@ def create_items(collection: str, items: Iterable[Json]) -> Call[Written]:
 
 def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
     """Store a stream of items, as of `create_items`, all or nothing; those that are there are replaced."""
-    return Call(
-        "POST",
-        path(_COLLECTION + "/items:import", collection=collection),
-        Imported,
-        lines=map(_encode, items),
-    )
+    address = path(_COLLECTION + "/items:import", collection=collection)
+    return Call("POST", address, Imported, lines=map(_encode, items))
 
 
 def list_items(
@@ -156,9 +153,8 @@ def list_items(
     """
     query = without_none(modality=modality, cursor=cursor, limit=limit, pair_id=pair_id)
     query |= {"label": list(label), "where": list(where), "item_id": list(item_id)}
-    return Call(
-        "GET", path(_COLLECTION + "/items", collection=collection), ItemPage, query=query, is_repeatable=True
-    )
+    address = path(_COLLECTION + "/items", collection=collection)
+    return Call("GET", address, ItemPage, query=query, is_repeatable=True)
 
 
 def get_item(collection: str, item_id: str) -> Call[Item]:
@@ -237,15 +233,9 @@ def search(
     include : sequence of str, optional
         Fields of a hit beside id, rank and score; all by default.
     """
-    query = _query(text, picture, sound, vector, item_id)
-    body = query | _options(k, offset, filter, include)
-    return Call(
-        "POST",
-        _direction(_COLLECTION, collection, source, target),
-        SearchResult,
-        json=body,
-        is_repeatable=True,
-    )
+    address = _direction(_COLLECTION, collection, source, target)
+    body = _query(text, picture, sound, vector, item_id) | _options(k, offset, filter, include)
+    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
 
 
 def search_batch(
@@ -284,10 +274,8 @@ def list_feedback(
     collection: str, *, cursor: str | None = None, limit: int | None = None
 ) -> Call[FeedbackPage]:
     """Return a page of feedback."""
-    address, query = (
-        path(_COLLECTION + "/feedback", collection=collection),
-        without_none(cursor=cursor, limit=limit),
-    )
+    address = path(_COLLECTION + "/feedback", collection=collection)
+    query = without_none(cursor=cursor, limit=limit)
     return Call("GET", address, FeedbackPage, query=query, is_repeatable=True)
 
 
@@ -398,9 +386,7 @@ def search_version(
     include: Sequence[str] | None = None,
 ) -> Call[SearchResult]:
     """Search by a version, whether it serves or not; parameters as of `search`."""
-    address = _version(collection, version) + path(
-        "/search/{source}-to-{target}", source=source, target=target
-    )
+    address = _version(collection, version) + path(_SEARCH, source=source, target=target)
     body = _query(text, picture, sound, vector, item_id) | _options(k, offset, filter, include)
     return Call("POST", address, SearchResult, json=body, is_repeatable=True)
 
@@ -500,7 +486,7 @@ def _version(collection: str, version: int) -> str:
 
 
 def _direction(base: str, collection: str, source: str, target: str) -> str:
-    return path(base + "/search/{source}-to-{target}", collection=collection, source=source, target=target)
+    return path(base + _SEARCH, collection=collection, source=source, target=target)
 
 
 def _options(
