@@ -32,8 +32,8 @@ from app.domain.errors import DatabaseUnavailableError, ServiceError
 from app.logs import log_to_stderr
 from app.main import create_app
 from app.settings import Settings
-from app.wire.connections import Acceptor, Connections, most_connections, raise_descriptor_limit
-from app.wire.protocol import StrictProtocol
+from app.wire.acceptor import Acceptor, most_connections, raise_descriptor_limit
+from app.wire.protocol import Connections, StrictProtocol
 from app.worker.attempts import describe_end
 from app.worker.worker import name_of_worker
 from solver import single_threaded_blas

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import secrets
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -24,7 +24,6 @@ from uvicorn.server import ServerState
 from app.api.request_scope import ABORT, REQUEST_ID, SECURITY_HEADERS
 from app.domain.errors import PROBLEMS
 from app.domain.hosts import party_of, unmap_ipv4
-from app.wire.connections import Connections
 
 _JOINED_BYTES = 1 << 14
 """Larger writes are passed on at once: copying them would take longer, and their flow is controlled."""
@@ -93,6 +92,10 @@ _MAX_PIPELINED = 32
 _VERSIONS = ("1.0", "1.1")
 _SCHEMES = (b"http", b"https")
 _WHITESPACE = b" \t"
+_MAX_LINGERING = 32
+"""Refused connections that stay open for their clients: they are not counted, and have to fit among the
+reserved descriptors."""
+_CLOSING_SECONDS = 20.0  # how long the rest of an answer may take once its connection is being closed
 _logger = logging.getLogger(__name__)
 
 
@@ -103,6 +106,101 @@ class _RefusedError(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
+
+
+class Connections:
+    """The open connections of one process; one address may hold three quarters of the most."""
+
+    # Idle connections, those waiting for a request, are kept in the order in which they became idle. At the
+    # limit the address with the most connections loses an idle one: one that has never sent a request, or
+    # else the one that has been idle longest. Connections with a request being answered are left alone. The
+    # head of a request may take `head_seconds` from its first byte; that of the first request, from the
+    # moment the connection was opened.
+
+    def __init__(self, most: int, head_seconds: float) -> None:
+        self.head_seconds = head_seconds
+        self._most = most
+        self._most_of_one = max(most * 3 // 4, 1)
+        self._open: dict[StrictProtocol, None] = {}
+        self._of_address: Counter[str] = Counter()
+        self._new: defaultdict[str, dict[StrictProtocol, None]] = defaultdict(dict)
+        self._used: defaultdict[str, dict[StrictProtocol, None]] = defaultdict(dict)
+        self._lingering = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: StrictProtocol) -> bool:
+        """Add a connection that waits for its first request; return False when there is no room."""
+        address = connection.address
+        if self._of_address[address] >= self._most_of_one:
+            has_room = self._close_idle(address)
+        elif len(self._open) >= self._most:
+            has_room = self._close_idle(self._largest_idle())
+        else:
+            has_room = True
+        if has_room:
+            self._open[connection] = None
+            self._of_address[address] += 1
+            self._new[address][connection] = None
+        return has_room
+
+    def remove(self, connection: StrictProtocol) -> None:
+        """Remove a connection, if it is there."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self._of_address[connection.address] -= 1
+        if not self._of_address[connection.address]:
+            del self._of_address[connection.address]
+        self.begin(connection)
+
+    def begin(self, connection: StrictProtocol) -> None:
+        """Record that a connection has sent a request, and is no longer idle."""
+        for idle in (self._new, self._used):
+            idle[connection.address].pop(connection, None)
+            if not idle[connection.address]:
+                del idle[connection.address]
+
+    def wait(self, connection: StrictProtocol) -> None:
+        """Record that a connection was answered, and waits for its next request."""
+        if connection in self._open:
+            self._used[connection.address][connection] = None
+
+    def linger(self) -> bool:
+        """Return whether one more refused connection may stay open until its client has read the answer."""
+        if self._lingering >= _MAX_LINGERING:
+            return False
+        self._lingering += 1
+        return True
+
+    def stop_lingering(self) -> None:
+        """Release a place that `linger` granted."""
+        self._lingering -= 1
+
+    def sweep(self, now: float) -> None:
+        """Close the connections whose time is up; `now` is the loop's clock, in seconds."""
+        for connection in list(self._open):
+            if connection.is_closing():
+                connection.closing_since = min(connection.closing_since, now)
+                if now - connection.closing_since > _CLOSING_SECONDS:
+                    connection.abort()
+            elif now > connection.deadline:
+                connection.expire()
+
+    def _largest_idle(self) -> str:
+        """Return the address with the most connections, of those with an idle one."""
+        idle = self._new.keys() | self._used.keys()
+        return max(idle, key=self._of_address.__getitem__, default="")
+
+    def _close_idle(self, address: str) -> bool:
+        for idle in (self._new, self._used):
+            if address in idle:
+                victim = next(iter(idle[address]))
+                self.remove(victim)
+                victim.abort()
+                return True
+        return False
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -117,6 +215,7 @@ class StrictProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state)
         self.address = ""
+        # On the loop's clock, in seconds: infinite while a request is being answered, and while it is open.
         self.deadline = self.closing_since = math.inf
         self._connections = connections
         self._unanswered: deque[RequestResponseCycle] = deque()
