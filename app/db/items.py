@@ -47,15 +47,7 @@ from app.db.published import (
     published_revision,
 )
 from app.db.statements import Repository, in_chunks, now
-from app.domain.entities import (
-    Change,
-    Collection,
-    Counts,
-    Item,
-    Modality,
-    vector_bytes,
-    vector_of,
-)
+from app.domain.entities import Change, Collection, Counts, Item, Modality, vector_bytes, vector_of
 from app.domain.errors import item_not_found
 from app.domain.names import is_storable
 from app.domain.searches import HIT_FIELDS
@@ -232,12 +224,7 @@ class ItemRepository(Repository):
         self._session.flush()
 
     def page(
-        self,
-        collection: Collection,
-        modality: str | None,
-        after: int,
-        limit: int,
-        pair_id: str | None = None,
+        self, collection: Collection, modality: str | None, after: int, limit: int, pair_id: str | None = None
     ) -> list[tuple[int, Item]]:
         """Return items with their stable position, in order of creation; of one pair when it is given."""
         if pair_id is not None:

@@ -227,10 +227,7 @@ PROBLEMS: dict[str, Problem] = {
         507, "Storage full", DatabaseUnavailableError, "no space is left for this: nothing was stored"
     ),
     "storage-read-only": Problem(
-        507,
-        "Storage read-only",
-        DatabaseUnavailableError,
-        "the storage is read-only: nothing was stored",
+        507, "Storage read-only", DatabaseUnavailableError, "the storage is read-only: nothing was stored"
     ),
 }
 """Every kind of error by its code, which never changes once released."""

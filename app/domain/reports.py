@@ -250,8 +250,7 @@ class TrainingParameters:
     seed: Annotated[int, Says("of the held-out split")] = 0
     supervision: Supervision = field(default_factory=Supervision)
     objective: Annotated[
-        Objective | None,
-        Says("ndcg, map or recall, or weights of these; null where it was left open"),
+        Objective | None, Says("ndcg, map or recall, or weights of these; null where it was left open")
     ] = None
 
     @classmethod
@@ -345,11 +344,7 @@ def _held_out(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "items": facts.get("held_out_items") or {},
         "directions": {
-            direction: {
-                "map": value,
-                "chance": chance.get(direction),
-                "curve": curves.get(direction),
-            }
+            direction: {"map": value, "chance": chance.get(direction), "curve": curves.get(direction)}
             for direction, value in facts.get("held_out", {}).items()
         },
     }

@@ -54,9 +54,7 @@ def _check_no_nul(text: str) -> str:
 
 
 Finite = Annotated[
-    float,
-    Field(ge=-sys.float_info.max, le=sys.float_info.max),
-    WithJsonSchema({"type": "number"}),
+    float, Field(ge=-sys.float_info.max, le=sys.float_info.max), WithJsonSchema({"type": "number"})
 ]
 NonZero = Annotated[
     Finite, AfterValidator(_check_not_zero), WithJsonSchema({"type": "number", "not": {"const": 0}})

@@ -97,12 +97,7 @@ def train_in_child(settings: Mapping[str, Any], max_seconds: float, lease: Lease
     # The child changes nothing but files that are not referenced yet, so it can be killed at any moment. It
     # has a process group of its own, so that Ctrl-C in a terminal does not reach it.
     process = subprocess.Popen(
-        _COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        process_group=0,
+        _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", process_group=0
     )
     lease.when_lost(process.kill)
     is_late = threading.Event()

@@ -48,9 +48,7 @@ class OnnxTextOptions(EncoderOptions, total=False):
         expect("'mean', 'first' or 'last'"),
     ]
     normalize: Annotated[
-        bool,
-        Field(description="whether features have unit length; true by default"),
-        expect("true or false"),
+        bool, Field(description="whether features have unit length; true by default"), expect("true or false")
     ]
     output: Annotated[
         StoredText,

@@ -159,11 +159,7 @@ class Preparation:
         return dataclasses.replace(collection, modalities=(first, second))
 
     def settle(
-        self,
-        work: UnitOfWork,
-        current: Collection,
-        expected: Collection,
-        first_places: Mapping[str, str],
+        self, work: UnitOfWork, current: Collection, expected: Collection, first_places: Mapping[str, str]
     ) -> None:
         """Store the options that items were encoded with; parameters and errors as of `pending_options`."""
         for modality, options in self.pending_options(current, expected, first_places).items():

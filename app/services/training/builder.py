@@ -14,14 +14,7 @@ import numpy as np
 from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
-from app.domain.reports import (
-    Gate,
-    LeftOut,
-    Supervision,
-    TrainingData,
-    TrainingParameters,
-    TrainingReport,
-)
+from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
 from app.encoders.registry import EncoderRegistry
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals, fit_encoder, item_features
@@ -230,12 +223,7 @@ class ModelBuilder:
             return Gate(active.version, f"the active version is damaged: {error}")
         by_id = self._as_before(old[0], collection, selected, items)
         return compare_with_active(
-            selected.judged,
-            selected.held_out,
-            old,
-            by_id,
-            selected.selection.objective,
-            self._gate_tolerance,
+            selected.judged, selected.held_out, old, by_id, selected.selection.objective, self._gate_tolerance
         )
 
     def _as_before(

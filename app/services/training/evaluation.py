@@ -75,12 +75,7 @@ class HeldOutRankings:
     def reverse(self) -> HeldOutRankings:
         """Return those of the other direction."""
         return HeldOutRankings(
-            self.gallery,
-            self.queries,
-            self.gallery_names,
-            self.query_names,
-            self.gallery_ids,
-            self.query_ids,
+            self.gallery, self.queries, self.gallery_names, self.query_names, self.gallery_ids, self.query_ids
         )
 
     def curve(self) -> Curve | None:

@@ -300,10 +300,7 @@ class SemanticMethod(TrainingMethod):
                 side.log_loss,
                 tuple(
                     ClassifierSummary(
-                        branch.feature_map.scaler.kind_,
-                        branch.feature_map.kernel,
-                        member.weight,
-                        member.kind,
+                        branch.feature_map.scaler.kind_, branch.feature_map.kernel, member.weight, member.kind
                     )
                     for branch in side.ensemble.branches
                     for member in branch.classifiers

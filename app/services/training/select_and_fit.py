@@ -7,30 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.domain.errors import ConflictError
-from app.domain.reports import (
-    Fit,
-    HeldOutQuality,
-    Objective,
-    Selection,
-    TrainingParameters,
-    measure_of,
-)
+from app.domain.reports import Fit, HeldOutQuality, Objective, Selection, TrainingParameters, measure_of
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import with_names
 from app.services.training.evaluation import held_out_quality, measure
 from app.services.training.items import LabelledItems
-from app.services.training.methods import (
-    TrainingMethod,
-    affordable_methods,
-    evaluate_all,
-)
+from app.services.training.methods import TrainingMethod, affordable_methods, evaluate_all
 from app.services.training.progress import Report, StagedReport
-from solver import (
-    InvalidInputError,
-    Projector,
-    SupervisionError,
-    objective_value,
-)
+from solver import InvalidInputError, Projector, SupervisionError, objective_value
 
 __all__ = ["SelectedModel", "Report", "select_and_fit"]
 
