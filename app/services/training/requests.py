@@ -276,8 +276,8 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
 class BundleRepair:
     """Asks for a retrain where the active version's bundle is damaged, if its files are this database's."""
 
-    # Processes that hold the version go on serving it; in others an earlier one stands in for it (see
-    # `app.services.serving.fallback`). No other version is made the active one: that is for people to decide.
+    # Processes that hold the version go on serving it; in others an earlier one stands in for it
+    # (`app.services.serving.snapshots`). No other version is made the active one: people decide that.
 
     _database: Database
     _bundles: ModelBundles
