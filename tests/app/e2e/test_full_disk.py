@@ -144,11 +144,17 @@ def test_a_full_disk_is_told_while_searches_go_on(disk: Path, serve: Callable[..
         check_all_works(client)
 
 
+def make_read_only(disk: Path) -> None:
+    # What was killed beside a server may take a moment to end, and until then keeps its files open.
+    command = ["mount", "-o", "remount,ro", str(disk)]
+    wait_for(lambda: subprocess.run(command, capture_output=True).returncode == 0)
+
+
 def test_a_read_only_disk_serves_searches(disk: Path, serve: Callable[..., Server]) -> None:
     data = disk / "data"
     secret = filled_elsewhere(data)
     serve(data).end()  # as a machine that crashed, and whose disk is mounted to look at it
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    make_read_only(disk)
     with client_of(serve(data), secret) as client:
         check_only_reads_work(client, "storage-read-only", "the data folder is read-only")
 
@@ -157,7 +163,7 @@ def test_a_database_that_sqlite_cannot_open_on_a_read_only_disk_is_not_called_bu
     disk: Path, tmp_path: Path
 ) -> None:
     filled_elsewhere(disk / "data")
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    make_read_only(disk)
     server = Server(tmp_path / "logs", ("serve",), LRBS_DATA_DIR=str(disk / "data"))
     assert server.process.wait(60.0) == 1
     assert "error: the database file cannot be opened" in server.said()
