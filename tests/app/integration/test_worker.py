@@ -47,13 +47,13 @@ def in_time(call: Callable[[], object]) -> Any:
 
 def test_a_training_that_takes_too_long_ends(pairs: Any) -> None:
     """One collection's retrain must not keep the worker from all others for ever."""
-    hasty = build(pairs.services.settings.model_copy(update={"max_training_seconds": 0.2}))
+    hasty = build(pairs.services.settings.model_copy(update={"max_training_seconds": 0.01}))
     pairs.fill("a")
     hasty.training.request("a", PARAMETERS)
     job = make_worker(hasty).run_once()
     assert job is not None
     assert job.state is JobState.FAILED
-    assert job.error == "took longer than LRBS_MAX_TRAINING_SECONDS allows: 0.2 s"
+    assert job.error == "took longer than LRBS_MAX_TRAINING_SECONDS allows: 0.01 s"
     close(hasty)
 
 
