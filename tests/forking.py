@@ -202,6 +202,7 @@ def _program_of(arguments: Sequence[Any]) -> tuple[str, Sequence[str], bool] | N
 def _become_asked(asking: socket.socket, environment: Mapping[str, str]) -> _Order:
     """Fork a process for each command; returns in a forked one, which is to run that."""
     order, descriptors = _serve(asking)
+    _join(order)
     while order.module in _STARTING:
         # It will have threads, of which a fork has none: first it gets an origin of its own.
         here, there = _pair()
@@ -215,8 +216,17 @@ def _become_asked(asking: socket.socket, environment: Mapping[str, str]) -> _Ord
         for descriptor in descriptors:
             os.close(descriptor)
         order, descriptors = _serve(there)
+        _join(order)
     _become(order, descriptors)
     return order
+
+
+def _join(order: _Order) -> None:
+    """Have the session and the group of processes that are asked for, as what is forked from here."""
+    if order.has_own_session:
+        os.setsid()
+    if order.group >= 0:
+        os.setpgid(0, order.group)
 
 
 def _serve(asking: socket.socket) -> tuple[_Order, list[int]]:
@@ -248,10 +258,6 @@ def _serve(asking: socket.socket) -> tuple[_Order, list[int]]:
 
 def _become(order: _Order, streams: Sequence[int]) -> None:
     """Make of this process what `subprocess.Popen` makes of a new one."""
-    if order.has_own_session:
-        os.setsid()
-    if order.group >= 0:
-        os.setpgid(0, order.group)
     if not order.ignores_interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _place(streams, [0, 1, 2, *order.kept])
@@ -304,6 +310,7 @@ def _read_environment() -> None:
 
 
 def _main() -> None:
+    environment = dict(os.environ)  # to which imports add
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # scikit-learn imports it where it is installed, and it a library with a thread; nothing forked needs it.
     sys.modules["pandas"] = None  # type: ignore[assignment]
@@ -321,7 +328,7 @@ def _main() -> None:
     assert len(os.listdir("/proc/self/task")) == 1, (
         "a fork has none of the other threads, but what they locked"
     )
-    order = _become_asked(socket.socket(fileno=int(sys.argv[1])), dict(os.environ))
+    order = _become_asked(socket.socket(fileno=int(sys.argv[1])), environment)
     runpy.run_module(order.module, run_name="__main__", alter_sys=True)
 
 
