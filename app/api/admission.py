@@ -402,7 +402,8 @@ _KEY_THREADS = 6
 
 
 class KeyChecks:
-    """Checks keys in threads of its own; look-ups of keys that this process never found valid are limited."""
+    """Checks keys in threads of its own; look-ups of keys that this process never found valid are limited, so
+    that invented keys do not delay callers with valid ones."""
 
     def __init__(self, access: AccessService, strangers: ConcurrencyLimiter) -> None:
         self._access = access

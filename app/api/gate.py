@@ -172,6 +172,8 @@ _UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _logger = logging.getLogger(__name__)
+# Apart from the lines of requests, so that one cause has a line a minute, in JSON as in text.
+_proxy_logger = logging.getLogger("app.api.forwarded")
 
 
 def _ignore(*_: object) -> None:
@@ -467,7 +469,7 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         try:
             return path_prefix_of(value)
         except ValueError as error:
-            _logger.warning(
+            _proxy_logger.warning(
                 "X-Forwarded-Prefix of a trusted proxy %s: it is ignored", error, extra={"cause": _PREFIX}
             )
             return None

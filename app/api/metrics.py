@@ -30,7 +30,7 @@ _STATUSES = msgspec.json.Decoder(list[CollectionStatus])
 
 
 class Shares:
-    """The files of the processes behind one port."""
+    """The files of the processes behind one port, by which any of them can report for all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

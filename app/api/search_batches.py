@@ -132,7 +132,7 @@ class SearchBatches:
         """Answer the first batch that need not wait for a thread."""
         for entry in self._queue:
             group, direction, batch = entry
-            if self._n_ranking == self._threads and self._may_need_thread(direction, batch[0].search):
+            if self._n_ranking >= self._threads and self._may_need_thread(direction, batch[0].search):
                 continue
             self._queue.remove(entry)
             if self._open.get(group) is batch:
@@ -167,9 +167,9 @@ class SearchBatches:
 
     def _finish_ranking(self, batch: Sequence[_Waiter], ranking: Ranking, done: asyncio.Future[None]) -> None:
         self._n_ranking -= 1
-        for _ in range(len(self._queue)):
-            self._run_next()  # in a thread while these answers are made
         try:
+            for _ in range(len(self._queue)):
+                self._run_next()  # in a thread while these answers are made
             done.result()
             self._finish(batch, ranking)
         except Exception as error:

@@ -1,7 +1,8 @@
 """Items in SQL: unchanged ones are left alone, others written in batches, deleted ones leave tombstones."""
-# A tombstone carries no time. Instead each collection has a mark: a revision, and a time by which it had been
-# reached. Once that time is long enough ago, tombstones up to the revision are purged, and the collection
-# records the revision: a reader with an earlier state then compares its items with those that still exist.
+# By tombstones other processes notice a deletion. They carry no time.
+# Instead each collection has a mark: a revision, and a time by which it had been reached. Once that time is
+# long enough ago, tombstones up to the revision are purged, and the collection records the revision: a reader
+# with an earlier state then compares its items with those that still exist.
 
 from __future__ import annotations
 

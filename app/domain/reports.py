@@ -291,7 +291,7 @@ def upgraded_to_format_3(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upgraded_report(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report in format 2, from one flat object as stored in bundles up to format 1.
+    """Return the values of a report in format 2, from one flat object as releases up to format 1 stored it.
     Early releases wrote fewer fields; what they did not record becomes None, zero or empty."""
     return {
         "method": facts.get("method", "lrbs"),

@@ -253,9 +253,7 @@ def _reasons(
 def _missing(what: str, wanted_values: Sequence[Any], there: Sequence[Any], kind: str) -> str:
     """Return what no item has, what is written much like it, and what there is."""
     others = _describe_others(wanted_values, there, kind)
-    if not wanted_values:
-        return f"an empty list matches nothing{others}"
-    return f"no item {what} {some_of(_shorten(wanted_values))}{others}"
+    return f"no item {what} {some_of(_shorten(wanted_values)) or 'any value of an empty list'}{others}"
 
 
 def describe_others(missing: Any, values: Iterable[Any], kind: str) -> str:

@@ -31,8 +31,8 @@ def patiently(
     longest_seconds: Callable[[], float] = lambda: LONGEST_WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> _Result:
-    """Return what `act` returns, retrying with growing pauses while the database is busy; what `pause` raises
-    ends that."""
+    """Return what `act` returns, retrying with growing pauses while the database is busy, since a brief lock
+    must not discard hours of work; what `pause` raises ends that."""
     # Raises DatabaseUnavailableError, on which `act` has changed nothing, after `longest_seconds` in all.
     began, failures = time.monotonic(), 0
     while True:

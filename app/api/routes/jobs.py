@@ -30,7 +30,7 @@ _MAX_FAILURES = 20
 
 async def follow(state: ApiState, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
     """Yield what happens to a job after the event of that number until it is closed, or the server stops.
-    A client that is cut off asks again, perhaps another server, with the number of the last event."""
+    A client that is cut off asks again with the number of the last event, and any server process answers."""
     failures = 0
     is_state_sent = False
     while not state.stopping.is_set():

@@ -300,7 +300,7 @@ def merge_indexes(views: Sequence[SegmentView]) -> GalleryIndex:
 
 def runs_to_merge(segments: Sequence[SegmentSize]) -> list[range]:
     """Return the runs of adjacent segments, oldest first, to be rewritten as one segment each; others stay as
-    they are. A run of one segment only drops its dead rows."""
+    they are, as in Lucene and tantivy. A run of one segment only drops its dead rows."""
     runs: list[tuple[range, int, bool]] = []
     for position, segment in enumerate(segments):
         start, n_live, is_approximate = position, segment.n_live, segment.is_approximate

@@ -219,7 +219,7 @@ def stand_ins(
     active: ModelVersion, versions: Iterable[ModelVersion], history: Sequence[Activation]
 ) -> Iterator[ModelVersion]:
     """Yield the versions that may stand in for the active one: those that served before, latest first (as
-    the history is)."""
+    the history is). The database still names the active one: only people, or a retrain, change that."""
     by_number = {version.version: version for version in versions if version.version != active.version}
     for number in dict.fromkeys(entry.version for entry in history):
         if number in by_number:

@@ -60,7 +60,8 @@ def _rows_by_group(groups: Names) -> dict[str, Rows]:
 def split_by_class(
     ids: tuple[Names, Names], labels: tuple[Names, Names], holdout: float, max_samples: int, seed: int
 ) -> Parts:
-    """Return a fitting and a held-out part of both modalities, class by class; see `LabelledItems.split`."""
+    """Return a fitting and a held-out part of both modalities, class by class; see `LabelledItems.split`.
+    What is held out follows from ids, so that it stays so while a collection grows."""
     classes = _classes(*labels, max_samples, seed)
     x_split, z_split = (
         _split(side, keys_of(names, seed), classes, holdout, max_samples)

@@ -25,7 +25,8 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
     create_admin_key: Callable[[], str], start_server: Callable[..., Any], tmp_path: Path
 ) -> None:
     admin = create_admin_key()
-    server = start_server("--no-worker", LRBS_LOG_FORMAT="json", LRBS_LOCK_WAIT_SECONDS="0.1")
+    settings = {"LRBS_LOCK_WAIT_SECONDS": "0.1", "LRBS_TRUSTED_PROXIES": "127.0.0.1"}
+    server = start_server("--no-worker", LRBS_LOG_FORMAT="json", **settings)
     picture = png(40, 40)
     encoded = base64.b64encode(picture).decode()
     item = {"id": "p", "modality": "image", "image_base64": encoded, "metadata": {"note": TEXT}}
@@ -37,6 +38,8 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
         items = {"items": [item, {"modality": "text", "text": TEXT}]}
         assert client.post("/v1/collections/a/items", json=items).status_code == 201
         assert client.post("/v1/collections/a/items", json=items).status_code == 409
+        for _ in range(4):
+            client.get("/healthz", headers={"X-Forwarded-Prefix": "no-path"}).raise_for_status()
         broken = {"items": [{**item, "id": "q", "image_base64": encoded[:80]}]}
         assert client.post("/v1/collections/a/items", json=broken).status_code == 422
         files = {"picture": picture}
@@ -61,6 +64,7 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
     assert {line["request_id"] for line in asked} == {ID}
     assert {line["status"] for line in asked} == {201, 401, 403, 409, 422, 503}
     assert all(line["milliseconds"] > 0 for line in asked)
+    assert sum("X-Forwarded-Prefix" in line["message"] for line in lines) == 1  # once a minute
     away = [line for line in lines if "database unavailable" in line["message"]]
     assert [line["request_id"] for line in away] == [ID]
 

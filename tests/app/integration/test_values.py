@@ -101,6 +101,8 @@ def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
         assert notice.code == listed.code == "filter-matches-nothing"
         assert notice.message.startswith(reason)
         assert listed.message.startswith(reason)
+    (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter(None, {"colour": ()})).notices
+    assert notice.message.startswith("no item has under 'colour' any value of an empty list; the values, ")
     both = ItemFilter.of_conditions(("new",), ["odd=true"])
     (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, both).notices
     assert notice.message == "each condition is met by some item, but no item meets all of them"

@@ -189,6 +189,39 @@ def test_a_thread_ranks_what_is_quick_alone_but_not_together_and_the_next_ones_g
     assert threading.main_thread() is service.threads[1]
 
 
+def test_a_batch_too_many_whose_size_was_not_at_hand_lets_no_more_pass() -> None:
+    is_busy, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        is_busy.set()
+        assert may_end.wait(30.0)
+
+    service = Service(work)
+    service.large = DIRECTION[0]
+    requests = Requests(service)
+    number_of, unknown = service.numbers_per_search, [float("inf")]
+
+    def number_once_known(*given: Any) -> float:
+        return unknown.pop() if unknown else number_of(*given)
+
+    async def run() -> None:
+        with anyio.fail_after(30.0):
+            async with anyio.create_task_group() as tasks:
+                for number in range(2):
+                    tasks.start_soon(requests.ask, number)
+                await anyio.to_thread.run_sync(is_busy.wait)
+                service.numbers_per_search = number_once_known  # type: ignore[method-assign]
+                for number in range(2, 40):
+                    tasks.start_soon(requests.ask, number)
+                    if number % 2:
+                        await settle()
+                assert requests.batches._n_ranking == 2
+                may_end.set()
+
+    anyio.run(run)
+    assert requests.answers == dict(enumerate(texts(range(40))))
+
+
 def test_searches_that_gather_while_a_thread_is_busy_are_its_next_call_wherever_they_wait() -> None:
     is_busy, may_end = threading.Event(), threading.Event()
 
