@@ -30,7 +30,7 @@ def create_key(
         ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="when it expires: 30d, 12h, or a date such as 2030-01-31")
+        str | None, typer.Option(help="when it expires: 30d, 12h, 15m, or a date such as 2030-01-31")
     ] = None,
     rate_limit: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="requests a minute; default: LRBS_RATE_LIMIT")
@@ -78,19 +78,20 @@ def revoke_key(key_id: str, as_json: JsonFlag = False, url: UrlOption = None, ke
 
 
 def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | None:
-    """Parse the value of --expires: ``30d`` or ``12h`` from now, or a date, in UTC unless it has an
+    """Parse the value of --expires: ``30d``, ``12h`` or ``15m`` from now, or a date, in UTC unless it has an
     offset."""
     if text is None:
         return None
-    span = re.fullmatch(r"(\d{1,5})([dh])", text)
+    span = re.fullmatch(r"(\d{1,5})([dhm])", text)
     if span is not None:
-        hours = int(span[1]) * (24 if span[2] == "d" else 1)
-        return (now or datetime.now(UTC)) + timedelta(hours=hours)
+        unit = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}[span[2]]
+        return (now or datetime.now(UTC)) + int(span[1]) * unit
     try:
         time = datetime.fromisoformat(text)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise typer.BadParameter(f"expected 30d, 12h or a date such as 2030-01-31, got {text!r}") from error
+        expected = "expected 30d, 12h, 15m or a date such as 2030-01-31"
+        raise typer.BadParameter(f"{expected}, got {text!r}", param_hint="--expires") from error
 
 
 def _key_line(key: Key) -> str:

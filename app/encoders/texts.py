@@ -78,23 +78,22 @@ class TextEncoder(BaseEncoder):
                     for place, spelling in self._compared_spellings.items()
                     if len(beginning) >= _SHORTEST_BEGINNING and spelling.startswith(beginning)
                 },
-                0.0,
+                alike_in_part=True,
             )
         )
         return tuple(self._spellings[place] for place in near)
 
     @staticmethod
-    def _nearest(
-        compared: str, spellings: Mapping[int, str], least_similarity: float = _LEAST_SIMILARITY
-    ) -> list[int]:
+    def _nearest(compared: str, spellings: Mapping[int, str], alike_in_part: bool = False) -> list[int]:
+        """Return those with the fewest misspelt characters; or, `alike_in_part`, with the most in common."""
         from rapidfuzz import process
-        from rapidfuzz.distance import OSA
+        from rapidfuzz.distance import OSA, Indel
 
         matches = process.extract(
             compared,
             spellings,
-            scorer=OSA.normalized_similarity,
-            score_cutoff=least_similarity,
+            scorer=(Indel if alike_in_part else OSA).normalized_similarity,
+            score_cutoff=0.0 if alike_in_part else _LEAST_SIMILARITY,
             limit=_MOST_NEAREST,
         )
         return [place for _, _, place in matches]

@@ -2,7 +2,7 @@
 # # Fill a collection, train it and search it, from Python
 #
 # A notebook as a script. It needs a service (`make demo`) and a key of scope `admin`:
-# `LRBS_KEY=... python app/examples/search_a_shelf.py http://127.0.0.1:8000`.
+# `LRBS_API_KEY=... python app/examples/search_a_shelf.py http://127.0.0.1:8000`.
 
 # %%
 import io
@@ -15,7 +15,7 @@ import numpy as np
 from lrbs import Client
 from PIL import Image
 
-client = Client(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000", os.environ["LRBS_KEY"])
+client = Client(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000", os.environ["LRBS_API_KEY"])
 name = "shelf"
 
 # %% [markdown]

@@ -306,10 +306,9 @@ class _Run:
 
 
 def _compare_sets(loaders: Loaders, run: _Run) -> list[Part]:
-    count = "" if run.methods is None else f"{len(run.methods)} "
-    title = (
-        f"Compares {count}methods on {', '.join(loaders)}; seed {run.seed}, {run.n_folds} folds; {machine()}."
-    )
+    names = run.methods
+    methods = "methods" if names is None else f"{len(names)} method{'s' if len(names) > 1 else ''}"
+    title = f"Compares {methods} on {', '.join(loaders)}; seed {run.seed}, {run.n_folds} folds; {machine()}."
     parts: list[Part] = []
     with progress(LOG, title) as show:
         for name, load in loaders.items():

@@ -103,6 +103,7 @@ def fit_columns(sheet: Sheet, request: TableColumns) -> TableColumns:
     if missing:
         likely = {role: fitting[role] or guesses.get(role) for role in _ROLES}
         likely["label"] = usual_label or guesses.get("label")
+        likely["text"] = likely["text"] or _find_words(columns, {name for name in likely.values() if name})
         there = join_words([repr(name) for name in header], "and")
         doubt = "; its first line seems to be no header" if any(map(_names_a_file, header)) else ""
         reason = f"has no column {_quote(missing)}; it has {there}{doubt}"
@@ -165,6 +166,16 @@ def _guess(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> dict[str, s
             guesses[role] = best
             free.remove(best)
     return guesses
+
+
+def _find_words(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> str | None:
+    """Return the one column that is left whose cells are words, if there is one."""
+    likely = [
+        name
+        for name, cells in columns.items()
+        if name not in taken and not _holds_files(cells) and any(str(cell).isalpha() for cell in cells)
+    ]
+    return likely[0] if len(likely) == 1 else None
 
 
 def _rank(name: str, role: str) -> float:

@@ -27,7 +27,7 @@ def test_a_similarity_is_learned(tmp_path: Path) -> None:
 
 
 def test_a_shelf_is_filled_trained_and_searched(demo_server: str, demo_key: str) -> None:
-    said = run("app/examples/search_a_shelf.py", demo_server, LRBS_KEY=demo_key).splitlines()
+    said = run("app/examples/search_a_shelf.py", demo_server, LRBS_API_KEY=demo_key).splitlines()
     assert said[0] == "72 items stored"
     assert [line.split()[1] for line in said[2:5]] == ["['blue']"] * 3
     assert said[5:] == ["a red shoe"] * 3

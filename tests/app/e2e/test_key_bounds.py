@@ -214,6 +214,7 @@ def test_expiry_is_a_span_or_a_date() -> None:
     assert parse_expiry(None) is None
     assert parse_expiry("30d", now) == now + timedelta(days=30)
     assert parse_expiry("12h", now) == now + timedelta(hours=12)
+    assert parse_expiry("15m", now) == now + timedelta(minutes=15)
     assert parse_expiry("2030-01-31") == datetime(2030, 1, 31, tzinfo=UTC)
     assert parse_expiry("2030-01-31T12:00+02:00") == datetime(2030, 1, 31, 10, tzinfo=UTC)
     for wrong in ("soon", "d", "-3d", "2030-13-01"):

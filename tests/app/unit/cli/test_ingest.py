@@ -106,6 +106,15 @@ def test_a_header_that_does_not_fit_is_answered_by_options(tmp_path: Path, heade
     assert len(items_of(table_of(tmp_path, header, *rows, columns=TableColumns(**given)))) == 6
 
 
+def test_the_one_column_of_words_that_is_left_is_named_for_the_texts(tmp_path: Path) -> None:
+    for header, words in (("nr,bild,wort", "wort"), ("nr,bild,wort,farbe", None)):
+        rows = [",".join([str(n), "a.png", "Ball", "rot"][: header.count(",") + 1]) for n in range(3)]
+        with pytest.raises(InvalidFieldError, match="has no column 'id', 'image'; it has") as found:
+            table_of(tmp_path, header, *rows)
+        text = "" if words is None else f" --text-column {words}"
+        assert found.value.__notes__ == [f"--id-column nr --picture-column bild{text}"]
+
+
 def test_a_header_in_capitals_or_with_the_index_of_pandas_fits(tmp_path: Path) -> None:
     table = table_of(tmp_path, " ID ,IMAGE,Text,Label", "1,a.png,one,x")
     assert [(item.id, item.labels) for item in items_of(table)] == [("image-1", ("x",)), ("text-1", ("x",))]
