@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import difflib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from starlette.requests import ClientDisconnect
 
 from app.api.gate import body_of
 from app.api.openapi import FILE_PARTS, FilePart, RequestBody, json_body, reads, request_body_of
-from app.api.problems import field_path
+from app.api.problems import MOST_DESCRIBED, describe_unknown, field_path
 from app.api.state import ApiLimits, state_of
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
@@ -79,7 +78,6 @@ _CHARSETS = ("utf-8", "ascii")
 _FILE_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"fLaC", b"II*\0", b"MM\0*", b"8BPS")
 _FILE_BOXES = (b"ftyp", b"jP  ")
 """How files of the formats that are read begin, or go on after a length, which no JSON text does."""
-_MOST_NAMED, _LONGEST_NAME = 20, 100  # unknown fields for which others are named, and what is read of theirs
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
@@ -253,29 +251,20 @@ def _faults(model: type[BaseModel], error: ValidationError) -> list[Mapping[str,
     """Return what is wrong; of the first fields that are unknown, what they could be."""
     faults: list[Mapping[str, Any]] = [*error.errors(include_url=False, include_input=False)]
     unknown = (n for n, fault in enumerate(faults) if fault["type"] == "extra_forbidden")
-    for n in itertools.islice(unknown, _MOST_NAMED):
+    for n in itertools.islice(unknown, MOST_DESCRIBED):
         *place, name = faults[n]["loc"]
-        faults[n] = {
-            **faults[n],
-            "msg": _describe_unknown(str(name)[:_LONGEST_NAME], _fields_at(model, place)),
-        }
+        message = describe_unknown("field of this object", str(name), _fields_at(model, place))
+        faults[n] = {**faults[n], "msg": message}
     return faults
 
 
-def _describe_unknown(name: str, fields: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(name.lower(), fields, 1)
-    if nearest:
-        return f"is no field here: do you mean {nearest[0]}?"
-    return f"is no field here, where there are {', '.join(fields)}" if fields else "is no field here"
-
-
-def _fields_at(model: type[BaseModel] | None, place: Sequence[str | int]) -> list[str]:
-    """Return the names of the fields at a place of a model; none where that is no model of its own."""
+def _fields_at(model: type[BaseModel] | None, place: Sequence[str | int]) -> list[str] | None:
+    """Return the names of the fields at a place of a model; None where that is no model of its own."""
     for name in place:
         if isinstance(name, str):
             field = None if model is None else model.model_fields.get(name)
             model = None if field is None else _model_in(field.annotation)
-    return [] if model is None else list(model.model_fields)
+    return None if model is None else list(model.model_fields)
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

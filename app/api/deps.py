@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -17,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api.admission import admit
 from app.api.bodies import reads_body
 from app.api.gate import body_of
+from app.api.problems import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.request_scope import CURRENT_KEY_ID
 from app.api.state import ApiState, state_of
 from app.domain.entities import ApiKey
@@ -32,9 +32,6 @@ from app.services.serving.overviews import GalleryOverviews
 from app.services.serving.search import SearchService
 from app.services.training.requests import TrainingService
 
-_LONGEST_NAME = 100  # of a parameter in an answer, which repeats it
-_MOST_FAULTS = 20  # that are looked for: an address has room for thousands
-
 
 async def check_query(request: Request) -> None:
     """Refuse parameters that a route does not have, or has once; raises RequestValidationError."""
@@ -43,22 +40,18 @@ async def check_query(request: Request) -> None:
     parameters = dict(_parameters(request.scope["route"].dependant))
     counts = Counter(name for name, _ in request.query_params.multi_items())
     faults = (
-        {"loc": ("query", name[:_LONGEST_NAME] or "query"), "msg": fault, "type": "query"}
+        {"loc": ("query", name[:LONGEST_NAME] or "query"), "msg": fault, "type": "query"}
         for name, count in counts.items()
         if (fault := _fault_of(name, count, parameters))
     )
-    if first := list(islice(faults, _MOST_FAULTS)):
+    if first := list(islice(faults, MOST_DESCRIBED)):
         raise RequestValidationError(first)
 
 
 def _fault_of(name: str, count: int, parameters: dict[str, bool]) -> str:
     if name in parameters:
         return "" if count == 1 or parameters[name] else f"stands {count} times in the address, expected once"
-    nearest = difflib.get_close_matches(name[:_LONGEST_NAME], parameters, 1)
-    if nearest:
-        return f"is no parameter of this address: do you mean {nearest[0]}?"
-    others = f"which has {', '.join(sorted(parameters))}" if parameters else "which has none"
-    return f"is no parameter of this address, {others}"
+    return describe_unknown("parameter of this address", name, sorted(parameters))
 
 
 def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:

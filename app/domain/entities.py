@@ -307,7 +307,6 @@ class SavedGallery:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel(ModelVersion):
-    """A trained model whose bundle is on disk, and that no row refers to yet; `created_at` is open, and the
-    report is that of the manifest."""
+    """A trained model whose bundle is on disk, with its report; no row refers to it; `created_at` is open."""
 
     expected_active: int | None = None  # when the training began; the new one was compared with it

@@ -51,17 +51,14 @@ def test_lists_and_objects_are_counted() -> None:
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ('{"txt": "red"}', "txt", "is no field here: do you mean text?"),
-        ('{"text": "red", "K": 3}', "K", "is no field here: do you mean k?"),
-        ('{"text": "red", "filter": {"label": []}}', "filter.label", "is no field here: do you mean labels?"),
-        (
-            '{"text": "red", "filter": {"x": []}}',
-            "filter.x",
-            "is no field here, where there are labels, metadata",
-        ),
+        ('{"txt": "red"}', "txt", ": do you mean text?"),
+        ('{"text": "red", "K": 3}', "K", ": do you mean k?"),
+        ('{"text": "red", "filter": {"label": []}}', "filter.label", ": do you mean labels?"),
+        ('{"text": "red", "filter": {"x": []}}', "filter.x", ", which has labels, metadata"),
     ],
 )
 def test_of_an_unknown_field_the_nearest_or_all_are_named(body: str, field: str, message: str) -> None:
+    message = f"is no field of this object{message}"
     with pytest.raises(RequestValidationError) as refused:
         parse_json(SearchIn, body)
     assert [(field_path(fault["loc"]), fault["msg"]) for fault in refused.value.errors()] == [
