@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,8 @@ class CompositeSide:
     intercepts: FloatArray  # (n_scores,), added to the scores
     heads: tuple[Head, ...]
     bank: FloatArray | None = None  # (n_bank, n_directions), of the other modality, for "distinctness"
+    # (n_landmarks, n_scores), from kernel values to scores, where queries come one by one
+    _dual: FloatArray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         n_scores = sum(head.n_scores for head in self.heads)
@@ -119,6 +121,11 @@ class CompositeSide:
                 raise InvalidInputError("a head 'distinctness' needs one of the kind 'direction'")
         if np.abs(self.coefficients).max(initial=0.0) > MAX_MAGNITUDE:
             raise InvalidInputError(f"coefficients must not exceed {MAX_MAGNITUDE:g}: scores would overflow")
+        feature_map = self.feature_map
+        if feature_map.serves and feature_map.kernel != "linear" and n_scores <= feature_map.n_mapped:
+            # To read the whitening, which has landmarks squared, took most of a query's time.
+            dual = feature_map.whitening.astype(np.float64) @ self.coefficients.astype(np.float64)
+            object.__setattr__(self, "_dual", dual.astype(np.float32))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -131,8 +138,11 @@ class CompositeSide:
         return project_in_range(self._project, samples, sum(self.widths))
 
     def _project(self, samples: Samples) -> FloatArray:
-        scores = self.feature_map.transform(samples) @ self.coefficients + self.intercepts
-        return np.hstack(list(self._parts(np.asarray(scores), samples))).astype(np.float32)
+        if self._dual is None:
+            scores = np.asarray(self.feature_map.transform(samples) @ self.coefficients)
+        else:
+            scores = self.feature_map.weigh(samples, self._dual)
+        return np.hstack(list(self._parts(scores + self.intercepts, samples))).astype(np.float32)
 
     def _parts(self, scores: FloatArray, raw: Samples) -> Iterator[FloatArray]:
         start = 0
@@ -260,18 +270,18 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
     """Return the description of a modality after checking the types of its fields."""
     if not isinstance(side, dict) or type(side.get("map")) is not dict or type(side.get("heads")) is not list:
         raise InvalidInputError(f"{name} must have a map and heads, got {side!r:.100}")
-    for field, kind in _MAP_FIELDS.items():
-        if type(side["map"].get(field)) is not kind:
-            raise InvalidInputError(f"{name}.map.{field} must be of type {kind.__name__}")
+    for key, kind in _MAP_FIELDS.items():
+        if type(side["map"].get(key)) is not kind:
+            raise InvalidInputError(f"{name}.map.{key} must be of type {kind.__name__}")
     for number, head in enumerate(side["heads"]):
-        for field, kind in _HEAD_FIELDS.items():
-            if not isinstance(head, dict) or type(head.get(field)) is not kind:
-                raise InvalidInputError(f"{name}.heads.{number}.{field} must be of type {kind.__name__}")
+        for key, kind in _HEAD_FIELDS.items():
+            if not isinstance(head, dict) or type(head.get(key)) is not kind:
+                raise InvalidInputError(f"{name}.heads.{number}.{key} must be of type {kind.__name__}")
     return side
 
 
 def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> CompositeSide:
-    heads = tuple(Head(**{field: head[field] for field in _HEAD_FIELDS}) for head in side["heads"])
+    heads = tuple(Head(**{key: head[key] for key in _HEAD_FIELDS}) for head in side["heads"])
     try:
         return CompositeSide(
             read_feature_map(name, side["map"], arrays),

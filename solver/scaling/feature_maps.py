@@ -127,24 +127,30 @@ class FeatureMap:
     def transform(self, samples: Samples) -> Samples:
         """Return the mapped samples, of shape (n_samples, n_mapped), in float32.
         OutOfRangeError if a scaled feature exceeds float32; it says in which samples."""
-        # Under "linear" they are what `Scaler.transform` returns, otherwise dense. Sparse samples are made
-        # dense a block of rows at a time, each of up to 32 MiB in float32, beside a copy in float64.
+        # Under "linear" they are what `Scaler.transform` returns, otherwise dense.
         if self.kernel == "linear":
             return self.scaler.transform(samples)
+        return self.weigh(samples, self.whitening)
+
+    def weigh(self, samples: Samples, weights: FloatArray) -> FloatArray:
+        """Return the (n_samples, n_sums) sums of kernel values, by (n_landmarks, n_sums) weights, in float32;
+        raises as `transform`."""
+        # Sparse samples are made dense a block of rows at a time, each of up to 32 MiB in float32, beside a
+        # copy in float64.
         n_samples, n_features = samples.shape
         block_rows = _MAX_BLOCK_ROWS
         if is_sparse(samples) and not is_sparse(self.landmarks):
             block_rows = min(max(_MAX_BLOCK_ENTRIES // n_features, 1), _MAX_BLOCK_ROWS)
-        mapped = np.empty((n_samples, self.n_mapped), np.float32)
+        sums = np.empty((n_samples, weights.shape[1]), np.float32)
         for start in range(0, n_samples, block_rows):
             rows = slice(start, start + block_rows)
             try:
-                mapped[rows] = self._kernel_values(samples[rows]) @ self.whitening
+                sums[rows] = self._kernel_values(samples[rows]) @ weights
             except OutOfRangeError as error:
                 is_outside = np.zeros(n_samples, np.bool)
                 is_outside[rows] = error.is_outside
                 raise OutOfRangeError(str(error), is_outside) from None
-        return mapped
+        return sums
 
     def _kernel_values(self, samples: Samples) -> FloatArray:
         if is_sparse(self.landmarks):
