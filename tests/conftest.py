@@ -153,7 +153,9 @@ def postgres_database(template: str = "template1", server: str | None = None) ->
     )
     try:
         with engine.connect() as connection:
-            connection.exec_driver_sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+            # Copied block by block through the log, as newer servers do, it would take four times as long.
+            copied = "STRATEGY file_copy" if connection.dialect.server_version_info >= (15,) else ""
+            connection.exec_driver_sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {copied}')
     except sqlalchemy.exc.OperationalError as error:
         miss("postgres", f"LRBS_TEST_POSTGRES_URL does not answer: {error.orig}")
     try:

@@ -62,8 +62,9 @@ _WORD = re.compile(
     rf"|\d+(?:\.\d+)+{_LETTER}*"
     rf"|{_LETTER}+(?:(?<=[^\W\d])(?:\+\+|[+\#](?!{_LETTER})))?"
 )
-_PLAIN, _SPECIAL = re.compile(r"[^\W_]+"), re.compile(r"['\"+#$]|[.,](?=[a-z\d])|\d[a-z]")
-"""Words of ASCII where none of the other rules applies, which is faster."""
+_PLAIN = re.compile("[a-z0-9]+")
+"""Words of folded ASCII where no other rule applies; patterns that begin with one set are faster."""
+_SPECIAL, _MEASURE = re.compile(r"['\"+#$.,](?:(?<![.,])|(?=[a-z0-9]))"), re.compile("[0-9][a-z]")
 _ELISION = re.compile(rf"(?<![^\s(\[,;/-])(?:[cdjlmnst]|qu|un|[dns]?[aeu]ll)'(?={_LETTER}{{2}})")
 _APOSTROPHE = re.compile(rf"(?<={_LETTER})['\"](?={_LETTER})")
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}([.,])\d{3}(?:\1\d{3})*(?!\1?\d)")
@@ -80,12 +81,11 @@ _SAME = str.maketrans(
     {
         **dict.fromkeys("’‘‛ʼʻʽʾʿ´＇′ʹ׳`", "'"),
         **dict.fromkeys("״“”„", '"'),
-        **dict(zip("ıøłđðħŧŋĸƒəɓɗɠƙɲƴ", "iolddhtnkfebdgkny", strict=True)),
+        **dict(zip("ıøłđðħŧŋĸƒəɓɗɠƙɲƴґ", "iolddhtnkfebdgknyг", strict=True)),
         **{
             "æ": "ae",
             "œ": "oe",
             "þ": "th",
-            "ґ": "г",
             "ٱ": "ا",
             "ى": "ي",
             "ی": "ي",
@@ -127,7 +127,7 @@ def fold(text: str) -> str:
 def split_words(text: str) -> list[str]:
     """Return the words of a text, folded; of scripts without spaces pairs of characters, or a single one."""
     words = _find_words(text)
-    if all(map(str.isascii, words)):
+    if text.isascii() or all(map(str.isascii, words)):
         return words
     return [part for word in words for _, parts in _stretches(word) for part in parts]
 
@@ -175,7 +175,7 @@ def spell_words(text: str) -> Iterator[tuple[str, int, int]]:
 
 def _find_words(text: str) -> list[str]:
     folded = fold(text)
-    if folded.isascii() and not _SPECIAL.search(folded):
+    if folded.isascii() and not (_SPECIAL.search(folded) or _MEASURE.search(folded)):
         return _PLAIN.findall(folded)
     if "'" in folded or '"' in folded:
         folded = _APOSTROPHE.sub("", _ELISION.sub("", folded))
