@@ -57,13 +57,13 @@ def create_app(services: Services) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=openapi.operation_id,
         lifespan=_background(services, concurrency, metrics),
     )
     application.state.api = _api_state(services, KeyChecks(services.access, concurrency.keys), metrics)
     problems.install(application)
     for router in ROUTERS:
-        application.include_router(router)
+        # Included, each route would be made again for this application, and every request matched twice.
+        application.router.routes += router.routes
     openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
     mount_pages(application)
     _add_middleware(application, settings, concurrency, metrics)

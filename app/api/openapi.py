@@ -90,6 +90,8 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
     """Complete the OpenAPI document of an application that has all its routes; `open_paths` need no key."""
     generate = application.openapi
     bodies = [(route, body) for route in _routes(routers) if (body := request_body_of(route)) is not None]
+    for route in _routes(routers):
+        route.operation_id = route.name  # of its function, by which generated clients call it
 
     def complete() -> dict[str, Any]:
         if application.openapi_schema is None:
@@ -115,11 +117,6 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
         return application.openapi_schema
 
     application.openapi = complete  # type: ignore[method-assign]
-
-
-def operation_id(route: APIRoute) -> str:
-    """Return the name of a route's function, by which generated clients call it."""
-    return route.name
 
 
 def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
