@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,13 +67,59 @@ class Projector(Protocol):
         """
         ...
 
-    def probability(self, similarities: FloatArray) -> FloatArray:
-        """Return the estimated probability of a match for each similarity, see `match_probability`."""
+    def probability(self, similarities: FloatArray, queries: FloatArray, side: str = "x") -> FloatArray:
+        """Return the estimated probability of a match for each similarity, see `match_probability`.
+
+        Parameters
+        ----------
+        similarities : ndarray of shape (n_queries, n_gallery)
+            Inner products of queries and a gallery.
+        queries : ndarray of shape (n_queries, rank)
+            The projected queries: how much one says decides what a match scores.
+        side : {"x", "z"}
+            Modality of the queries.
+        """
         ...
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""
         ...
+
+    @property
+    def facets(self) -> tuple[str, ...]:
+        """Properties whose values move a sample's vector in a gallery."""
+        return ()
+
+    @property
+    def uses_partners(self) -> bool:
+        """Whether a sample's partners move its vector in a gallery."""
+        return False
+
+    def place_x(
+        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+    ) -> FloatArray:
+        """Return vectors of samples of the first modality for a gallery, by all that is known of them.
+
+        Parameters
+        ----------
+        projected : ndarray of shape (n_samples, rank)
+            Projections of their content.
+        partners : ndarray of shape (n_samples, rank)
+            Mean projection of each sample's partners of the other modality; NaN for a sample without any.
+        values : mapping of str to sequence of collections of str
+            Values that each sample carries, by facet; none where they are unknown.
+
+        Returns
+        -------
+        ndarray of float32, shape (n_samples, rank)
+        """
+        return projected
+
+    def place_z(
+        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+    ) -> FloatArray:
+        """Return vectors of samples of the second modality for a gallery, as `place_x` does."""
+        return projected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +223,7 @@ class AffineProjector(Projector):
         )
 
     @override
-    def probability(self, similarities: FloatArray) -> FloatArray:
+    def probability(self, similarities: FloatArray, queries: FloatArray, side: str = "x") -> FloatArray:
         return match_probability(similarities, self.loss)
 
     @override

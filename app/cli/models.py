@@ -23,6 +23,9 @@ FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)
 """What bounds a precision at ten on a small gallery."""
 
 
+_QUERIES = {"placed": "items, their own partners left out", "placed_for_texts": "texts that name two values"}
+
+
 def validation_lines(report: Report) -> list[str]:
     """Return lines for each direction with the quality on held-out training items."""
     lines = []
@@ -56,6 +59,12 @@ def _details(report: Report, quality: Mapping[str, Any]) -> list[str]:
     if quality["median_rank"] is not None:
         first = quality["recall_at_1"] or 0.0
         lines.append(f"partner comes first {first:.4f}, median rank {quality['median_rank']:g}")
+    lines += [
+        f"nDCG@10 of {queries}: {placed['content']:.4f} by content alone, "
+        f"{placed['partners']:.4f} with partners, {placed['complete']:.4f} as people find items"
+        for key, queries in _QUERIES.items()
+        if (placed := quality.get(key)) is not None
+    ]
     return [*lines, f"{quality['distinct_lists']} different first pages for {quality['n_queries']} queries"]
 
 

@@ -153,7 +153,9 @@ class ImportRepository(Repository):
         """Copy rows that are about to be changed to `replaced_items`."""
         names = ("import_id", "position", "replaced_at", *_COPIED)
         values = (literal(running.id), ITEMS.c.id, literal(running.revision))
-        rows = select(*values, *(ITEMS.c[name] for name in _COPIED)).where(ITEMS.c.id.in_(row_ids))
+        # Of a row that it changed before, its partner's place in galleries, there is a copy already.
+        is_before = ITEMS.c.id.in_(row_ids) & (ITEMS.c.revision != running.revision)
+        rows = select(*values, *(ITEMS.c[name] for name in _COPIED)).where(is_before)
         self._session.execute(insert(REPLACED_ITEMS).from_select(names, rows))
 
     def _put_back(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:

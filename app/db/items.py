@@ -48,7 +48,16 @@ from app.db.published import (
     published_revision,
 )
 from app.db.statements import Repository, in_chunks, now
-from app.domain.entities import Change, Collection, Counts, Item, Modality, vector_bytes, vector_of
+from app.domain.entities import (
+    MOST_PARTNERS,
+    Change,
+    Collection,
+    Counts,
+    Item,
+    Modality,
+    vector_bytes,
+    vector_of,
+)
 from app.domain.errors import item_not_found
 from app.domain.names import is_storable
 from app.domain.searches import HIT_FIELDS
@@ -77,11 +86,13 @@ class Plan:
     counts: Counts
     new: Sequence[_Row]
     changed: Sequence[Mapping[str, Any]]
+    partners: Sequence[int] = ()  # rows whose partners change, and so their places in galleries
+    revision: int = 0
 
     @property
     def changed_ids(self) -> list[int]:
         """Primary keys of the rows to update."""
-        return [entry["row_id"] for entry in self.changed]
+        return [*(entry["row_id"] for entry in self.changed), *self.partners]
 
 
 def write_plan(session: Session, plan: Plan) -> None:
@@ -91,6 +102,8 @@ def write_plan(session: Session, plan: Plan) -> None:
         _insert(session.connection(), plan.new)
     if plan.changed:
         session.execute(_UPDATE, list(plan.changed))
+    for row_ids in in_chunks(plan.partners):
+        session.execute(update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=plan.revision))
 
 
 def _rows_by_id(
@@ -176,6 +189,7 @@ class ItemRepository(Repository):
         """Compare items, each id at most once, with the stored ones of a locked collection."""
         new: list[_Row] = []
         changed: list[dict[str, Any]] = []
+        pair_ids: set[str | None] = set()
         unchanged = revived = 0
         for chunk in in_chunks(items):
             rows = _rows_by_id(self._session, collection, [item.id for item in chunk])
@@ -183,17 +197,43 @@ class ItemRepository(Repository):
                 row, plain = rows.get(item.id), _plain(item)
                 labels, metadata = json.dumps(item.labels), json.dumps(item.metadata)
                 if row is None:
+                    pair_ids.add(item.pair_id)
                     new.append((collection.id, item.id, revision, False, *plain, labels, metadata))
                     continue
                 row_id, is_deleted, *stored = row
                 if not is_deleted and _is_same(stored, (*plain, labels, metadata)):
                     unchanged += 1
                     continue
+                pair_ids |= {item.pair_id, stored[_AS_THEY_ARE.index("pair_id")]}
                 revived += int(is_deleted)
                 values = (revision, False, *plain, list(item.labels), dict(item.metadata))
                 named = {f"new_{name}": value for name, value in zip(_UPDATED, values, strict=True)}
                 changed.append({"row_id": row_id, **named})
-        return Plan(Counts(len(new) + revived, len(changed) - revived, unchanged), new, changed)
+        written = {entry["row_id"] for entry in changed}
+        partners = [row for row in self._members(collection, pair_ids, revision) if row not in written]
+        counts = Counts(len(new) + revived, len(changed) - revived, unchanged)
+        return Plan(counts, new, changed, partners, revision)
+
+    def _members(
+        self, collection: Collection, pair_ids: AbstractCollection[str | None], before: int
+    ) -> list[int]:
+        """Return the rows of pairs that a write before a revision left, where a version may serve them; of
+        pairs of more items than are partners none."""
+        if collection.active_version is None:
+            return []
+        rows: list[int] = []
+        for chunk in in_chunks(sorted(name for name in pair_ids if name is not None)):
+            # Not `is_`, as in `_of_pair`.
+            is_member = (
+                (ITEMS.c.collection_id == collection.id)
+                & ITEMS.c.pair_id.in_(chunk)
+                & (ITEMS.c.is_deleted == false())
+                & (ITEMS.c.revision + 0 < before)
+            )
+            small = select(ITEMS.c.pair_id).where(is_member).group_by(ITEMS.c.pair_id)
+            small = small.having(func.count() <= 2 * MOST_PARTNERS + 1)  # one of them may be gone in a moment
+            rows += self._session.scalars(select(ITEMS.c.id).where(is_member, ITEMS.c.pair_id.in_(small)))
+        return rows
 
     def get(self, collection: Collection, item_id: str) -> Item:
         """Return one; raises NotFoundError."""
@@ -219,10 +259,28 @@ class ItemRepository(Repository):
     def delete(self, collection: Collection, item_id: str, revision: int) -> None:
         """Leave a tombstone; raises NotFoundError."""
         row = self._live_row(collection, item_id)
+        members = self._members(collection, {row.pair_id}, revision)
+        self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(members)).values(revision=revision))
         row.is_deleted, row.revision = True, revision
         row.text, row.features, row.content_hash, row.content_type = None, None, None, None
         row.labels, row.attributes, row.pair_id = [], {}, None
         self._session.flush()
+
+    def of_pairs(self, collection: Collection, pair_ids: AbstractCollection[str]) -> list[Item]:
+        """Return all items of some pairs, with features, in order of creation; none of a pair of more items
+        than are partners."""
+        members: list[Item] = []
+        for chunk in in_chunks(sorted(pair_ids)):
+            rows = published_items(collection.id, *_PLACED, "features", "encoding", "is_deleted")
+            is_asked = rows.c.pair_id.in_(chunk) & (rows.c.is_deleted == false())
+            sizes = select(rows.c.pair_id).where(is_asked).group_by(rows.c.pair_id)
+            small = list(self._session.scalars(sizes.having(func.count() <= 2 * MOST_PARTNERS)))
+            query = select(rows).where(rows.c.pair_id.in_(small), rows.c.is_deleted == false())
+            members += (
+                _item(row, row.features, row.encoding)
+                for row in self._session.execute(query.order_by(rows.c.id))
+            )
+        return members
 
     def page(
         self, collection: Collection, modality: str | None, after: int, limit: int, pair_id: str | None = None

@@ -148,6 +148,11 @@ class Item:
     encoding: str = ""  # of the encoder that made the features, as of `Modality`
 
 
+MOST_PARTNERS = 64
+"""Items of a modality with one `pair_id` that are partners of those of the other; more are a group, not a
+pair."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What a write did to the items it was given."""

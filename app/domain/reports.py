@@ -97,11 +97,27 @@ class ReliabilityBins:
     """How often held-out pairs match, by the probability that they were given."""
 
     probabilities: Annotated[tuple[float, ...], Says("mean of each bin")]
-    shares: Annotated[tuple[float, ...], Says("share of its pairs with equal first labels")]
+    shares: Annotated[
+        tuple[float, ...],
+        Says(
+            "share of its pairs that match: with equal first labels, or, of `composite`, that agree in all "
+            "facets known of both"
+        ),
+    ]
     counts: Annotated[tuple[int, ...], Says("number of its pairs")]
     balanced: Annotated[
         bool, Says("whether pairs are weighted so that matches are half of all, as the probabilities assume")
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedQuality:
+    """Graded nDCG@10 of the same queries, by what the vectors of the gallery are made of. A query's own
+    partner is left out; a text that names values of facets has none."""
+
+    content: Annotated[float, Says("of items' content alone")]
+    partners: Annotated[float, Says("and of their partners'")]
+    complete: Annotated[float, Says("and of their labels and values: as people find them")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +143,10 @@ class DirectionQuality:
     ] = field(default_factory=dict)
     distinct_lists: Annotated[int | None, Says("number of different first pages of ten")] = None
     n_queries: int | None = None
+    placed: Annotated[PlacedQuality | None, Says("of held-out items as queries")] = None
+    placed_for_texts: Annotated[
+        PlacedQuality | None, Says("of texts that name two values, such as red and handbag")
+    ] = None
     rivals: Annotated[
         Mapping[str, Curve], Says("curves of the other methods that were tried", is_listed=False)
     ] = field(default_factory=dict)

@@ -19,10 +19,20 @@ from solver.composite.pairs import (
     cross_covariance,
     whitened_axes,
 )
+from solver.composite.placement import (
+    FACET,
+    BothQueries,
+    HeldOutVectors,
+    RankedScores,
+    Sides,
+    as_people_ask,
+    choose_partner_share,
+)
 from solver.composite.projector import (
     CompositeProjector,
     CompositeSide,
     Head,
+    MatchCurve,
     distinctness,
     draw_bank,
     to_unit_length,
@@ -33,7 +43,7 @@ from solver.composite.weights import SIGNS, GradedGain, HeldOutScores, JudgedSco
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.supervision.annotations import Annotations, BoolArray, Queries
+from solver.supervision.annotations import Annotations
 from solver.supervision.base import Indices
 from solver.validation.errors import SupervisionError
 
@@ -58,6 +68,8 @@ class Choice:
     maps: tuple[FeatureMapConfig, FeatureMapConfig]
     pairing: Pairing | None  # how pairs are learned from; None without pairs
     weights: Mapping[str, float]  # of each term; the largest is 1
+    # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
+    partner_share: float | None = None
 
 
 _UNIT = 1000.0  # samples that the costs below are of
@@ -118,20 +130,20 @@ def draw(rows: Part, max_samples: int, pairs: Indices, rng: np.random.Generator)
 
 _MOST_PAIRS = 2_000_000  # similarities that a curve is fitted to: more do not change it
 _LEVELS = 64  # points of the curve at most
+_LEAST = 0.01  # share of the queries that say less than the curve is taken to hold for
 
 
-def fit_match_curve(
-    similarities: Sequence[FloatArray], is_match: Sequence[BoolArray], rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Return levels of similarity, ascending, and the probability of a match at each, by held-out pairs."""
+def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
+    """Return the probability of a match by the margin over what is attainable, for queries of one modality;
+    nothing has learned from what is ranked."""
     # The probability never decreases with the similarity (isotonic regression: Zadrozny and Elkan,
     # "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", KDD 2002). The levels
     # are quantiles of all pairs and, since matches are rare, of the matches. Few pairs prove neither 0 nor
     # 1, so the targets are those of J. Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
     from sklearn.isotonic import IsotonicRegression
 
-    scores = np.concatenate([block.ravel() for block in similarities]).astype(np.float64)
-    matches = np.concatenate([block.ravel() for block in is_match])
+    scores = np.concatenate([one.margins.ravel() for one in rankings]).astype(np.float64)
+    matches = np.concatenate([one.is_match.ravel() for one in rankings])
     if len(scores) > _MOST_PAIRS:
         chosen = rng.choice(len(scores), _MOST_PAIRS, replace=False)
         scores, matches = scores[chosen], matches[chosen]
@@ -141,11 +153,11 @@ def fit_match_curve(
     shares = np.linspace(0.0, 1.0, _LEVELS // 2)
     groups = [scores, scores[matches]] if matches.any() else [scores]
     levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups]))
-    return levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0))
+    least = float(np.quantile(np.concatenate([one.information for one in rankings]), _LEAST))
+    return MatchCurve(levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0)), least)
 
 
 COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
-_FACET = "facet:"
 _TOLERATED_LOSS = 0.005
 """Of the gain of held-out partners, relative, for a lower rank: less than it varies between folds."""
 _FEWEST_BANKED = 64
@@ -154,8 +166,6 @@ _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
 
 Heartbeat = Callable[[], None]
-Sides = tuple[FloatArray, FloatArray]  # an array for each modality
-BothQueries = tuple[Queries | None, Queries | None]  # short queries of each modality
 
 
 def learn(
@@ -178,10 +188,9 @@ def learn(
     parts = _draw_parts(annotations, options, rng)
     work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
     pairing = _choose_pairing(terms, parts, annotations, reused)
-    held_out = [
-        HeldOutScores.of(terms.project(part, queries, part, pairing), annotations.subset(*part), queries)
-        for part in parts
-    ]
+    projections = [terms.project(part, queries, part, pairing) for part in parts]
+    of_parts = [annotations.subset(*part) for part in parts]
+    held_out = [HeldOutScores.of(*both, queries) for both in zip(projections, of_parts, strict=True)]
     if not held_out or not held_out[0].terms:
         raise SupervisionError(
             "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
@@ -190,14 +199,20 @@ def learn(
     weights, quality = _choose_weights(held_out, judged, reused, work)
     work.begin("end", 1)
     work()
-    curve = fit_match_curve(
-        [block.total(weights) for block in held_out],
-        [block.is_match for block in held_out],
-        rng,
-    )
-    projector = CompositeProjector(*terms.sides(weights, pairing), *curve)
+    is_exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
+    vectors = [
+        HeldOutVectors.of(terms_of_part, weights, of_part, queries, is_exclusive)
+        for terms_of_part, of_part in zip(projections, of_parts, strict=True)
+    ]
+    share = None
+    if len(annotations.pairs):
+        share = reused.partner_share if reused else None
+        share = choose_partner_share(vectors) if share is None else share
+    rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
+    curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
+    projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
     work.finish()
-    return Choice(maps, pairing, weights), quality, projector
+    return Choice(maps, pairing, weights, share), quality, projector
 
 
 def _fit_spaces(
@@ -338,7 +353,7 @@ class _Terms:
                 np.vstack([fit.left_out[chosen], fit.posteriors(query_rows)])
                 for fit, chosen, query_rows in zip(fits, rows, query_coordinates, strict=True)
             )
-            terms[_FACET + name] = x, z
+            terms[FACET + name] = x, z
         x_rows, z_rows = (
             np.vstack([chosen, query_rows])
             for chosen, query_rows in zip(self._rows(rows), query_coordinates, strict=True)
@@ -375,7 +390,11 @@ class _Terms:
         return terms
 
     def sides(
-        self, weights: Mapping[str, float], pairing: Pairing | None
+        self,
+        weights: Mapping[str, float],
+        pairing: Pairing | None,
+        share: float | None,
+        curves: Sequence[MatchCurve],
     ) -> tuple[CompositeSide, CompositeSide]:
         """Return how both modalities are projected, by terms that learned from all samples."""
         directions = None
@@ -390,10 +409,11 @@ class _Terms:
         for number, space in enumerate(self._spaces):
             heads, coefficients, intercepts = [], [np.empty((len(space.variances), 0))], [np.empty(0)]
             for name, fits in self._facets.items():
-                if weights[_FACET + name] > 0.0:
+                if weights[FACET + name] > 0.0:
                     fit, kind = fits[number], "softmax" if self._exclusive[name] else "sigmoid"
+                    values = self._annotations.facets[name].values
                     heads.append(
-                        Head(_FACET + name, kind, len(fit.intercepts), weights[_FACET + name] ** 0.5)
+                        Head(FACET + name, kind, len(fit.intercepts), weights[FACET + name] ** 0.5, values)
                     )
                     coefficients.append(fit.coefficients)
                     intercepts.append(fit.intercepts)
@@ -413,7 +433,12 @@ class _Terms:
             lifted = space.lift(np.hstack(coefficients), np.concatenate(intercepts))
             factors, offsets = (part.astype(np.float32) for part in lifted)
             bank = None if banks is None else banks[number]
-            built.append(CompositeSide(space.feature_map, factors, offsets, tuple(heads), bank))
+            of_partners = 0.0 if share is None else (share, 1.0 - share)[number]
+            built.append(
+                CompositeSide(
+                    space.feature_map, factors, offsets, tuple(heads), curves[number], bank, of_partners
+                )
+            )
         return built[0], built[1]
 
     def _rows(self, part: Part) -> Sides:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,6 +11,18 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from typing_extensions import override
 
+from solver.composite.placement import (
+    FACET,
+    Block,
+    BothQueries,
+    HeldOutVectors,
+    RankedScores,
+    Sides,
+    as_people_ask,
+    attainable,
+    information,
+    place,
+)
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.linalg.samples import check_array
 from solver.projector import Projector, project_in_range
@@ -22,6 +34,7 @@ from solver.scaling.feature_maps import (
     feature_map_parts,
     read_feature_map,
 )
+from solver.supervision.annotations import Annotations, BoolArray, indicators_of
 from solver.validation.errors import InvalidInputError
 
 _SHARPNESS = 7.0  # of the mean over the bank: the best of 5 to 40 for the partners of held-out products
@@ -63,6 +76,12 @@ HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctne
 _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
+_PARTS, _CURVE = ("coefficients", "intercepts"), ("levels", "probabilities")
+_VALUES, _SHARE, _LEAST = (
+    "values",
+    "partner_share",
+    "least_information",
+)  # fields that models of earlier releases lack
 _TINY = 1e-12  # shorter vectors have no direction: they are left as they are
 
 
@@ -74,6 +93,7 @@ class Head:
     kind: str  # softmax, sigmoid, direction (length one), linear, cosine or distinctness
     n_scores: int  # 0 for "cosine" (the raw sample) and "distinctness" (made of "direction")
     scale: float  # root of the term's weight
+    values: tuple[str, ...] = ()  # of a facet, one for each score; none in models of earlier releases
 
     def __post_init__(self) -> None:
         if self.kind not in HEAD_KINDS:
@@ -82,6 +102,13 @@ class Head:
             raise InvalidInputError(f"{self.term}: scale must be positive and finite, got {self.scale}")
         if self.n_scores < 0 or (self.n_scores == 0) != (self.kind in _WITHOUT_SCORES):
             raise InvalidInputError(f"{self.term}: {self.n_scores} scores do not suit the kind {self.kind!r}")
+        if self.values and len(set(self.values)) != self.n_scores:
+            raise InvalidInputError(f"{self.term}: {len(self.values)} values for {self.n_scores} scores")
+
+    @property
+    def facet(self) -> str | None:
+        """Name of the facet whose posteriors it has, if their values are known."""
+        return self.term.removeprefix(FACET) if self.values else None
 
     def apply(self, scores: FloatArray, samples: Samples) -> FloatArray:
         """Return this part of the projections of samples with these scores."""
@@ -97,6 +124,36 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class MatchCurve:
+    """The probability of a match at levels, similarities less what is attainable; others are interpolated."""
+
+    levels: FloatArray  # (n_levels,), in ascending order
+    probabilities: FloatArray  # (n_levels,), from 0 to 1 and never decreasing
+    least: float = 0.0  # information of queries that it holds for, in nats
+
+    def __post_init__(self) -> None:
+        check_array("levels", self.levels, (None,))
+        check_array("probabilities", self.probabilities, (len(self.levels),))
+        is_sorted = (np.diff(self.levels) > 0).all() and (np.diff(self.probabilities) >= 0).all()
+        if (
+            not len(self.levels)
+            or not is_sorted
+            or not 0 <= self.probabilities[0] <= self.probabilities[-1] <= 1
+        ):
+            raise InvalidInputError("levels must ascend, and probabilities from 0 to 1 must not descend")
+        if not self.least >= 0.0:
+            raise InvalidInputError(f"least must be at least 0, got {self.least}")
+
+    def probability(self, levels: FloatArray, information: FloatArray) -> FloatArray:
+        """Return the (n_queries, n_gallery) probabilities of a match, for queries that say as much."""
+        # With each nat that a query says less than those the curve was learned from, it may mean e times as
+        # many things.
+        share = np.exp(np.minimum(information - self.least, 0.0))
+        probability: FloatArray = np.interp(levels, self.levels, self.probabilities) * share[:, None]
+        return probability
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CompositeSide:
     """How samples of one modality are projected: a feature map, linear scores of it, and heads."""
 
@@ -104,7 +161,9 @@ class CompositeSide:
     coefficients: FloatArray  # (n_mapped, n_scores), one head after the other
     intercepts: FloatArray  # (n_scores,), added to the scores
     heads: tuple[Head, ...]
+    curve: MatchCurve  # of this modality's samples as queries
     bank: FloatArray | None = None  # (n_bank, n_directions), of the other modality, for "distinctness"
+    partner_share: float = 0.0  # of a sample's partners in its vector in a gallery
     # (n_landmarks, n_scores), from kernel values to scores, where queries come one by one
     _dual: FloatArray | None = field(default=None, init=False, repr=False)
 
@@ -114,6 +173,8 @@ class CompositeSide:
         check_array("intercepts", self.intercepts, (n_scores,))
         if not self.heads:
             raise InvalidInputError("heads must not be empty")
+        if not 0.0 <= self.partner_share <= 1.0:
+            raise InvalidInputError(f"partner_share must be from 0 to 1, got {self.partner_share}")
         widths = [head.n_scores for head in self.heads if head.kind == "direction"]
         if any(head.kind == "distinctness" for head in self.heads):
             check_array("bank", np.empty(0) if self.bank is None else self.bank, (None, sum(widths)))
@@ -136,6 +197,37 @@ class CompositeSide:
     def project(self, samples: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections, float32; those of too large samples are not finite."""
         return project_in_range(self._project, samples, sum(self.widths))
+
+    def place(
+        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+    ) -> FloatArray:
+        """Return vectors for a gallery, as of `Projector.place`."""
+        carried = {}
+        for head in self.heads:
+            if head.facet is not None and head.facet in values:
+                names = frozenset(head.values)
+                carried[head.facet] = indicators_of(
+                    [names.intersection(entry) for entry in values[head.facet]], head.values
+                )
+        return place(projected, partners, carried, self.blocks, self.partner_share)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Parts of a projection."""
+        return [
+            Block(head.facet, head.kind == "softmax", head.scale, width)
+            for head, width in zip(self.heads, self.widths, strict=True)
+        ]
+
+    def align(self, facet: str, values: Sequence[str], indicators: BoolArray) -> BoolArray:
+        """Return indicators of some values of a facet as those of its head's values, the others left out."""
+        own = next(head.values for head in self.heads if head.facet == facet)
+        columns = {value: column for column, value in enumerate(own)}
+        aligned: BoolArray = np.zeros((len(indicators), len(own)), np.bool_)
+        for column, value in enumerate(values):
+            if value in columns:
+                aligned[:, columns[value]] = indicators[:, column]
+        return aligned
 
     def _project(self, samples: Samples) -> FloatArray:
         if self._dual is None:
@@ -166,10 +258,6 @@ class CompositeProjector(Projector):
     ----------
     x, z : CompositeSide
         Both modalities; their heads are of the same terms and widths.
-    levels : ndarray of shape (n_levels,)
-        Similarities in ascending order, at which the probability is known.
-    probabilities : ndarray of shape (n_levels,)
-        Probability of a match at each of them, from 0 to 1 and never decreasing.
 
     Raises
     ------
@@ -179,22 +267,11 @@ class CompositeProjector(Projector):
 
     x: CompositeSide
     z: CompositeSide
-    levels: FloatArray
-    probabilities: FloatArray
 
     def __post_init__(self) -> None:
         terms = [[(head.term, head.scale) for head in side.heads] for side in (self.x, self.z)]
         if terms[0] != terms[1] or self.x.widths != self.z.widths:
             raise InvalidInputError("x and z must have the same terms, with the same widths and scales")
-        check_array("levels", self.levels, (None,))
-        check_array("probabilities", self.probabilities, (len(self.levels),))
-        is_sorted = (np.diff(self.levels) > 0).all() and (np.diff(self.probabilities) >= 0).all()
-        if (
-            not len(self.levels)
-            or not is_sorted
-            or not 0 <= self.probabilities[0] <= self.probabilities[-1] <= 1
-        ):
-            raise InvalidInputError("levels must ascend, and probabilities from 0 to 1 must not descend")
 
     @property
     @override
@@ -209,15 +286,75 @@ class CompositeProjector(Projector):
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         return self.z.project(Z)
 
+    @property
     @override
-    def probability(self, similarities: FloatArray) -> FloatArray:
-        probability: FloatArray = np.interp(similarities, self.levels, self.probabilities)
-        return probability
+    def facets(self) -> tuple[str, ...]:
+        return tuple(head.facet for head in self.x.heads if head.facet is not None)
+
+    @property
+    @override
+    def uses_partners(self) -> bool:
+        return self.x.partner_share > 0.0 or self.z.partner_share > 0.0
+
+    @override
+    def place_x(
+        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+    ) -> FloatArray:
+        return self.x.place(projected, partners, values)
+
+    @override
+    def place_z(
+        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+    ) -> FloatArray:
+        return self.z.place(projected, partners, values)
+
+    def held_out(
+        self, samples: Sides, annotations: Annotations, queries: BothQueries = (None, None)
+    ) -> HeldOutVectors:
+        """Return the vectors of samples that it has not learned from, with projections of their content.
+
+        Parameters
+        ----------
+        samples : tuple of two ndarrays of shape (n_samples, rank)
+            Projections of both modalities, finite.
+        annotations : Annotations
+            What is known of the samples.
+        queries : tuple of Queries or None
+            Short queries of both modalities.
+        """
+        rank = (0, self.rank)
+        x_queries, z_queries = (
+            np.empty(rank, np.float32) if named is None else side.project(named.samples)
+            for side, named in zip((self.x, self.z), queries, strict=True)
+        )
+        x_carried, z_carried = (
+            {
+                name: self.x.align(name, facet.values, (facet.x_indicators, facet.z_indicators)[number])
+                for name, facet in annotations.facets.items()
+                if name in self.facets
+            }
+            for number in (0, 1)
+        )
+        carried = x_carried, z_carried
+        return HeldOutVectors(samples, (x_queries, z_queries), self.x.blocks, annotations, queries, carried)
+
+    def estimates(self, rankings: Sequence[RankedScores]) -> Iterator[tuple[FloatArray, BoolArray]]:
+        """Yield the probabilities of a match in rankings of `held_out` as people ask, and what matches."""
+        for number, side in enumerate((self.x, self.z)):
+            for one in as_people_ask(rankings, number):
+                yield side.curve.probability(one.margins, one.information), one.is_match
+
+    @override
+    def probability(self, similarities: FloatArray, queries: FloatArray, side: str = "x") -> FloatArray:
+        curve, blocks = (self.x if side == "x" else self.z).curve, self.x.blocks
+        levels = similarities - attainable(queries, blocks)[:, None]
+        return curve.probability(levels, information(queries, blocks))
 
     @override
     def arrays(self) -> dict[str, FloatArray]:
-        arrays = {"levels": self.levels, "probabilities": self.probabilities}
+        arrays: dict[str, FloatArray] = {}
         for name, side in (("x", self.x), ("z", self.z)):
+            arrays |= {f"{name}_{part}": getattr(side.curve, part) for part in _CURVE}
             arrays |= {f"{name}_coefficients": side.coefficients, f"{name}_intercepts": side.intercepts}
             arrays |= {} if side.bank is None else {f"{name}_bank": side.bank}
             arrays |= {f"{name}_{part}": array for part, array in feature_map_parts(side.feature_map).items()}
@@ -246,15 +383,18 @@ class CompositeProjector(Projector):
             If something is missing, unexpected or does not match; the message names it.
         """
         sides = {name: _check_side(name, description.get(name)) for name in "xz"}
-        expected = {"levels", "probabilities"} | {
+        if arrays.keys() >= set(_CURVE):  # of earlier releases, with one curve for both modalities
+            shared = {f"{name}_{part}": arrays[part] for name in "xz" for part in _CURVE}
+            arrays = {name: array for name, array in arrays.items() if name not in _CURVE} | shared
+        expected = {
             f"{name}_{part}"
             for name, side in sides.items()
-            for part in ("coefficients", "intercepts", *feature_map_arrays(side["map"]), *_bank_names(side))
+            for part in (*_PARTS, *_CURVE, *feature_map_arrays(side["map"]), *_bank_names(side))
         }
         if set(arrays) != expected:
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
         x, z = (_read_side(name, side, arrays) for name, side in sides.items())
-        return cls(x, z, arrays["levels"], arrays["probabilities"])
+        return cls(x, z)
 
 
 def _bank_names(side: Mapping[str, Any]) -> tuple[str, ...]:
@@ -263,7 +403,11 @@ def _bank_names(side: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _describe(side: CompositeSide) -> dict[str, Any]:
-    return {"map": describe_feature_map(side.feature_map), "heads": [asdict(head) for head in side.heads]}
+    heads = [{key: value for key, value in asdict(head).items() if key != _VALUES} for head in side.heads]
+    for entry, head in zip(heads, side.heads, strict=True):
+        entry |= {_VALUES: list(head.values)} if head.values else {}
+    own = {_SHARE: side.partner_share, _LEAST: side.curve.least}
+    return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
 
 def _check_side(name: str, side: Any) -> Mapping[str, Any]:
@@ -277,18 +421,29 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
         for key, kind in _HEAD_FIELDS.items():
             if not isinstance(head, dict) or type(head.get(key)) is not kind:
                 raise InvalidInputError(f"{name}.heads.{number}.{key} must be of type {kind.__name__}")
+        values = head.get(_VALUES, [])
+        if type(values) is not list or not all(type(value) is str for value in values):
+            raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")
+    for key in (_SHARE, _LEAST):
+        if type(side.get(key, 0.0)) is not float:
+            raise InvalidInputError(f"{name}.{key} must be of type float")
     return side
 
 
 def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> CompositeSide:
-    heads = tuple(Head(**{key: head[key] for key in _HEAD_FIELDS}) for head in side["heads"])
+    heads = tuple(
+        Head(**{key: head[key] for key in _HEAD_FIELDS}, values=tuple(head.get(_VALUES, ())))
+        for head in side["heads"]
+    )
     try:
         return CompositeSide(
             read_feature_map(name, side["map"], arrays),
             arrays[f"{name}_coefficients"],
             arrays[f"{name}_intercepts"],
             heads,
+            MatchCurve(arrays[f"{name}_levels"], arrays[f"{name}_probabilities"], side.get(_LEAST, 0.0)),
             arrays.get(f"{name}_bank"),
+            side.get(_SHARE, 0.0),
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error

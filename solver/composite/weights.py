@@ -150,7 +150,6 @@ class HeldOutScores:
     terms: Mapping[str, FloatArray]
     grades: npt.NDArray[np.int8]  # relevance, as of `Annotations.grades`
     shared: Mapping[str, BoolArray]  # by facet, which samples share a value
-    is_match: BoolArray  # agree in each facet known of both, in one at least; without facets, partners
     queries: tuple[QueryScores, ...] = ()
 
     @classmethod
@@ -174,8 +173,7 @@ class HeldOutScores:
             of_z = {name: _inner(z[n_z:], x[:n_x]) for name, (x, z) in terms.items()}
             gallery = {name: facet.x_indicators for name, facet in annotations.facets.items()}
             query_scores.append(QueryScores(of_z, queries[1].grades(gallery)))
-        is_match = _match(annotations, tuple(shared.values()))
-        return cls(scores, annotations.grades(*rows), shared, is_match, tuple(query_scores))
+        return cls(scores, annotations.grades(*rows), shared, tuple(query_scores))
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
         return _weighted_sum(self.terms, weights, self.grades.shape)
@@ -377,20 +375,6 @@ class GradedGain:
         order = np.argsort(-np.take_along_axis(scores, first, axis=1), axis=1, kind="stable")
         grades = np.take_along_axis(self._grades, np.take_along_axis(first, order, axis=1), axis=1)
         return float(np.mean(discounted_gains(grades)[self._is_query] / self._ideal))
-
-
-def _match(annotations: Annotations, shared: Sequence[BoolArray]) -> BoolArray:
-    rows = np.arange(annotations.shape[0]), np.arange(annotations.shape[1])
-    if not shared:
-        return annotations.is_paired(*rows)
-    agrees: BoolArray = np.ones(annotations.shape, np.bool_)
-    is_shared: BoolArray = np.zeros(annotations.shape, np.bool_)
-    for facet, one in zip(annotations.facets.values(), shared, strict=True):
-        is_known = np.outer(facet.x_indicators.any(axis=1), facet.z_indicators.any(axis=1))
-        agrees = np.logical_and(agrees, one | ~is_known)
-        is_shared = np.logical_or(is_shared, one)
-    match: BoolArray = np.logical_and(agrees, is_shared)
-    return match
 
 
 def _inner(first: FloatArray, second: FloatArray) -> FloatArray:

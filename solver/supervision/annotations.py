@@ -181,6 +181,34 @@ class Annotations:
         grades += self.is_paired(x_rows, z_rows)
         return grades
 
+    def matches(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
+        """Return which samples a person would call a match.
+
+        Those match that agree in each facet known of both, and in one at least; without facets, partners.
+
+        Parameters
+        ----------
+        x_rows, z_rows : ndarray of int
+            Samples of both modalities.
+
+        Returns
+        -------
+        ndarray of bool, shape (len(x_rows), len(z_rows))
+        """
+        if not self.facets:
+            return self.is_paired(x_rows, z_rows)
+        shape = len(x_rows), len(z_rows)
+        agrees: BoolArray = np.ones(shape, np.bool_)
+        is_shared: BoolArray = np.zeros(shape, np.bool_)
+        for facet in self.facets.values():
+            is_known = np.outer(
+                facet.x_indicators[x_rows].any(axis=1), facet.z_indicators[z_rows].any(axis=1)
+            )
+            one = facet.is_shared(x_rows, z_rows)
+            agrees &= one | ~is_known
+            is_shared |= one
+        return agrees & is_shared
+
     def is_paired(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
         """Return, of shape (len(x_rows), len(z_rows)), which samples belong together."""
         ones = np.ones(len(self.pairs), np.bool_)

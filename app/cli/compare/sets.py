@@ -18,7 +18,8 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.registry import EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
-from app.services.training.facets import MetadataSides, categorical_keys, facet_name, facet_values
+from app.services.models.placement import facet_name, facet_values
+from app.services.training.facets import MetadataSides, categorical_keys
 from app.services.training.requests import class_of
 from solver import Annotations
 from solver.datasets import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion
+from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion, Vector
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
 from app.domain.reports import TrainingReport
@@ -137,6 +137,12 @@ class LoadedModel:
         is_x = modality == self.modality_names[0]
         projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
         return projected
+
+    def probability(self, modality: str, query: Matrix, scores: Vector) -> list[float]:
+        """Return the probability of a match for scores of a projected query, (1, rank), of one modality."""
+        side = "x" if modality == self.modality_names[0] else "z"
+        probabilities: list[float] = self.projector.probability(scores[None], query, side)[0].tolist()
+        return probabilities
 
 
 @dataclass(eq=False)

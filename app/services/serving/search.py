@@ -380,7 +380,16 @@ class SearchService:
                 raise BlockingIOError  # to say why takes many times as long as a search
             of_gallery += filter_notices(gallery, search.item_filter)
         return [
-            _result(ground, search, query, page, items, took_ms, (*projection.notices, *of_gallery))
+            _result(
+                ground,
+                search,
+                query,
+                projection.projected,
+                page,
+                items,
+                took_ms,
+                (*projection.notices, *of_gallery),
+            )
             for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True)
         ]
 
@@ -545,6 +554,7 @@ def _result(
     ground: _Ground,
     search: Search,
     query: Query,
+    projected: Matrix,
     page: Page,
     items: Mapping[str, ShownItem],
     took_ms: float,
@@ -552,9 +562,9 @@ def _result(
 ) -> SearchResult:
     snapshot = ground.snapshot
     scores = np.asarray([score for _, score in page])
-    probabilities: list[float | None] = (
-        [None] * len(page) if ground.is_within_one else snapshot.model.projector.probability(scores).tolist()
-    )
+    probabilities: Sequence[float | None] = [None] * len(page)
+    if not ground.is_within_one:
+        probabilities = snapshot.model.probability(ground.source, projected, scores)
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])
         for rank, ((item, score), probability) in enumerate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 
@@ -14,13 +14,11 @@ import numpy as np
 from app.db.session import UnitOfWork
 from app.domain.entities import Change, Collection, Item, Matrix
 from app.domain.names import some_of
-from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LoadedModel
-from app.services.models.originals import item_features
+from app.services.models.placement import place_changed
 from app.services.serving.galleries import Gallery
 from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import in_batches, no_pause
-from solver import can_be_ranked
 
 RECHECK_SECONDS = 60.0
 """A damaged bundle is checked again after this time: reading all of it more often would disturb searches."""
@@ -154,13 +152,12 @@ def replay(
     for batch in in_batches(changes, _ITEMS_PER_BATCH, _count_characters, _CHARACTERS_PER_BATCH):
         changed_ids.update(change.item_id for change in batch)
         items = [change.item for change in batch if change.item is not None]
-        for name in ranked:
-            batch_ranked, batch_vectors, batch_unranked = _project(
-                base, work, collection, name, [item for item in items if item.modality == name]
-            )
-            ranked[name] += batch_ranked
+        for name, (placed, batch_vectors, others) in place_changed(
+            base.model, work, collection, items
+        ).items():
+            ranked[name] += (IndexedItem(item.id, item.labels, item.metadata) for item in placed)
             vectors[name].append(batch_vectors)
-            unranked[name] |= batch_unranked
+            unranked[name].update(item.id for item in others)
         pause()
     galleries = {}
     for name, gallery in base.galleries.items():
@@ -188,29 +185,6 @@ def _as_held(base: Snapshot) -> Snapshot:
     if revision == before.revision:
         return base
     return replace_fields(base, collection=replace_fields(before, revision=revision, purged_through=0))
-
-
-def _project(
-    base: Snapshot, work: UnitOfWork, collection: Collection, modality: str, items: Sequence[Item]
-) -> tuple[list[IndexedItem], Matrix, set[str]]:
-    """Return the items that can be ranked, their projections, and the ids of the others."""
-    encoder: BaseEncoder = base.model.encoders[modality]
-    items = base.model.with_features(work, collection, modality, items)
-    unranked = set()
-    if not encoder.is_fitted_with_model and encoder.content_form != "vector":  # which has no other original
-        unranked = {item.id for item in items if item.features is None}
-        items = [item for item in items if item.features is not None]
-    if not items:
-        return [], np.zeros((0, base.model.projector.rank), np.float32), unranked
-    projected = base.model.project(modality, item_features(items, encoder))
-    is_ranked = can_be_ranked(projected)
-    ranked: list[IndexedItem] = []
-    for item, can_be in zip(items, is_ranked.tolist(), strict=True):
-        if can_be:
-            ranked.append(IndexedItem(item.id, item.labels, item.metadata))
-        else:
-            unranked.add(item.id)
-    return ranked, projected[is_ranked], unranked
 
 
 def _count_characters(change: Change) -> int:

@@ -9,28 +9,26 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
 from app.encoders.registry import EncoderRegistry
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
-from app.services.models.originals import Originals, fit_encoder, item_features
+from app.services.models.originals import Originals, fit_encoder
+from app.services.models.placement import place_items, project_items
 from app.services.training.evaluation import compare_with_active
 from app.services.training.facets import Judgements, judgements_of
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.items import LabelledItems
 from app.services.training.progress import Report, StagedReport, add_time_left
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with
-from solver import EngineError, SolverError, can_be_ranked
+from solver import EngineError, SolverError
 
 if TYPE_CHECKING:
     from app.services.training.select_and_fit import SelectedModel
     from solver import FitCheckpoints
 
-_PROJECTION_BATCH = 2000  # items projected at a time: their features have to fit into memory beside the model
 _AS_THEY_ARE: Encoders = {}
 _STAGES = {
     "encoding": (0.01, 0.03),
@@ -81,7 +79,7 @@ class ModelBuilder:
         data, described = self._teach(inputs, parameters.supervision, staged)
         selected = self._select(inputs, data, parameters, checkpoints, staged)
         staged.enter(*_STAGES["indexing"])
-        model, index_recall = self._tuner.tune(_place(inputs, data, selected, staged))
+        model, index_recall = self._tuner.tune(*_place(inputs, data, selected, staged))
         staged.enter(*_STAGES["judging"])
         staged({"phase": "judging"})
         not_ranked = LeftOut.of_each(_not_ranked(model.galleries, inputs.items))
@@ -256,8 +254,11 @@ class _Inputs:
     queries: list[Item]  # of the feedback, that are no items
 
 
-def _place(inputs: _Inputs, data: LabelledItems, selected: SelectedModel, report: Report) -> LoadedModel:
-    """Return the new version with all items projected."""
+def _place(
+    inputs: _Inputs, data: LabelledItems, selected: SelectedModel, report: Report
+) -> tuple[LoadedModel, dict[str, Matrix]]:
+    """Return the new version with all items in its galleries, and by modality the projections of their
+    content."""
     collection = inputs.collection
     names = collection.modality_names
     model = LoadedModel(
@@ -268,8 +269,14 @@ def _place(inputs: _Inputs, data: LabelledItems, selected: SelectedModel, report
         collection.modalities,
         {},
     )
-    galleries = {name: _project_all(model, name, inputs.items, report) for name in names}
-    return replace(model, galleries=galleries)
+    sides = {}
+    for name in names:
+        report({"phase": "indexing", "items": 0})
+        side = [item for item in inputs.items if item.modality == name]
+        sides[name] = project_items(model, name, side)[:2]
+    placed = place_items(model, sides)
+    galleries = {name: (tuple(item.id for item in items), placed[name]) for name, (items, _) in sides.items()}
+    return replace(model, galleries=galleries), {name: projected for name, (_, projected) in sides.items()}
 
 
 def _not_ranked(
@@ -280,19 +287,3 @@ def _not_ranked(
         name: sorted({item.id for item in items if item.modality == name}.difference(ids))
         for name, (ids, _) in galleries.items()
     }
-
-
-def _project_all(
-    model: LoadedModel, modality: str, items: Sequence[Item], report: Report
-) -> tuple[tuple[str, ...], Matrix]:
-    chosen = [item for item in items if item.modality == modality]
-    ids: list[str] = []
-    parts = []
-    for start in range(0, len(chosen), _PROJECTION_BATCH):
-        report({"phase": "indexing", "items": start})
-        batch = chosen[start : start + _PROJECTION_BATCH]
-        projected = model.project(modality, item_features(batch, model.encoders[modality]))
-        accepted = can_be_ranked(projected)
-        parts.append(projected[accepted])
-        ids += [item.id for item, is_ranked in zip(batch, accepted, strict=True) if is_ranked]
-    return tuple(ids), np.concatenate(parts)

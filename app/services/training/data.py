@@ -23,7 +23,8 @@ from app.domain.reports import LeftOut, Supervision, TrainingData
 from app.domain.words import fold
 from app.encoders.base import BaseEncoder
 from app.services.models.originals import item_features
-from app.services.training.facets import LABEL, Judgements, facet_keys, facet_values
+from app.services.models.placement import LABEL, facet_values
+from app.services.training.facets import Judgements, facet_keys
 from app.services.training.items import LabelledItems, Names, Values, as_values, pairs_of
 from app.services.training.requests import class_of
 from solver import Annotations, Queries, is_finite, is_sparse

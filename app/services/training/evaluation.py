@@ -16,17 +16,21 @@ from app.domain.reports import (
     Gate,
     HeldOutQuality,
     Objective,
+    PlacedQuality,
     QueryExample,
     ReliabilityBins,
 )
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
+from app.services.training.data import short_queries
 from app.services.training.items import LabelledItems, Names
 from solver import (
     Annotations,
+    CompositeProjector,
     InvalidInputError,
     Projector,
     RankingQuality,
+    Reliability,
     RetrievalQuality,
     SupervisionError,
     average_precision,
@@ -103,14 +107,10 @@ class HeldOutRankings:
         balanced = getattr(projector, "loss", None) == "logistic"
         blocks = score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
         bins = measure_reliability_of_blocks(
-            ((projector.probability(scores), relevant) for relevant, scores in blocks), balanced=balanced
+            ((projector.probability(scores, self.queries), relevant) for relevant, scores in blocks),
+            balanced=balanced,
         )
-        return ReliabilityBins(
-            tuple(bins.probabilities.round(_DIGITS).tolist()),
-            tuple(bins.shares.round(_DIGITS).tolist()),
-            tuple(bins.counts.tolist()),
-            balanced,
-        )
+        return _bins(bins, balanced=balanced)
 
     def examples(self) -> tuple[tuple[QueryExample, ...], tuple[QueryExample, ...]]:
         """Return the worst and the best queries; none is among both."""
@@ -207,7 +207,50 @@ def held_out_quality(
                 rivals={name: curve for name, curve in curves.items() if curve is not None},
             )
     reliability = forward.reliability(projectors[method]) if held_out.has_labels else None
+    projector = projectors[method]
+    if isinstance(projector, CompositeProjector):
+        placed, reliability = _measure_placed(projector, projected, held_out)
+        for (gallery, is_text), figures in placed.items():
+            name = list(directions)[1 - gallery]
+            of_items = directions[name]
+            directions[name] = (
+                replace(of_items, placed_for_texts=figures) if is_text else replace(of_items, placed=figures)
+            )
     return HeldOutQuality(items, directions, reliability)
+
+
+def _measure_placed(
+    projector: CompositeProjector, projected: tuple[Matrix, Matrix], held_out: LabelledItems
+) -> tuple[dict[tuple[int, bool], PlacedQuality], ReliabilityBins]:
+    """Return how well each gallery (0 is the first modality's) is ranked by items, and by short texts, and
+    how reliable the probabilities are as people find items."""
+    x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
+    annotations = held_out.take(x_rows, z_rows).annotations()
+    samples = projected[0][x_rows], projected[1][z_rows]
+    vectors = projector.held_out(samples, annotations, short_queries(held_out, annotations))
+    share = projector.x.partner_share if projector.uses_partners else None
+    by_content, by_partners, by_all = (
+        vectors.rankings(share if with_partners else None, with_values=with_values)
+        for with_partners, with_values in ((False, False), (True, False), (True, True))
+    )
+    placed = {
+        (content.side, content.is_own is None): PlacedQuality(
+            *(round(ranking.gain(), _DIGITS) for ranking in (content, partners, complete))
+        )
+        for content, partners, complete in zip(by_content, by_partners, by_all, strict=True)
+        if content.grades.any()
+    }
+    bins = measure_reliability_of_blocks(projector.estimates(by_all))
+    return placed, _bins(bins, balanced=False)
+
+
+def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:
+    return ReliabilityBins(
+        tuple(reliability.probabilities.round(_DIGITS).tolist()),
+        tuple(reliability.shares.round(_DIGITS).tolist()),
+        tuple(reliability.counts.tolist()),
+        balanced,
+    )
 
 
 def _project(projector: Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:

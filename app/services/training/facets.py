@@ -14,18 +14,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from unicodedata import normalize
 
 from app.domain.entities import Collection, Feedback, Item
 from app.domain.errors import ConflictError
 from app.domain.reports import Supervision
+from app.services.models.placement import categorical, entries_of, facet_name, facet_values
 
-LABEL = "label"
-"""Name of the facet of the items' labels."""
 _SOURCE, _FILE = "source", re.compile(r".+\.[A-Za-z0-9]{2,7}")
 """Key of the file that an item came from, which imports write, and the name of a file."""
-_LONGEST_VALUE, _LARGEST_NUMBER = 100, 9999
-"""Longer texts are descriptions, and larger numbers measurements or ids."""
+_LARGEST_NUMBER = 9999  # larger ones are measurements or ids
 _MOST_MEASURES = 20  # unless there are a few of them only, as of sizes such as 37.5
 _ITEMS_PER_VALUE = 2
 """Fewer items of a value on average, and the key separates items instead of putting them together."""
@@ -40,12 +37,6 @@ MetadataSides = tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 """Metadata of the items of both modalities."""
 Labels = Sequence[tuple[str, ...]]
 """Labels of items."""
-
-
-def facet_values(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return an item's values of a facet; none where they are unknown or not categorical."""
-    values = [_categorical(value) for value in _entries(metadata.get(key))]
-    return tuple(dict.fromkeys(value for value in values if value is not None))
 
 
 def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
@@ -67,11 +58,6 @@ def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
     return {facet_name(key): key for key in supervision.facets}
 
 
-def facet_name(key: str) -> str:
-    """Return the name of the facet of a metadata key."""
-    return f"metadata.{key}" if key == LABEL else key
-
-
 def categorical_keys(sides: MetadataSides, labels: Labels | None) -> list[str]:
     """Return the metadata keys that are facets by themselves, sorted; not one that divides all items as their
     labels do (those of the first modality first)."""
@@ -91,10 +77,10 @@ def categorical_keys(sides: MetadataSides, labels: Labels | None) -> list[str]:
 def _is_categorical(sides: MetadataSides, key: str) -> bool:
     counters: list[Counter[str]] = []
     for side in sides:
-        if any(_categorical(value) is None for metadata in side for value in _entries(metadata.get(key))):
+        if any(categorical(value) is None for metadata in side for value in entries_of(metadata.get(key))):
             return False
         counts = Counter(_all_values(side, key))
-        has_measures = any(_is_measure(value) for metadata in side for value in _entries(metadata.get(key)))
+        has_measures = any(_is_measure(value) for metadata in side for value in entries_of(metadata.get(key)))
         most = _MOST_MEASURES if has_measures else _MOST_VALUES
         if len(counts) > min(counts.total() // _ITEMS_PER_VALUE, most):
             return False
@@ -115,22 +101,6 @@ def _partition(values: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
 def _all_values(side: Sequence[Mapping[str, Any]], key: str) -> Iterator[str]:
     for metadata in side:
         yield from facet_values(metadata, key)
-
-
-def _entries(value: Any) -> list[Any]:
-    """Return a metadata value as a list; none where it is null or empty."""
-    values = value if isinstance(value, list) else [value]
-    return [entry for entry in values if entry is not None and entry != ""]
-
-
-def _categorical(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return normalize("NFC", value) if len(value) <= _LONGEST_VALUE else None
-    if isinstance(value, float):
-        return str(int(value) if value.is_integer() else value)
-    return str(value) if isinstance(value, int) else None
 
 
 def _is_measure(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -53,17 +54,18 @@ class IndexTuner:
     _needed_recall: float
     _min_items: int
 
-    def tune(self, model: LoadedModel) -> tuple[LoadedModel, IndexRecall]:
-        """Return a model with the approximate indexes that are to serve, and how they were chosen."""
+    def tune(self, model: LoadedModel, queries: Mapping[str, Matrix]) -> tuple[LoadedModel, IndexRecall]:
+        """Return a model with the approximate indexes that are to serve, and how they were chosen; `queries`
+        are projections of content, by modality."""
         first, second = model.modality_names
         choices: dict[str, IndexChoice] = {}
         indexes: dict[str, GalleryIndex] = {}
         recalls: dict[str, float] = {}
         for target, source in ((first, second), (second, first)):
-            vectors, queries = model.galleries[target][1], model.galleries[source][1]
+            vectors = model.galleries[target][1]
             if len(vectors) < self._min_items or vectors.shape[1] == 0:
                 continue
-            chosen, choices[target] = self.choose(vectors, queries)
+            chosen, choices[target] = self.choose(vectors, queries[source])
             if chosen is not None:
                 indexes[target] = chosen.index
                 recalls[target] = chosen.trial.recall_at_10

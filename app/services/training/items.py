@@ -13,7 +13,7 @@ import scipy.sparse
 
 from app.domain.entities import Features
 from app.encoders.base import BaseEncoder
-from app.services.training.facets import LABEL
+from app.services.models.placement import LABEL
 from solver import (
     MIN_CLASS_SIZE,
     Annotations,

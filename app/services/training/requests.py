@@ -27,9 +27,10 @@ from app.domain.searches import describe_others
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import FEWEST_PAIRS, describe_material
 from app.services.models.model_bundles import ModelBundles
+from app.services.models.placement import facet_values
 from app.services.storage.pacing import Round
 from app.services.training.costs import Sizes, posteriors_too_large
-from app.services.training.facets import facet_keys, facet_values, judgements_of, suffices
+from app.services.training.facets import facet_keys, judgements_of, suffices
 from app.services.training.parameters import check_parameters, learns_from_labels_only
 from app.services.training.reencoding import Encoders, lacking_message
 

@@ -23,6 +23,15 @@ const FIGURES = [
   ["recall_at_10", "Recall@10", "how often the partner is among the first ten", share],
   ["median_rank", "Median rank", "of the partner, from 1", count],
 ];
+const PLACES = [
+  ["content", "by content", "of the items' own content alone"],
+  ["partners", "with partners", "and of their partners' content"],
+  ["complete", "as found", "and of their own labels and values: what people search"],
+];
+const ASKED = [
+  ["placed", "nDCG@10 of items", "held-out items as queries, their own partners left out, when vectors are made"],
+  ["placed_for_texts", "nDCG@10 of short texts", "such as “red handbag”, when vectors are made"],
+];
 const COUNTS = [
   ["distinct_lists", "First pages", "number of different first pages of ten", count],
   ["n_queries", "Queries", "held-out items that were searched with", count],
@@ -39,7 +48,9 @@ export function qualityOf({ held_out: heldOut }) {
   });
   const rowOf = ([key, name, meaning, format]) =>
     ({ name, meaning, values: directions.map((quality) => show(quality[key], format)) });
-  const rows = [...FIGURES.map(rowOf), ...facets.map(precision), ...COUNTS.map(rowOf)];
+  const placed = ASKED.flatMap(([key, name, asked]) => PLACES.map(([place, how, made]) =>
+    ({ name: `${name} ${how}`, meaning: `${asked} ${made}`, values: directions.map((quality) => show(quality[key]?.[place], share)) })));
+  const rows = [...FIGURES.map(rowOf), ...placed, ...facets.map(precision), ...COUNTS.map(rowOf)];
   return {
     directions: Object.keys(heldOut.directions).map((name) => name.replaceAll("-to-", " to ")),
     rows: rows.filter(({ values }) => values.some(Boolean)),

@@ -287,6 +287,38 @@ def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     assert here.removal.go_on(Round())
 
 
+def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
+    open_services: Open, vectors: SyntheticPairs
+) -> None:
+    services = open_services()
+    fill(services, vectors)
+    for n in range(50):
+        for name, row, label in (("x", vectors.X, vectors.x_labels), ("z", vectors.Z, vectors.z_labels)):
+            item = vector_item(name, f"{name}{n:02d}", row[n], f"class {label[n]}", pair_id=f"pair-{n}")
+            services.catalogue.add_items(NAME, [item], replace=True)
+    train(services, TrainingParameters(method="composite"))
+    search(services, vectors.Z[0])
+    in_memory = open_services(in_memory=True)
+
+    def both() -> list[list[tuple[str, float]]]:
+        answers = [search(one, vectors.Z[0], 60) for one in (services, in_memory)]
+        return [[(hit.id, round(hit.score, 3)) for hit in sorted(answer.hits)] for answer in answers]
+
+    before, same = both()
+    assert before == same
+    asked = vectors.z_labels[0]
+    other = next(n for n in range(50) if vectors.x_labels[n] != asked)
+    services.catalogue.change_labels(NAME, f"x{other:02d}", [f"class {asked}"])
+    of_label, same = both()
+    assert of_label == same
+    assert dict(of_label)[f"x{other:02d}"] > dict(before)[f"x{other:02d}"]
+    services.catalogue.delete_item(NAME, "z09")
+    of_partner, same = both()
+    assert of_partner == same
+    moved = {item_id for (item_id, old), (_, new) in zip(of_label, of_partner, strict=True) if old != new}
+    assert moved == {"x09"}
+
+
 def test_rows_that_ended_long_ago_are_removed(
     open_services: Open, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

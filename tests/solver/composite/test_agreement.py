@@ -86,7 +86,7 @@ def test_the_weight_does_not_depend_on_the_others_scale() -> None:
     weights, _ = _search(judged_noise=0.3, share=0.9).run(lambda: None)
     search = _search(judged_noise=0.3, share=0.9)
     search._parts = [
-        HeldOutScores({**p.terms, "facet:a": 10.0 * p.terms["facet:a"]}, p.grades, p.shared, p.is_match)
+        HeldOutScores({**p.terms, "facet:a": 10.0 * p.terms["facet:a"]}, p.grades, p.shared)
         for p in search._parts
     ]
     scaled, _ = search.run(lambda: None)

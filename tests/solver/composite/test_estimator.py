@@ -218,11 +218,13 @@ def test_the_share_of_the_work_rises_to_the_whole(is_chosen: bool, whole: Compos
 
 
 def test_probabilities_are_calibrated(whole: CompositeBilinear) -> None:
-    scores = whole.similarity(PLANTED.X[TEST], PLANTED.Z[TEST])
-    probabilities = whole.projector_.probability(scores)
-    grades = PLANTED.annotations(TEST, "colour", "kind").grades(np.arange(len(TEST)), np.arange(len(TEST)))
-    assert probabilities.mean() == pytest.approx(float(np.mean(grades == 2)), abs=0.03)
-    assert (probabilities <= 1.0).all()
+    annotations = PLANTED.annotations(TEST, "colour", "kind")
+    samples = whole.project_x(PLANTED.X[TEST]), whole.project_z(PLANTED.Z[TEST])
+    rankings = whole.projector_.held_out(samples, annotations).rankings(None, with_values=True)
+    for ranking, queries, side in zip(rankings, samples[::-1], "zx", strict=True):
+        probabilities = whole.projector_.probability(ranking.scores, queries, side)
+        assert probabilities.mean() == pytest.approx(ranking.is_match.mean(), abs=0.03)
+        assert (probabilities <= 1.0).all()
 
 
 def test_sparse_samples_give_what_dense_ones_give() -> None:
@@ -251,7 +253,10 @@ def test_a_saved_projector_projects_as_before(whole: CompositeBilinear, tmp_path
         np.testing.assert_array_equal(again.project_x(PLANTED.X), model.project_x(PLANTED.X))
         np.testing.assert_array_equal(again.project_z(PLANTED.Z), model.project_z(PLANTED.Z))
         scores = model.similarity(PLANTED.X, PLANTED.Z)
-        np.testing.assert_array_equal(again.probability(scores), model.projector_.probability(scores))
+        queries = model.project_x(PLANTED.X)
+        np.testing.assert_array_equal(
+            again.probability(scores, queries), model.projector_.probability(scores, queries)
+        )
 
 
 @pytest.mark.parametrize(
@@ -262,9 +267,13 @@ def test_a_saved_projector_projects_as_before(whole: CompositeBilinear, tmp_path
         (("x", "map", "gamma"), "0", "x.map.gamma must be of type float"),
         (("z", "heads", 0, "scale"), 0.0, "scale must be positive"),
         (("z", "heads", 0, "kind"), "cube", "kind must be one of"),
-        (("z", "heads", 0, "n_scores"), 1, "coefficients must have shape"),
+        (("z", "heads", 0, "n_scores"), 1, "4 values for 1 scores"),
         (("z", "heads", 0, "scale"), 0.5, "the same terms"),
         (("z", "heads"), [], "coefficients must have shape"),
+        (("x", "heads", 0, "values"), ["red", 3], "heads.0.values must be a list of texts"),
+        (("x", "heads", 0, "values"), ["red", "red"], "2 values for"),
+        (("x", "partner_share"), 1.5, "partner_share must be from 0 to 1"),
+        (("x", "partner_share"), "half", "partner_share must be of type float"),
         (("z", "heads", 0, "term"), 3, "z.heads.0.term must be of type str"),
     ],
 )
@@ -286,9 +295,9 @@ def test_a_damaged_description_is_refused(
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("levels", lambda array: array[::-1], "levels must ascend"),
-        ("probabilities", lambda array: array + 1.0, "must not descend"),
-        ("probabilities", lambda array: array[1:], "probabilities must have shape"),
+        ("x_levels", lambda array: array[::-1], "levels must ascend"),
+        ("z_probabilities", lambda array: array + 1.0, "must not descend"),
+        ("x_probabilities", lambda array: array[1:], "probabilities must have shape"),
         ("x_coefficients", lambda array: array * np.float32(1e30), "must not exceed"),
         ("x_intercepts", lambda array: array * np.nan, "x_?intercepts|intercepts contains NaN"),
     ],

@@ -9,6 +9,7 @@ from solver import Annotations
 from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath
 from solver.composite.learning import draw, fit_match_curve, make_parts
 from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
+from solver.composite.placement import RankedScores
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
 from solver.scaling.feature_maps import FeatureMapConfig
@@ -188,7 +189,10 @@ def test_the_match_curve_ascends_to_the_share_of_matches() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random((400, 100))
     matches = rng.random((400, 100)) < scores**2
-    levels, probabilities = fit_match_curve([scores], [matches], rng)
+    curve = fit_match_curve(
+        [RankedScores(0, scores, np.zeros(400), np.zeros(400), matches.astype(np.int8), matches)], rng
+    )
+    levels, probabilities = curve.levels, curve.probabilities
     assert (np.diff(levels) > 0).all()
     assert (np.diff(probabilities) >= 0).all()
     np.testing.assert_allclose(
@@ -198,7 +202,8 @@ def test_the_match_curve_ascends_to_the_share_of_matches() -> None:
 
 def test_few_pairs_prove_neither_that_all_match_nor_that_none_does() -> None:
     matches = np.eye(4, dtype=bool)
-    _, probabilities = fit_match_curve([np.eye(4)], [matches], np.random.default_rng(0))
+    ranking = RankedScores(0, np.eye(4), np.zeros(4), np.zeros(4), matches.astype(np.int8), matches)
+    probabilities = fit_match_curve([ranking], np.random.default_rng(0)).probabilities
     assert probabilities[0] == pytest.approx(1 / 14)
     assert probabilities[-1] == pytest.approx(5 / 6)
 

@@ -107,7 +107,7 @@ def _gains(parts: list[HeldOutScores], weights: dict[str, float]) -> tuple[float
 @pytest.mark.parametrize(("other", "is_better"), [("size", True), ("label", False)])
 def test_weights_suit_short_queries_as_far_as_samples_hardly_lose(other: str, is_better: bool) -> None:
     parts = [_part_with_queries(seed, other) for seed in (0, 1)]
-    without = [HeldOutScores(p.terms, p.grades, p.shared, p.is_match) for p in parts]
+    without = [HeldOutScores(p.terms, p.grades, p.shared) for p in parts]
     (first, _), (weights, _) = (WeightSearch(each).run(lambda: None) for each in (without, parts))
     before, after = _gains(parts, first), _gains(parts, weights)
     # A step that helps the queries costs more than half a percent of the labels' precision.

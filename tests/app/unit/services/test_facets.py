@@ -4,7 +4,8 @@ import pytest
 from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
-from app.services.training.facets import categorical_keys, facet_keys, facet_values
+from app.services.models.placement import facet_values
+from app.services.training.facets import categorical_keys, facet_keys
 from app.services.training.items import pairs_of
 from app.services.training.requests import check_facets, teaches_without_labels
 from tests.app.refused import refused

@@ -1,0 +1,160 @@
+"""Vectors in a gallery: content, partners and carried values, joined as evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from solver import (
+    Annotations,
+    CompositeBilinear,
+    CompositeProjector,
+    Facet,
+    FloatArray,
+    load_projector,
+    save_projector,
+)
+from solver.composite.placement import Block, place
+
+N_COLOURS = 4
+COLOURS = tuple(f"colour {number}" for number in range(N_COLOURS))
+EXCLUSIVE = [Block("colour", True, 2.0, N_COLOURS)]
+SEVERAL = [Block("colour", False, 2.0, N_COLOURS)]
+
+
+def nobody(projected: FloatArray) -> FloatArray:
+    """Return the partners of samples that have none."""
+    return np.full_like(projected, np.nan)
+
+
+def carry(*values: int | None) -> dict[str, np.ndarray]:
+    """Return indicators of one value each."""
+    indicators = np.zeros((len(values), N_COLOURS), bool)
+    for row, value in enumerate(values):
+        if value is not None:
+            indicators[row, value] = True
+    return {"colour": indicators}
+
+
+def test_a_carried_value_replaces_a_guess_and_what_is_unknown_stays_as_it_was() -> None:
+    projected = 2.0 * np.full((2, N_COLOURS), 1 / N_COLOURS, np.float32)
+    placed = place(projected, nobody(projected), carry(1, None), EXCLUSIVE, 0.0) / 2.0
+    assert placed[0, 1] > 0.9
+    assert placed.sum(axis=1) == pytest.approx([1.0, 1.0])
+    np.testing.assert_array_equal(placed[1] * 2.0, projected[1])
+
+
+@pytest.mark.parametrize("blocks", [EXCLUSIVE, SEVERAL])
+def test_content_that_contradicts_a_carried_value_keeps_a_say(blocks: list[Block]) -> None:
+    sure = np.array([[0.001, 0.997, 0.001, 0.001], [0.25, 0.25, 0.25, 0.25]], np.float32)
+    placed = place(2.0 * sure, nobody(sure), carry(0, 0), blocks, 0.0) / 2.0
+    assert placed[0, 1] > placed[0, 0]
+    assert placed[1, 0] > 0.8
+
+
+def test_where_several_values_may_be_true_one_says_little_of_the_others() -> None:
+    projected = 2.0 * np.array([[0.5, 0.5, 0.9, 0.1]], np.float32)
+    (placed,) = place(projected, nobody(projected), carry(0), SEVERAL, 0.0) / 2.0
+    assert placed[0] > 0.9
+    assert 0.1 < placed[1] < 0.5
+    assert placed[2] > placed[1] > placed[3]
+
+
+def test_partners_have_their_share_and_those_without_any_lose_nothing() -> None:
+    projected = np.array([[1.0, 0.0], [1.0, 0.0]], np.float32)
+    partners = np.array([[0.0, 1.0], [np.nan, np.nan]], np.float32)
+    placed = place(projected, partners, {}, [Block(None, False, 1.0, 2)], 0.75)
+    np.testing.assert_allclose(placed, [[0.25, 0.75], [1.0, 0.0]])
+
+
+@pytest.fixture(scope="module")
+def shop() -> tuple[CompositeBilinear, FloatArray, FloatArray, Annotations]:
+    """Return a model of pictures that show little of their colour, and texts that name it."""
+    rng = np.random.default_rng(0)
+    colours = np.arange(240) % N_COLOURS
+    shown = np.eye(N_COLOURS)[colours]
+    X = (shown + rng.standard_normal((240, N_COLOURS))).astype(np.float32)
+    Z = np.hstack([3.0 * shown, rng.standard_normal((240, 3))]).astype(np.float32)
+    values = [[COLOURS[colour]] for colour in colours]
+    annotations = Annotations(
+        (240, 240), {"colour": Facet.of(values, values)}, np.column_stack([range(240)] * 2)
+    )
+    rows = np.arange(160)
+    model = CompositeBilinear(kernels=("linear",)).fit(X[:160], Z[:160], annotations.subset(rows, rows))
+    new = np.arange(160, 240)
+    return model, X[160:], Z[160:], annotations.subset(new, new)
+
+
+def test_texts_of_other_pictures_find_new_ones_better_with_each_thing_that_is_known(
+    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations],
+) -> None:
+    model, X, Z, annotations = shop
+    vectors = model.projector_.held_out((model.project_x(X), model.project_z(Z)), annotations)
+    share = model.projector_.x.partner_share
+    assert share + model.projector_.z.partner_share == 1.0
+    content, partners, known = (
+        vectors.rankings(share if has_share else None, with_values=has_values)[0].gain()
+        for has_share, has_values in ((False, False), (True, False), (True, True))
+    )
+    assert content + 0.1 < partners <= known
+    assert known > 0.95
+
+
+def test_a_projector_places_by_the_names_of_values_also_after_it_was_stored(
+    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations], tmp_path: Path
+) -> None:
+    model, X, Z, _ = shop
+    values = {"colour": [[COLOURS[0]]] * 79 + [["a colour without samples"]]}
+    projected = model.project_x(X)
+    placed = model.projector_.place_x(projected, model.project_z(Z), values)
+    alone = model.projector_.place_x(projected, nobody(projected), values)
+    np.testing.assert_array_equal(alone[79], projected[79])
+    assert not np.allclose(alone[0], placed[0])
+    save_projector(model.projector_, tmp_path, {})
+    stored, _ = load_projector(tmp_path)
+    assert isinstance(stored, CompositeProjector)
+    assert stored.facets == ("colour",)
+    assert stored.uses_partners
+    np.testing.assert_array_equal(stored.place_x(projected, model.project_z(Z), values), placed)
+
+
+def test_models_of_earlier_releases_place_by_content_with_one_curve_for_both(
+    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations],
+) -> None:
+    model, X, Z, _ = shop
+    arrays, description = model.projector_.arrays(), model.projector_.describe()
+    earlier = {
+        name: array for name, array in arrays.items() if not name.endswith(("levels", "probabilities"))
+    }
+    earlier |= {"levels": arrays["z_levels"], "probabilities": arrays["z_probabilities"]}
+    for side in description.values():
+        del side["partner_share"], side["least_information"]
+        for head in side["heads"]:
+            head.pop("values", None)
+    restored = CompositeProjector.from_arrays(earlier, description)
+    projected = model.project_x(X)
+    assert (restored.facets, restored.uses_partners) == ((), False)
+    np.testing.assert_array_equal(restored.place_x(projected, model.project_z(Z), {}), projected)
+    scores = np.linspace(0.0, 2.0, 80)[:, None]
+    expected = np.interp(scores, earlier["levels"], earlier["probabilities"])
+    np.testing.assert_array_equal(restored.probability(scores, projected, "x"), expected)
+
+
+def test_a_query_that_says_nothing_has_hardly_a_match(
+    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations],
+) -> None:
+    model, _, Z, _ = shop
+    projector = model.projector_
+    block = projector.x.blocks[0]
+    named = model.project_z(Z[:1])
+    unsaid = named.copy()
+    unsaid[:, : block.width] = block.scale / block.width
+    item = named.copy()
+    item[:, : block.width] = 0.0
+    item[0, int(named[0, : block.width].argmax())] = block.scale
+    of_named, of_unsaid = (
+        projector.probability(query @ item.T, query, "z")[0, 0] for query in (named, unsaid)
+    )
+    assert of_unsaid < 0.5 * of_named
