@@ -339,6 +339,26 @@ def test_the_largest_pictures_are_taken() -> None:
         assert opened(stored(Image.new("RGB", size), form)).shape == (size[1], size[0], 3)
 
 
+_ENCODES_LARGE_ONES = """
+import io
+from PIL import Image
+from app.domain.entities import Content
+from app.encoders.registry import ContentLimits, EncoderRegistry
+stored = io.BytesIO()
+Image.new("RGBA", (16_000, 2400)).save(stored, "PNG", compress_level=1)
+encoder = EncoderRegistry(ContentLimits(10**9, 40_000_000, 1)).make({"type": "hog-color"})
+encoder.encode([Content(picture=stored.getvalue())] * 4)
+print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system tells no peak of memory")
+def test_one_large_picture_after_the_other_takes_the_memory_of_one() -> None:
+    alone = [sys.executable, "-c", _ENCODES_LARGE_ONES]
+    peak = int(subprocess.run(alone, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    assert peak < 600 * 1024  # kilobytes; one takes 440 MB, and four that are kept 740
+
+
 def test_pictures_share_a_budget_of_pixels() -> None:
     budget = PixelBudget(1000)
     open_now, most, lock = 0, 0, threading.Lock()
