@@ -210,15 +210,16 @@ class ItemRepository(Repository):
                 named = {f"new_{name}": value for name, value in zip(_UPDATED, values, strict=True)}
                 changed.append({"row_id": row_id, **named})
         written = {entry["row_id"] for entry in changed}
-        partners = [row for row in self._members(collection, pair_ids, revision) if row not in written]
+        members = self._members(collection, pair_ids, revision, len(changed))
+        partners = [row for row in members if row not in written]
         counts = Counts(len(new) + revived, len(changed) - revived, unchanged)
         return Plan(counts, new, changed, partners, revision)
 
     def _members(
-        self, collection: Collection, pair_ids: AbstractCollection[str | None], before: int
+        self, collection: Collection, pair_ids: AbstractCollection[str | None], before: int, n_leaving: int
     ) -> list[int]:
-        """Return the rows of pairs that a write before a revision left, where a version may serve them; of
-        pairs of more items than are partners none."""
+        """Return the rows of pairs that a write before a revision left, where a version may serve them; none
+        of pairs that have more items than are partners, even if some leave."""
         if collection.active_version is None:
             return []
         rows: list[int] = []
@@ -231,7 +232,7 @@ class ItemRepository(Repository):
                 & (ITEMS.c.revision + 0 < before)
             )
             small = select(ITEMS.c.pair_id).where(is_member).group_by(ITEMS.c.pair_id)
-            small = small.having(func.count() <= 2 * MOST_PARTNERS + 1)  # one of them may be gone in a moment
+            small = small.having(func.count() <= 2 * MOST_PARTNERS + n_leaving)
             rows += self._session.scalars(select(ITEMS.c.id).where(is_member, ITEMS.c.pair_id.in_(small)))
         return rows
 
@@ -259,7 +260,7 @@ class ItemRepository(Repository):
     def delete(self, collection: Collection, item_id: str, revision: int) -> None:
         """Leave a tombstone; raises NotFoundError."""
         row = self._live_row(collection, item_id)
-        members = self._members(collection, {row.pair_id}, revision)
+        members = self._members(collection, {row.pair_id}, revision, n_leaving=1)
         self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(members)).values(revision=revision))
         row.is_deleted, row.revision = True, revision
         row.text, row.features, row.content_hash, row.content_type = None, None, None, None

@@ -160,7 +160,10 @@ def test_more_items_than_partners_are_have_no_say(pairs: Pairs, monkeypatch: pyt
         item = pairs.item("z", f"more-{number}", 3 * rng.standard_normal(7), pair_id="pair-0")
         services.catalogue.add_items(NAME, [item])
         check_galleries(services)
-    for number in range(4):
+    away = [pairs.item("z", f"more-{number}", rng.standard_normal(7)) for number in range(2)]
+    services.catalogue.add_items(NAME, away, replace=True)
+    check_galleries(services)
+    for number in (2, 3):
         services.catalogue.delete_item(NAME, f"more-{number}")
         check_galleries(services)
     assert scores_of(services, "z1")["x0"] == pytest.approx(alone, abs=1e-5)
