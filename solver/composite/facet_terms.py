@@ -153,6 +153,7 @@ def _sigmoid_loss(scores: FloatArray, indicators: FloatArray) -> tuple[float, Fl
 
 _MAX_LOSS_RATIO = 1.02
 """Weaker penalties are skipped once the loss exceeds the best one by 2 %: they overfit still more."""
+_LEAST_LIKELY = 1e-12
 _MIN_VALUES = 2  # values that samples of a modality must have for a facet to distinguish any of them
 
 
@@ -221,3 +222,17 @@ class FacetLearner:
             if losses[-1] > _MAX_LOSS_RATIO * min(losses):
                 break
         return fits[int(np.argmin(losses))]
+
+
+def predicts(posteriors: FloatArray, indicators: BoolArray, is_exclusive: bool) -> bool:
+    """Return whether posteriors (n_samples, n_values) that were not fitted to these samples say more of their
+    values than chance explains."""
+    # Chance is to guess by frequency always. By Akaike's criterion each value has to gain a nat; here two,
+    # since the penalty was chosen, too.
+    frequencies = np.broadcast_to(indicators.mean(axis=0, keepdims=True), indicators.shape)
+    losses = []
+    for guesses in (frequencies, posteriors):
+        likely = np.where(indicators, guesses, 1.0 if is_exclusive else 1.0 - guesses)
+        losses.append(-float(np.log(np.maximum(likely, _LEAST_LIKELY)).sum()))
+    n_values: int = indicators.shape[1]
+    return losses[0] - losses[1] > 2.0 * n_values

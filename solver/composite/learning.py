@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
 
-from solver.composite.facet_terms import RIDGES, FacetLearner, FacetPosteriors
+from solver.composite.facet_terms import RIDGES, FacetLearner, FacetPosteriors, predicts
 from solver.composite.pairs import (
     DIRECTIONS,
     N_AXES,
@@ -43,7 +44,7 @@ from solver.composite.weights import SIGNS, GradedGain, HeldOutScores, JudgedSco
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.supervision.annotations import Annotations
+from solver.supervision.annotations import Annotations, BoolArray, Queries
 from solver.supervision.base import Indices
 from solver.validation.errors import SupervisionError
 
@@ -70,6 +71,7 @@ class Choice:
     weights: Mapping[str, float]  # of each term; the largest is 1
     # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
     partner_share: float | None = None
+    useless: frozenset[str] = frozenset()  # facets that content says nothing of
 
 
 _UNIT = 1000.0  # samples that the costs below are of
@@ -130,7 +132,7 @@ def draw(rows: Part, max_samples: int, pairs: Indices, rng: np.random.Generator)
 
 _MOST_PAIRS = 2_000_000  # similarities that a curve is fitted to: more do not change it
 _LEVELS = 64  # points of the curve at most
-_LEAST = 0.01  # share of the queries that say less than the curve is taken to hold for
+_LEAST = 0.05  # share of the queries that say less than the curve is taken to hold for
 
 
 def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
@@ -184,6 +186,9 @@ def learn(
     spaces, coordinates = _fit_spaces(samples, maps, options, work)
     work.begin("facets", 2 * len(annotations.facets) * len(RIDGES))
     terms = _Terms(samples, annotations, spaces, coordinates, queries, work)
+    useless = reused.useless if reused else terms.find_useless()
+    terms.forget(useless)
+    annotations, queries = terms.annotations, terms.queries
     rng = np.random.default_rng(options.random_state)
     parts = _draw_parts(annotations, options, rng)
     work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
@@ -212,7 +217,8 @@ def learn(
     curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
     projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
     work.finish()
-    return Choice(maps, pairing, weights, share), quality, projector
+    weights |= {FACET + name: 0.0 for name in useless}
+    return Choice(maps, pairing, weights, share, useless), quality, projector
 
 
 def _fit_spaces(
@@ -280,7 +286,7 @@ class _Terms:
         queries: BothQueries,
         heartbeat: Heartbeat,
     ) -> None:
-        self._samples, self._annotations = samples, annotations
+        self._samples, self.annotations, self.queries = samples, annotations, queries
         self._spaces, self._coordinates = spaces, coordinates
         self._query_coordinates = [
             np.empty((0, len(space.variances))) if side is None else space.coordinates(side.samples)
@@ -305,11 +311,49 @@ class _Terms:
             if fits[0] is not None and fits[1] is not None:
                 self._facets[name] = fits[0], fits[1]
 
+    def find_useless(self) -> frozenset[str]:
+        """Return the facets of which neither modality says more than chance explains; none, if all are."""
+        # A sample that carries one thing alone may be its name, and what names say of themselves counts only
+        # where all samples are so.
+        counts = [side.astype(np.intp) for side in map(self._carries_pairs, (0, 1))]
+        for facet in self.annotations.facets.values():
+            for count, side in zip(counts, (facet.x_indicators, facet.z_indicators), strict=True):
+                count += side.any(axis=1)
+        useless = set()
+        for name, fits in self._facets.items():
+            facet = self.annotations.facets[name]
+            says_more = False
+            for count, fit, side in zip(counts, fits, (facet.x_indicators, facet.z_indicators), strict=True):
+                rows = side.any(axis=1) & (count >= min(2, int(count.max())))
+                says_more |= predicts(fit.left_out[rows], side[rows], self._exclusive[name])
+            if not says_more:
+                useless.add(name)
+        return frozenset(useless if len(useless) < len(self._facets) else ())
+
+    def _carries_pairs(self, side: int) -> BoolArray:
+        """Return which samples of a modality have partners."""
+        rows = np.arange(self.annotations.shape[side])
+        return np.isin(rows, self.annotations.pairs[:, side])
+
+    def forget(self, facets: AbstractSet[str]) -> None:
+        """Drop some facets, also as something that is relevant, and short queries that name them."""
+        if not facets:
+            return
+        self._facets = {name: fits for name, fits in self._facets.items() if name not in facets}
+        others = {name: facet for name, facet in self.annotations.facets.items() if name not in facets}
+        self.annotations = replace(self.annotations, facets=others)
+        queries: list[Queries | None] = [None, None]
+        for number, side in enumerate(self.queries):
+            if side is not None:
+                queries[number], rows = side.without(facets)
+                self._query_coordinates[number] = self._query_coordinates[number][rows]
+        self.queries = queries[0], queries[1]
+
     def choose_pairing(self, parts: list[Part]) -> Pairing:
         """Return the ridge with which held-out partners are ranked best, and as few directions as suffice."""
         gains = np.zeros((len(PAIR_RIDGES), len(DIRECTIONS)))
         for part in parts:
-            gain = GradedGain(self._annotations.is_paired(*part).astype(np.int8))
+            gain = GradedGain(self.annotations.is_paired(*part).astype(np.int8))
             for number, directions in enumerate(self._directions_without(part, PAIR_RIDGES)):
                 x, z = directions.project(*self._rows(part))
                 for place, size in enumerate(DIRECTIONS):
@@ -321,9 +365,9 @@ class _Terms:
 
     def judged_scores(self, parts: list[Part], pairing: Pairing | None) -> list[JudgedScores]:
         """Return the scores of the judged pairs that have a sample in a part, by terms without this part."""
-        if self._annotations.signs is None or not self._has_signs:
+        if self.annotations.signs is None or not self._has_signs:
             return []
-        table = scipy.sparse.coo_array(self._annotations.signs)
+        table = scipy.sparse.coo_array(self.annotations.signs)
         scores = []
         for part in parts:
             touches = np.logical_or(*map(np.isin, table.coords, part))
@@ -399,19 +443,19 @@ class _Terms:
         """Return how both modalities are projected, by terms that learned from all samples."""
         directions = None
         if pairing is not None and weights.get(PAIRS, 0.0) > 0.0:
-            directions = self._all_directions(self._annotations.pairs, pairing).first(pairing.n_directions)
+            directions = self._all_directions(self.annotations.pairs, pairing).first(pairing.n_directions)
         banks = None
         if directions is not None and weights.get(DISTINCTNESS, 0.0) > 0.0:
             x, z = self._unit_vectors(directions)
             banks = draw_bank(z), draw_bank(x)
-        judged = self._judged_factors(self._annotations, pairing) if weights.get(SIGNS, 0.0) > 0.0 else None
+        judged = self._judged_factors(self.annotations, pairing) if weights.get(SIGNS, 0.0) > 0.0 else None
         built = []
         for number, space in enumerate(self._spaces):
             heads, coefficients, intercepts = [], [np.empty((len(space.variances), 0))], [np.empty(0)]
             for name, fits in self._facets.items():
                 if weights[FACET + name] > 0.0:
                     fit, kind = fits[number], "softmax" if self._exclusive[name] else "sigmoid"
-                    values = self._annotations.facets[name].values
+                    values = self.annotations.facets[name].values
                     heads.append(
                         Head(FACET + name, kind, len(fit.intercepts), weights[FACET + name] ** 0.5, values)
                     )
@@ -448,8 +492,8 @@ class _Terms:
         """Return the directions of all pairs outside a part with each ridge; each is computed once."""
         keys = [(b"".join(rows.tobytes() for rows in part), ridge) for ridge in ridges]
         if any(key not in self._part_directions for key in keys):
-            rest = self._annotations.without(*part).pairs
-            pairs = rest if len(rest) else self._annotations.pairs
+            rest = self.annotations.without(*part).pairs
+            pairs = rest if len(rest) else self.annotations.pairs
             cross = cross_covariance(self._coordinates, pairs)
             for key in keys:
                 self._heartbeat()
@@ -466,7 +510,7 @@ class _Terms:
         """Return the factors of the judged pairs outside a part; they are computed once."""
         key = b"".join(rows.tobytes() for rows in part)
         if key not in self._part_factors:
-            self._part_factors[key] = self._judged_factors(self._annotations.without(*part), pairing)
+            self._part_factors[key] = self._judged_factors(self.annotations.without(*part), pairing)
         return self._part_factors[key]
 
     def _judged_factors(self, annotations: Annotations, pairing: Pairing | None) -> Sides | None:

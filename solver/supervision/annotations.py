@@ -281,6 +281,19 @@ class Queries:
             indicators[name] = indicators_of([set(entry) & set(columns) for entry in entries], columns)
         return cls(samples, indicators)
 
+    def without(self, facets: Collection[str]) -> tuple[Self, Indices]:
+        """Return the queries that name no value of these facets, and their rows.
+
+        Parameters
+        ----------
+        facets : collection of str
+            Names.
+        """
+        names = [side.any(axis=1) for name, side in self.indicators.items() if name in facets]
+        rows = np.flatnonzero(~np.any(names, axis=0)) if names else np.arange(self.samples.shape[0])
+        others = {name: side[rows] for name, side in self.indicators.items() if name not in facets}
+        return type(self)(self.samples[rows], others), rows
+
     def grades(self, gallery: Mapping[str, BoolArray]) -> npt.NDArray[np.int8]:
         """Return how many of a query's values samples have, (n_queries, n_gallery).
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 from sklearn.linear_model import Ridge
 
-from solver import Annotations
+from solver import Annotations, CompositeBilinear, Facet
 from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath
 from solver.composite.learning import draw, fit_match_curve, make_parts
 from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
@@ -221,3 +221,25 @@ def test_the_map_that_predicts_is_chosen_and_a_linear_one_where_it_is_as_good() 
 def test_no_suitable_map_is_an_error() -> None:
     with pytest.raises(InvalidInputError, match="no feature map suits"):
         candidate_maps(-np.ones((3, 2)), ("sqrt",), ("linear",))
+
+
+def test_a_facet_that_nothing_shows_weighs_nothing_though_its_names_are_learned() -> None:
+    rng = np.random.default_rng(0)
+    n_samples, names = 300, ("S", "M", "L")
+    colours, sizes = np.arange(n_samples) % 3, rng.integers(3, size=n_samples)
+    X = np.eye(3)[colours] + 0.5 * rng.standard_normal((n_samples, 3))
+    Z = np.hstack([np.eye(3)[colours] + 0.5 * rng.standard_normal((n_samples, 3)), np.zeros((n_samples, 3))])
+    named = np.repeat(np.hstack([np.zeros((3, 3)), np.eye(3)]), 10, axis=0)
+    colour = [[f"colour {value}"] for value in colours]
+    size = [[names[value]] for value in sizes]
+    of_names = [[name] for name in names for _ in range(10)]
+    annotations = Annotations(
+        (n_samples, n_samples + 30),
+        {"colour": Facet.of(colour, colour + [[]] * 30), "size": Facet.of(size, size + of_names)},
+    )
+    model = CompositeBilinear(kernels=("linear",)).fit(X, np.vstack([Z, named]), annotations)
+    assert model.weights_["facet:size"] == 0.0
+    assert model.weights_["facet:colour"] == 1.0
+    assert model.projector_.facets == ("colour",)
+    again = CompositeBilinear(kernels=("linear",)).fit(X, np.vstack([Z, named]), annotations, reuse=model)
+    assert again.weights_ == model.weights_
