@@ -132,7 +132,7 @@ def draw(rows: Part, max_samples: int, pairs: Indices, rng: np.random.Generator)
 
 _MOST_PAIRS = 2_000_000  # similarities that a curve is fitted to: more do not change it
 _LEVELS = 64  # points of the curve at most
-_LEAST = 0.05  # share of the queries that say less than the curve is taken to hold for
+_LEAST = 0.5  # share of what the median query says that the curve is taken to hold for: one value of two
 
 
 def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
@@ -155,7 +155,7 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     shares = np.linspace(0.0, 1.0, _LEVELS // 2)
     groups = [scores, scores[matches]] if matches.any() else [scores]
     levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups]))
-    least = float(np.quantile(np.concatenate([one.information for one in rankings]), _LEAST))
+    least = _LEAST * float(np.median(np.concatenate([one.information for one in rankings])))
     return MatchCurve(levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0)), least)
 
 
