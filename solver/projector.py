@@ -34,6 +34,9 @@ _ARRAY_NAMES = (
 )
 
 
+WEAK_PROBABILITY = 0.005  # that people read as no match, of methods that do not know how much a query says
+
+
 class AffineMaps(Protocol):
     """What a projection needs of an estimator that was fitted, which needs scikit-learn itself."""
 
@@ -67,15 +70,18 @@ class Projector(Protocol):
         """
         ...
 
-    def probability(self, similarities: FloatArray, queries: FloatArray, side: str = "x") -> FloatArray:
+    def probability(
+        self, similarities: FloatArray, queries: FloatArray | None = None, side: str = "x"
+    ) -> FloatArray:
         """Return the estimated probability of a match for each similarity, see `match_probability`.
 
         Parameters
         ----------
         similarities : ndarray of shape (n_queries, n_gallery)
             Inner products of queries and a gallery.
-        queries : ndarray of shape (n_queries, rank)
-            The projected queries: how much one says decides what a match scores.
+        queries : ndarray of shape (n_queries, rank), optional
+            The projected queries; `CompositeProjector` needs them, since how much one says decides what a
+            match scores.
         side : {"x", "z"}
             Modality of the queries.
         """
@@ -84,6 +90,11 @@ class Projector(Protocol):
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""
         ...
+
+    @property
+    def weak_probability(self) -> float:
+        """Probability of a best result below which a text has none that stands out."""
+        return WEAK_PROBABILITY
 
     @property
     def facets(self) -> tuple[str, ...]:
@@ -223,7 +234,9 @@ class AffineProjector(Projector):
         )
 
     @override
-    def probability(self, similarities: FloatArray, queries: FloatArray, side: str = "x") -> FloatArray:
+    def probability(
+        self, similarities: FloatArray, queries: FloatArray | None = None, side: str = "x"
+    ) -> FloatArray:
         return match_probability(similarities, self.loss)
 
     @override

@@ -218,10 +218,8 @@ class ItemRepository(Repository):
     def _members(
         self, collection: Collection, pair_ids: AbstractCollection[str | None], before: int, n_leaving: int
     ) -> list[int]:
-        """Return the rows of pairs that a write before a revision left, where a version may serve them; none
-        of pairs that have more items than are partners, even if some leave."""
-        if collection.active_version is None:
-            return []
+        """Return the rows of pairs that a write before a revision left: their places in galleries change with
+        those of their partners. Of pairs that stay too large for partners there are none."""
         rows: list[int] = []
         for chunk in in_chunks(sorted(name for name in pair_ids if name is not None)):
             # Not `is_`, as in `_of_pair`.
@@ -261,7 +259,8 @@ class ItemRepository(Repository):
         """Leave a tombstone; raises NotFoundError."""
         row = self._live_row(collection, item_id)
         members = self._members(collection, {row.pair_id}, revision, n_leaving=1)
-        self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(members)).values(revision=revision))
+        if members:
+            self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(members)).values(revision=revision))
         row.is_deleted, row.revision = True, revision
         row.text, row.features, row.content_hash, row.content_type = None, None, None, None
         row.labels, row.attributes, row.pair_id = [], {}, None

@@ -148,9 +148,9 @@ class Item:
     encoding: str = ""  # of the encoder that made the features, as of `Modality`
 
 
-MOST_PARTNERS = 64
-"""Items of a modality with one `pair_id` that are partners of those of the other; more are a group, not a
-pair."""
+MOST_PARTNERS = 16
+"""Items of each modality with one `pair_id` that are partners; where one has more they are a group, and none
+is."""
 
 
 @dataclass(frozen=True, slots=True)

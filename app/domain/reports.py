@@ -100,8 +100,8 @@ class ReliabilityBins:
     shares: Annotated[
         tuple[float, ...],
         Says(
-            "share of its pairs that match: with equal first labels, or, of `composite`, that agree in all "
-            "facets known of both"
+            "share of its pairs that match: with equal first labels, or, of `composite`, that have all that "
+            "a short text names, or agree in all facets known of both where there are no such texts"
         ),
     ]
     counts: Annotated[tuple[int, ...], Says("number of its pairs")]

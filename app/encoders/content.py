@@ -293,7 +293,7 @@ def _readable_formats() -> tuple[str, ...]:
     """Return those of the table that this installation reads, by the names of their readers."""
     # The C library keeps the memory of pictures, which is of blocks of 16 MB, once it has seen one go: eight
     # large ones, one after the other, took 1.4 GB. With a fixed bound (M_MMAP_THRESHOLD) they take .6 GB.
-    with suppress(AttributeError):  # only glibc's has it
+    with suppress(AttributeError, TypeError):  # only glibc's has it
         ctypes.CDLL(None).mallopt(-3, 8 << 20)
     with suppress(ImportError):
         heif = importlib.import_module("pillow_heif")

@@ -70,8 +70,11 @@ def attainable(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
     total, start = np.zeros(len(queries)), 0
     for block in blocks:
         if block.facet is not None:
-            own = queries[:, start : start + block.width]
-            total += block.scale * own.max(axis=1).astype(np.float64)
+            posteriors = queries[:, start : start + block.width].astype(np.float64) / block.scale
+            best = posteriors.max(axis=1)
+            if not block.is_exclusive:  # more than one value may be meant
+                best = np.maximum(best, np.where(posteriors > 0.5, posteriors, 0.0).sum(axis=1))
+            total += block.scale**2 * best
         start += block.width
     return total
 
@@ -82,14 +85,15 @@ def information(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
     total, start = np.zeros(len(queries)), 0
     for block in blocks:
         if block.facet is not None:
-            posteriors = np.clip(queries[:, start : start + block.width] / block.scale, _TINY, 1.0 - _TINY)
-            negative_entropy = (posteriors * np.log(posteriors)).sum(axis=1, dtype=np.float64)
+            posteriors = queries[:, start : start + block.width].astype(np.float64) / block.scale
+            posteriors = np.clip(posteriors, _TINY, 1.0 - _TINY)
+            negative_entropy = (posteriors * np.log(posteriors)).sum(axis=1)
             if block.is_exclusive:
                 total += np.log(block.width) + negative_entropy
             else:
                 others = 1.0 - posteriors
                 total += block.width * np.log(2.0) + negative_entropy
-                total += (others * np.log(others)).sum(axis=1, dtype=np.float64)
+                total += (others * np.log(others)).sum(axis=1)
         start += block.width
     return total
 

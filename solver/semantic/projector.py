@@ -228,7 +228,9 @@ class PosteriorProjector(Projector):
         return _project(self.z_ensemble, Z, self.z_factors)
 
     @override
-    def probability(self, similarities: FloatArray, queries: FloatArray, side: str = "x") -> FloatArray:
+    def probability(
+        self, similarities: FloatArray, queries: FloatArray | None = None, side: str = "x"
+    ) -> FloatArray:
         return match_probability(similarities, self.loss)
 
     @override

@@ -106,7 +106,7 @@ class LoadedModel:
     projector: Projector
     encoders: Mapping[str, Any]
     modalities: tuple[Modality, Modality]  # with the options of its encoders; X first
-    galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]  # item ids and their projections
+    galleries: Mapping[str, tuple[tuple[str, ...], Matrix]]  # item ids and where they stand
     # what is wrong with the bundle's `HeldOutModel`, which no search needs
     held_out_damage: str | None = None
     # approximate ones over the rows of large galleries

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
@@ -10,17 +12,16 @@ from unicodedata import normalize
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import MOST_PARTNERS, Collection, Item, Matrix, Vector
+from app.domain.entities import MOST_PARTNERS, Collection, Item, Matrix
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.originals import item_features
+from app.services.storage.pacing import no_pause
 from solver import can_be_ranked
 
 LABEL = "label"
 """Name of the facet of the items' labels."""
 _LONGEST_VALUE = 100  # longer texts are descriptions
 _ITEMS_AT_ONCE = 2000  # their features have to fit into memory beside the model
-_Values = Mapping[str, tuple[str, ...]]
-"""What items carry, by facet."""
 
 
 def facet_values(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -58,19 +59,34 @@ class _Side:
     items: Sequence[Item]
     projected: Matrix  # (n_items, rank), finite
 
-    def by_pair(self) -> dict[str, list[int]]:
-        """Return the rows of each pair."""
+    def rows_by_pair(self, pair_ids: AbstractSet[str]) -> dict[str, list[int]]:
+        """Return the rows of each of some pairs."""
         rows: dict[str, list[int]] = {}
         for row, item in enumerate(self.items):
-            if item.pair_id is not None:
+            if item.pair_id is not None and item.pair_id in pair_ids:
                 rows.setdefault(item.pair_id, []).append(row)
         return rows
 
 
+def find_pairs(modality_names: Sequence[str], items: Iterable[Item]) -> set[str]:
+    """Return the pairs whose items are partners, from all items of these pairs, ranked or not."""
+    counts = {name: Counter[str]() for name in modality_names}
+    for item in items:
+        if item.pair_id is not None:
+            counts[item.modality][item.pair_id] += 1
+    first, second = counts.values()
+    return {
+        pair_id
+        for pair_id in first.keys() & second.keys()
+        if max(first[pair_id], second[pair_id]) <= MOST_PARTNERS
+    }
+
+
 def project_items(
-    model: LoadedModel, modality: str, items: Sequence[Item]
+    model: LoadedModel, modality: str, items: Sequence[Item], step: Callable[[], None] = no_pause
 ) -> tuple[list[Item], Matrix, list[Item]]:
-    """Return the items that can be ranked, the (n, rank) projections of their content, and the others."""
+    """Return the items that can be ranked, the (n, rank) projections of their content, and the others; `step`
+    is called between batches."""
     ranked: list[Item] = []
     others: list[Item] = []
     parts = [np.zeros((0, model.projector.rank), np.float32)]
@@ -79,6 +95,7 @@ def project_items(
         others += [item for item in items if item.features is None]
         items = [item for item in items if item.features is not None]
     for start in range(0, len(items), _ITEMS_AT_ONCE):
+        step()
         batch = items[start : start + _ITEMS_AT_ONCE]
         projected = model.project(modality, item_features(batch, encoder))
         accepted = can_be_ranked(projected)
@@ -88,82 +105,72 @@ def project_items(
     return ranked, np.concatenate(parts), others
 
 
-def place_items(model: LoadedModel, sides: Mapping[str, tuple[Sequence[Item], Matrix]]) -> dict[str, Matrix]:
-    """Return the vectors in both galleries of items with the projections of their content; partners are
-    among them."""
+def place_items(
+    model: LoadedModel,
+    sides: Mapping[str, tuple[Sequence[Item], Matrix]],
+    pair_ids: AbstractSet[str],
+    step: Callable[[], None] = no_pause,
+) -> dict[str, Matrix]:
+    """Return the vectors in both galleries of items with the projections of their content. All items of
+    `pair_ids`, as of `find_pairs`, are among them."""
     both = [_Side(*sides[name]) for name in model.modality_names]
-    pairs = [side.by_pair() for side in both]
-    shared = [
-        pair_id
-        for pair_id in pairs[0].keys() & pairs[1].keys()
-        if max(len(rows[pair_id]) for rows in pairs) <= MOST_PARTNERS
-    ]
     placed = {}
     for number, name in enumerate(model.modality_names):
-        own, other = both[number], both[1 - number]
-        partners: dict[str, tuple[Vector, _Values]] = {}
-        if model.projector.uses_partners:
-            for pair_id in shared:
-                rows = pairs[1 - number][pair_id]
-                values = _values_of_all(model, [other.items[row] for row in rows])
-                partners[pair_id] = other.projected[rows].mean(axis=0, dtype=np.float64), values
-        placed[name] = _place_side(model, number, own, partners)
+        other = both[1 - number]
+        partners = other.rows_by_pair(pair_ids) if model.projector.uses_partners else {}
+        placed[name] = _place_side(model, number, both[number], other, partners, step)
     return placed
 
 
 def place_changed(
     model: LoadedModel, work: UnitOfWork, collection: Collection, items: Sequence[Item]
 ) -> dict[str, tuple[list[Item], Matrix, list[Item]]]:
-    """Return by modality those of some items that can be ranked, their vectors in galleries, and the others;
-    their partners are read."""
-    pair_ids = {item.pair_id for item in items if item.pair_id is not None}
-    members = work.items.of_pairs(collection, pair_ids) if pair_ids and model.projector.uses_partners else []
-    changed_ids = {item.id for item in items}
-    everything = [*items, *(item for item in members if item.id not in changed_ids)]
-    sides: dict[str, tuple[list[Item], Matrix, list[Item]]] = {}
+    """Return by modality the items that can be ranked, their vectors in galleries, and the others: of some
+    that changed, and of all items of their pairs."""
+    members: list[Item] = []
+    if model.projector.uses_partners:
+        with_partners = {item.pair_id for item in items if item.pair_id is not None}
+        members = work.items.of_pairs(collection, with_partners)
+    pair_ids = find_pairs(model.modality_names, members)
+    together = {item.id: item for item in [*items, *(item for item in members if item.pair_id in pair_ids)]}
+    sides = {}
     for name in model.modality_names:
-        side = [item for item in everything if item.modality == name]
+        side = [item for item in together.values() if item.modality == name]
         sides[name] = project_items(model, name, model.with_features(work, collection, name, side))
-    placed = place_items(model, {name: side[:2] for name, side in sides.items()})
-    chosen = {}
-    for name, (ranked, _, others) in sides.items():
-        rows = [row for row, item in enumerate(ranked) if item.id in changed_ids]
-        chosen[name] = (
-            [ranked[row] for row in rows],
-            placed[name][rows],
-            [item for item in others if item.id in changed_ids],
-        )
-    return chosen
+    placed = place_items(model, {name: side[:2] for name, side in sides.items()}, pair_ids)
+    return {name: (ranked, placed[name], others) for name, (ranked, _, others) in sides.items()}
 
 
 def _place_side(
-    model: LoadedModel, number: int, side: _Side, partners: Mapping[str, tuple[Vector, _Values]]
+    model: LoadedModel,
+    number: int,
+    own: _Side,
+    other: _Side,
+    partners: Mapping[str, list[int]],
+    step: Callable[[], None],
 ) -> Matrix:
-    """Return the vectors of the first modality (0) or the second; what an item does not carry itself its
-    partners may, by pair."""
+    """Return the vectors of the first modality (0) or the second; `partners` are rows of the other by pair.
+    What an item does not carry itself its partners may."""
     place = (model.projector.place_x, model.projector.place_z)[number]
-    parts = [side.projected[:0]]
-    for start in range(0, len(side.items), _ITEMS_AT_ONCE):
-        items = side.items[start : start + _ITEMS_AT_ONCE]
-        projected = side.projected[start : start + _ITEMS_AT_ONCE]
+    parts = [own.projected[:0]]
+    for start in range(0, len(own.items), _ITEMS_AT_ONCE):
+        step()
+        items = own.items[start : start + _ITEMS_AT_ONCE]
+        projected = own.projected[start : start + _ITEMS_AT_ONCE]
         means = np.full_like(projected, np.nan)
         values: dict[str, list[tuple[str, ...]]] = {facet: [] for facet in model.projector.facets}
         for row, item in enumerate(items):
-            mean, of_partners = partners.get(item.pair_id or "", (None, {}))
-            if mean is not None:
-                means[row] = mean
+            rows = partners.get(item.pair_id or "", [])
+            if rows:
+                means[row] = other.projected[rows].mean(axis=0, dtype=np.float64)
             for facet, entries in values.items():
-                entries.append(_values(item, facet) or of_partners.get(facet, ()))
+                entries.append(_values(item, facet) or _values_of_all([other.items[n] for n in rows], facet))
         parts.append(place(projected, means, values))
     return np.concatenate(parts)
 
 
-def _values_of_all(model: LoadedModel, items: Iterable[Item]) -> _Values:
-    items = list(items)
-    return {
-        facet: tuple(dict.fromkeys(value for item in items for value in _values(item, facet)))
-        for facet in model.projector.facets
-    }
+def _values_of_all(items: Sequence[Item], facet: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for item in items for value in _values(item, facet)))
 
 
 def _values(item: Item, facet: str) -> tuple[str, ...]:

@@ -28,9 +28,6 @@ pictures or what is often found in a large one."""
 _BYTES_PER_HIT = 250
 """JSON of what every result has: keys, rank, score, probability, and the content address without the id."""
 _BYTES_PER_ID_BYTE_IN_ADDRESS = 3  # a byte of an id that has to be percent-encoded takes three in an address
-_WEAK = 0.05  # probability of a match that people read as none
-# With a model of 2030 products, the best results of 299 of 301 texts of a colour and an article type are
-# above it; below are those of words that mean little to the model, such as "sneakers" or "denim".
 NearestWords = Callable[[str], tuple[str, ...]]
 _WORDS_REPLACED, _LONGEST_TYPED = 5, 500
 """Unknown words of a query, and its letters: each is compared with all known words, which takes time."""
@@ -150,12 +147,13 @@ def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWo
     return tuple(query for query in dict.fromkeys(queries) if query != text)
 
 
-def weak_match_notices(hits: Sequence[Hit]) -> tuple[Notice, ...]:
-    """Return a notice if even the first result of a text hardly is a match; nothing where it is not shown."""
+def weak_match_notices(hits: Sequence[Hit], weak: float) -> tuple[Notice, ...]:
+    """Return a notice if even the first result of a text is a match with less than the probability `weak`;
+    nothing where it is not shown."""
     if not hits or hits[0].rank > 1:
         return ()
     probability = hits[0].probability
-    if probability is None or probability >= _WEAK:
+    if probability is None or probability >= weak:
         return ()
     message = (
         f"no result stands out: the best is a match with a probability of {100 * probability:.1f} %; "

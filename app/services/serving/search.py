@@ -571,11 +571,12 @@ def _result(
             zip(page, probabilities, strict=True), search.offset + 1
         )
     ]
+    weak = snapshot.model.projector.weak_probability
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,
         exact=page.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
-        notices=(*weak_match_notices(hits), *notices) if query.is_text else notices,
+        notices=(*weak_match_notices(hits, weak), *notices) if query.is_text else notices,
     )

@@ -148,16 +148,18 @@ def replay(
     ranked: dict[str, list[IndexedItem]] = {name: [] for name in base.galleries}
     vectors: dict[str, list[Matrix]] = {name: [empty] for name in base.galleries}
     unranked: dict[str, set[str]] = {name: set() for name in base.galleries}
+    done: set[str] = set()  # of pairs that were placed with an item of an earlier batch
     changes = work.items.changes_since(collection, base.collection.revision)
     for batch in in_batches(changes, _ITEMS_PER_BATCH, _count_characters, _CHARACTERS_PER_BATCH):
         changed_ids.update(change.item_id for change in batch)
-        items = [change.item for change in batch if change.item is not None]
-        for name, (placed, batch_vectors, others) in place_changed(
-            base.model, work, collection, items
-        ).items():
-            ranked[name] += (IndexedItem(item.id, item.labels, item.metadata) for item in placed)
+        items = [change.item for change in batch if change.item is not None and change.item_id not in done]
+        placed = place_changed(base.model, work, collection, items)
+        for name in base.galleries:  # a rebuild may be of one modality
+            batch_ranked, batch_vectors, others = placed[name]
+            ranked[name] += (IndexedItem(item.id, item.labels, item.metadata) for item in batch_ranked)
             vectors[name].append(batch_vectors)
             unranked[name].update(item.id for item in others)
+            done.update(item.id for item in (*batch_ranked, *others))
         pause()
     galleries = {}
     for name, gallery in base.galleries.items():
@@ -165,7 +167,7 @@ def replay(
             message = "%s: outside the range of version %d, stored but not ranked: %s"
             _logger.warning(message, base.collection.name, base.model.version, some_of(new))
         galleries[name] = gallery.apply_write(
-            changed_ids,
+            changed_ids | done,
             ranked[name],
             np.concatenate(vectors[name]),
             unranked[name],
@@ -174,7 +176,7 @@ def replay(
             since=base.collection.revision,
         )
         pause()
-    n_unsaved = base.n_unsaved + len(changed_ids)
+    n_unsaved = base.n_unsaved + len(changed_ids | done)
     return replace_fields(base, collection=collection, galleries=galleries, n_unsaved=n_unsaved)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, Trainin
 from app.encoders.registry import EncoderRegistry
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals, fit_encoder
-from app.services.models.placement import place_items, project_items
+from app.services.models.placement import find_pairs, place_items, project_items
 from app.services.training.evaluation import compare_with_active
 from app.services.training.facets import Judgements, judgements_of
 from app.services.training.index_tuning import IndexTuner
@@ -270,11 +271,11 @@ def _place(
         {},
     )
     sides = {}
+    step = partial(report, {"phase": "indexing"})
     for name in names:
-        report({"phase": "indexing", "items": 0})
         side = [item for item in inputs.items if item.modality == name]
-        sides[name] = project_items(model, name, side)[:2]
-    placed = place_items(model, sides)
+        sides[name] = project_items(model, name, side, step)[:2]
+    placed = place_items(model, sides, find_pairs(names, inputs.items), step)
     galleries = {name: (tuple(item.id for item in items), placed[name]) for name, (items, _) in sides.items()}
     return replace(model, galleries=galleries), {name: projected for name, (_, projected) in sides.items()}
 

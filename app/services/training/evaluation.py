@@ -107,7 +107,7 @@ class HeldOutRankings:
         balanced = getattr(projector, "loss", None) == "logistic"
         blocks = score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
         bins = measure_reliability_of_blocks(
-            ((projector.probability(scores, self.queries), relevant) for relevant, scores in blocks),
+            ((projector.probability(scores), relevant) for relevant, scores in blocks),
             balanced=balanced,
         )
         return _bins(bins, balanced=balanced)
@@ -206,8 +206,9 @@ def held_out_quality(
                 curve=ranked.curve(),
                 rivals={name: curve for name, curve in curves.items() if curve is not None},
             )
-    reliability = forward.reliability(projectors[method]) if held_out.has_labels else None
-    projector = projectors[method]
+    projector, reliability = projectors[method], None
+    if held_out.has_labels and not isinstance(projector, CompositeProjector):
+        reliability = forward.reliability(projector)
     if isinstance(projector, CompositeProjector):
         placed, reliability = _measure_placed(projector, projected, held_out)
         for (gallery, is_text), figures in placed.items():

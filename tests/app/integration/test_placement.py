@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,8 @@ from app.domain.entities import Item, Matrix
 from app.domain.reports import TrainingParameters
 from app.domain.searches import ItemFilter
 from app.services.catalogue.preparation import ItemChange
-from app.services.models.placement import place_items, project_items
+from app.services.models.model_bundles import LoadedModel
+from app.services.models.placement import find_pairs, place_items, project_items
 from app.services.serving.search import Query
 from app.services.serving.snapshot import Snapshot
 from tests.app.closing import close
@@ -61,7 +63,8 @@ def check_galleries(services: Services) -> None:
             name: project_items(model, name, [item for item in items if item.modality == name])[:2]
             for name in model.modality_names
         }
-        for name, expected in place_items(model, sides).items():
+        pair_ids = find_pairs(model.modality_names, items)
+        for name, expected in place_items(model, sides, pair_ids).items():
             actual = vectors_of(snapshot, name)
             ids = [item.id for item in sides[name][0]]
             assert sorted(actual) == sorted(ids)
@@ -167,6 +170,67 @@ def test_more_items_than_partners_are_have_no_say(pairs: Pairs, monkeypatch: pyt
         services.catalogue.delete_item(NAME, f"more-{number}")
         check_galleries(services)
     assert scores_of(services, "z1")["x0"] == pytest.approx(alone, abs=1e-5)
+
+
+def test_a_write_of_both_sides_makes_no_partners_of_a_group(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.db.items.MOST_PARTNERS", 2)
+    monkeypatch.setattr("app.services.models.placement.MOST_PARTNERS", 2)
+    fill_shop(pairs)
+    rng = np.random.default_rng(6)
+    for start, count in ((0, 4), (4, 1)):
+        items = [
+            pairs.item(side, f"{side}-of-group-{n}", 3 * rng.standard_normal(7), pair_id="group")
+            for n in range(start, start + count)
+            for side in "xz"
+        ]
+        pairs.services.catalogue.add_items(NAME, items)
+        check_galleries(pairs.services)
+
+
+def test_what_is_written_during_the_first_training_moves_partners(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = pairs.services.builder
+    publish = builder._publish_patiently
+
+    def write_first(*arguments: Any) -> tuple[str, str]:
+        changed = pairs.item("z", "z1", np.full(7, 3.0), "class 1", pair_id="pair-1")
+        pairs.services.catalogue.add_items(NAME, [changed], replace=True)
+        pairs.services.catalogue.delete_item(NAME, "z3")
+        return publish(*arguments)
+
+    monkeypatch.setattr(builder, "_publish_patiently", write_first)
+    fill_shop(pairs)
+    check_galleries(pairs.services)
+
+
+def test_items_of_pairs_are_placed_once_each_however_many_changed(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.serving.snapshot._ITEMS_PER_BATCH", 7)
+    fill_shop(pairs)
+    services, rng = pairs.services, np.random.default_rng(7)
+    check_galleries(services)
+    counts: Counter[str] = Counter()
+    project = LoadedModel.project
+
+    def count(model: LoadedModel, modality: str, features: Matrix) -> Matrix:
+        counts[modality] += len(features)
+        return project(model, modality, features)
+
+    items = [
+        pairs.item(side, f"{side}{n}", 3 * rng.standard_normal(7), pair_id=f"pair-{n // 3}")
+        for side in "xz"
+        for n in range(30)
+    ]
+    services.catalogue.add_items(NAME, items, replace=True)
+    with monkeypatch.context() as counting:
+        counting.setattr(LoadedModel, "project", count)
+        scores_of(services, "z1")
+    assert counts == {"x": 30, "z": 30 + 1}  # and the query
+    check_galleries(services)
 
 
 def test_a_wrong_label_does_not_bury_an_item(pairs: Pairs) -> None:

@@ -16,7 +16,7 @@ from solver import (
     load_projector,
     save_projector,
 )
-from solver.composite.placement import Block, place
+from solver.composite.placement import Block, attainable, information, place
 
 N_COLOURS = 4
 COLOURS = tuple(f"colour {number}" for number in range(N_COLOURS))
@@ -157,4 +157,15 @@ def test_a_query_that_says_nothing_has_hardly_a_match(
     of_named, of_unsaid = (
         projector.probability(query @ item.T, query, "z")[0, 0] for query in (named, unsaid)
     )
-    assert of_unsaid < 0.5 * of_named
+    assert of_unsaid < 0.6 * of_named
+
+
+def test_what_saturated_posteriors_say_is_finite_and_several_values_may_be_meant() -> None:
+    sure = 2.0 * np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]], np.float32)
+    for blocks in (SEVERAL, EXCLUSIVE):
+        assert np.isfinite(information(sure, blocks)).all()
+    most, same, none = information(sure, SEVERAL)
+    assert most == pytest.approx(N_COLOURS * np.log(2.0))
+    assert (same, none) == pytest.approx((most, 0.0), abs=1e-9)
+    assert attainable(sure[:2], SEVERAL) == pytest.approx([4.0, 8.0])
+    assert attainable(sure[:2], EXCLUSIVE) == pytest.approx([4.0, 4.0])
