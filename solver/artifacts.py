@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from solver.composite.projector import CompositeProjector, CompositeSide, Head
+from solver.composite.projector import CompositeProjector, CompositeSide, Head, MatchCurve
 from solver.linalg.matrices import FloatArray
 from solver.logistic import LinearClassifier
 from solver.optimisation.convergence import StopReason
@@ -166,7 +166,7 @@ def _saved_classes() -> dict[str, type[Any]]:
     classes += [posteriors.Posteriors, posteriors.ClassifierConfig, Ensemble, Branch, WeightedClassifier]
     classes += [learners.LogisticLearner, learners.RidgeLearner, learners.VoteLearner, NeighbourClassifier]
     classes += [LinearClassifier, FeatureMap, FeatureMapConfig, Scaler]
-    classes += [Choice, Pairing, CompositeProjector, CompositeSide, Head]
+    classes += [Choice, Pairing, CompositeProjector, CompositeSide, Head, MatchCurve]
     return {part.__name__: part for part in classes}
 
 

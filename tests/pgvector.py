@@ -48,9 +48,14 @@ class PgvectorServer:
                 time.sleep(0.2)
 
     def kill(self) -> None:
-        """End its first process by SIGKILL, which ends the others."""
+        """End its first process by SIGKILL, which ends the others; wait until none answers any more."""
         lock = self._data / "postmaster.pid"
-        os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
+        first = int(lock.read_text().split()[0])
+        others = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 30.0
+        while any(map(_runs, others)) and time.monotonic() < deadline:
+            time.sleep(0.01)
         lock.unlink()  # a dead process whose parent has not asked for its end would still hold it
 
     def remove(self) -> None:
@@ -69,3 +74,11 @@ class PgvectorServer:
             stdout=subprocess.DEVNULL,
             timeout=60,
         )
+
+
+def _runs(process: str) -> bool:
+    """Return whether a process runs."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

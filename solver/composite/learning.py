@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,7 +70,7 @@ class Choice:
     weights: Mapping[str, float]  # of each term; the largest is 1
     # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
     partner_share: float | None = None
-    useless: frozenset[str] = frozenset()  # facets that content says nothing of
+    useless: tuple[str, ...] = ()  # facets that content says nothing of
 
 
 _UNIT = 1000.0  # samples that the costs below are of
@@ -311,7 +310,7 @@ class _Terms:
             if fits[0] is not None and fits[1] is not None:
                 self._facets[name] = fits[0], fits[1]
 
-    def find_useless(self) -> frozenset[str]:
+    def find_useless(self) -> tuple[str, ...]:
         """Return the facets of which neither modality says more than chance explains; none, if all are."""
         # A sample that carries one thing alone may be its name, and what names say of themselves counts only
         # where all samples are so.
@@ -319,7 +318,7 @@ class _Terms:
         for facet in self.annotations.facets.values():
             for count, side in zip(counts, (facet.x_indicators, facet.z_indicators), strict=True):
                 count += side.any(axis=1)
-        useless = set()
+        useless: list[str] = []
         for name, fits in self._facets.items():
             facet = self.annotations.facets[name]
             says_more = False
@@ -327,15 +326,15 @@ class _Terms:
                 rows = side.any(axis=1) & (count >= min(2, int(count.max())))
                 says_more |= predicts(fit.left_out[rows], side[rows], self._exclusive[name])
             if not says_more:
-                useless.add(name)
-        return frozenset(useless if len(useless) < len(self._facets) else ())
+                useless.append(name)
+        return tuple(useless) if len(useless) < len(self._facets) else ()
 
     def _carries_pairs(self, side: int) -> BoolArray:
         """Return which samples of a modality have partners."""
         rows = np.arange(self.annotations.shape[side])
         return np.isin(rows, self.annotations.pairs[:, side])
 
-    def forget(self, facets: AbstractSet[str]) -> None:
+    def forget(self, facets: Collection[str]) -> None:
         """Drop some facets, also as something that is relevant, and short queries that name them."""
         if not facets:
             return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from sqlalchemy import Engine, text
 
 from solver.artifacts import load_projector
-from solver.projector import AffineProjector
+from solver.projector import Projector
 from tests.faults.material import X
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -29,17 +30,31 @@ SELECT m.bundle FROM collections c JOIN model_versions m ON m.collection_id = c.
 WHERE c.name = :name AND m.version = :version
 """
 _ITEMS = """
-SELECT i.item_id, i.features FROM collections c JOIN items i ON i.collection_id = c.id
+SELECT i.item_id, i.features, CAST(i.labels AS TEXT) AS labels, CAST(i.metadata AS TEXT) AS metadata
+FROM collections c JOIN items i ON i.collection_id = c.id
 WHERE c.name = :name AND i.modality = :modality AND NOT i.is_deleted ORDER BY i.item_id
 """
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Ids in order and their features."""
+    """Ids in order, their features, and what items carry by facet."""
 
     ids: list[str]
     features: npt.NDArray[np.float32]
+    carried: dict[str, list[tuple[str, ...]]]
+
+
+def carried_by(labels: Sequence[str], metadata: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return what an item of the campaigns carries, by facet."""
+    return {"label": tuple(labels), **{key: (str(value),) for key, value in metadata.items()}}
+
+
+def by_facet(carried: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, list[tuple[str, ...]]]:
+    """Return what each item carries, for each facet that any does."""
+    return {
+        name: [entry.get(name, ()) for entry in carried] for name in {key for one in carried for key in one}
+    }
 
 
 class Expectation:
@@ -49,7 +64,7 @@ class Expectation:
         self._engine = engine
         self._find_bundle = find_bundle
         self._name = collection
-        self._projectors: dict[int, AffineProjector] = {}
+        self._projectors: dict[int, Projector] = {}
         self._lock = threading.Lock()
 
     def active(self) -> int:
@@ -63,9 +78,10 @@ class Expectation:
         with self._engine.connect() as connection:
             rows = connection.execute(text(_ITEMS), {"name": self._name, "modality": modality}).all()
         vectors = [np.frombuffer(bytes(row.features), dtype="<f4") for row in rows]
-        return Gallery([row.item_id for row in rows], np.stack(vectors))
+        carried = [carried_by(json.loads(row.labels), json.loads(row.metadata)) for row in rows]
+        return Gallery([row.item_id for row in rows], np.stack(vectors), by_facet(carried))
 
-    def projector(self, version: int) -> AffineProjector:
+    def projector(self, version: int) -> Projector:
         """Return the maps of a version, read from its bundle."""
         with self._lock:
             if version not in self._projectors:
@@ -75,13 +91,23 @@ class Expectation:
                 self._projectors[version], _ = load_projector(self._find_bundle(bundle))
             return self._projectors[version]
 
-    def scores(self, version: int, source: str, query: FloatArray, features: FloatArray) -> FloatArray:
+    def scores(
+        self,
+        version: int,
+        source: str,
+        query: FloatArray,
+        features: FloatArray,
+        carried: dict[str, list[tuple[str, ...]]],
+    ) -> FloatArray:
         """Return the score of each row of features of the other side, and how far each may be off: (2, n)."""
         projector = self.projector(version)
         maps = (projector.project_x, projector.project_z)
         of_query, of_gallery = maps if source == X else maps[::-1]
+        place = projector.place_z if source == X else projector.place_x
         left = np.asarray(of_query(query[None, :]), np.float64)[0]
-        right = np.asarray(of_gallery(features), np.float64)
+        projected = of_gallery(features)  # none has partners
+        values = {name: carried[name] for name in projector.facets}
+        right = np.asarray(place(projected, np.full_like(projected, np.nan), values), np.float64)
         allowed = TOLERANCE * (np.linalg.norm(left) * np.linalg.norm(right, axis=1) + 1e-6)
         return np.stack([right @ left, allowed])
 
@@ -90,7 +116,8 @@ class Expectation:
         # An item counts when its score reaches the k-th best within the tolerance: equal scores may be
         # rounded either way.
         gallery = self.gallery(X if source != X else "z")
-        scores, allowed = self.scores(answer["model_version"], source, query, gallery.features)
+        version = answer["model_version"]
+        scores, allowed = self.scores(version, source, query, gallery.features, gallery.carried)
         least = np.sort(scores)[::-1][min(k, len(scores)) - 1]
         good = {
             item_id

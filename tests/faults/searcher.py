@@ -9,8 +9,8 @@ import numpy as np
 import sqlalchemy
 
 from tests.faults.clients import Client, World
-from tests.faults.expectation import Expectation
-from tests.faults.material import PAIRS, X, Z, query_vectors, vector_of
+from tests.faults.expectation import Expectation, by_facet, carried_by
+from tests.faults.material import PAIRS, X, Z, class_of, query_vectors, vector_of
 
 QUERIES = query_vectors(8)
 LARGEST_LAG = "largest lag of a search, milliseconds"
@@ -88,8 +88,10 @@ class Searcher(Client):
         """Every score must be that of the answer's version, for the content the hit says it has."""
         hits = result["hits"]
         features = np.stack([vector_of(X, hit["id"], hit["metadata"]["generation"]) for hit in hits])
+        carried = [carried_by([f"class {class_of(hit['id'])}"], hit["metadata"]) for hit in hits]
         try:
-            scores, allowed = self._expectation.scores(result["model_version"], Z, query, features)
+            version = result["model_version"]
+            scores, allowed = self._expectation.scores(version, Z, query, features, by_facet(carried))
         except (sqlalchemy.exc.SQLAlchemyError, OSError):
             # The database is away, the version not yet read: the next answer of it will be judged.
             self.world.tally.count("searches whose scores could not be judged")

@@ -74,7 +74,7 @@ def expected_answers(
         for number, query in enumerate(_QUERIES):
             result = ask(client, number).raise_for_status().json()
             answers[version].append(hits_of(result))
-            scores, allowed = expectation.scores(version, Z, query, gallery.features)
+            scores, allowed = expectation.scores(version, Z, query, gallery.features, gallery.carried)
             known = dict(zip(gallery.ids, zip(scores, allowed, strict=True), strict=True))
             for item_id, score in answers[version][-1]:
                 if abs(score - known[item_id][0]) > known[item_id][1]:
