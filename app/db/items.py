@@ -24,6 +24,7 @@ from sqlalchemy import (
     Select,
     Text,
     bindparam,
+    case,
     cast,
     delete,
     false,
@@ -189,7 +190,8 @@ class ItemRepository(Repository):
         """Compare items, each id at most once, with the stored ones of a locked collection."""
         new: list[_Row] = []
         changed: list[dict[str, Any]] = []
-        pair_ids: set[str | None] = set()
+        left: Counter[str | None] = Counter()  # items that a pair loses
+        joined: Counter[str | None] = Counter()  # and gets
         unchanged = revived = 0
         for chunk in in_chunks(items):
             rows = _rows_by_id(self._session, collection, [item.id for item in chunk])
@@ -197,41 +199,55 @@ class ItemRepository(Repository):
                 row, plain = rows.get(item.id), _plain(item)
                 labels, metadata = json.dumps(item.labels), json.dumps(item.metadata)
                 if row is None:
-                    pair_ids.add(item.pair_id)
+                    joined[item.pair_id] += 1
                     new.append((collection.id, item.id, revision, False, *plain, labels, metadata))
                     continue
                 row_id, is_deleted, *stored = row
                 if not is_deleted and _is_same(stored, (*plain, labels, metadata)):
                     unchanged += 1
                     continue
-                pair_ids |= {item.pair_id, stored[_AS_THEY_ARE.index("pair_id")]}
+                before = stored[_AS_THEY_ARE.index("pair_id")]
+                if before != item.pair_id:
+                    left[before] += 1
+                    joined[item.pair_id] += 1
                 revived += int(is_deleted)
                 values = (revision, False, *plain, list(item.labels), dict(item.metadata))
                 named = {f"new_{name}": value for name, value in zip(_UPDATED, values, strict=True)}
                 changed.append({"row_id": row_id, **named})
         written = {entry["row_id"] for entry in changed}
-        members = self._members(collection, pair_ids, revision, len(changed))
+        members = self._members(collection, revision, left, joined)
         partners = [row for row in members if row not in written]
         counts = Counts(len(new) + revived, len(changed) - revived, unchanged)
         return Plan(counts, new, changed, partners, revision)
 
     def _members(
-        self, collection: Collection, pair_ids: AbstractCollection[str | None], before: int, n_leaving: int
+        self,
+        collection: Collection,
+        revision: int,
+        left: Mapping[str | None, int],
+        joined: Mapping[str | None, int],
     ) -> list[int]:
-        """Return the rows of pairs that a write before a revision left: their places in galleries change with
-        those of their partners. Of pairs that stay too large for partners there are none."""
+        """Return rows before a revision that are placed again without a changed item in their pair."""
+        # Items left the pair, or it has too many for partners.
         rows: list[int] = []
-        for chunk in in_chunks(sorted(name for name in pair_ids if name is not None)):
+        # Groups that grow are looked for where a version serves: it would take long in a first import.
+        pairs = left.keys() | joined.keys() if collection.active_version is not None else left.keys()
+        names = sorted(name for name in pairs if name is not None)
+        for chunk in in_chunks(names):
             # Not `is_`, as in `_of_pair`.
-            is_member = (
-                (ITEMS.c.collection_id == collection.id)
-                & ITEMS.c.pair_id.in_(chunk)
-                & (ITEMS.c.is_deleted == false())
-                & (ITEMS.c.revision + 0 < before)
-            )
-            small = select(ITEMS.c.pair_id).where(is_member).group_by(ITEMS.c.pair_id)
-            small = small.having(func.count() <= 2 * MOST_PARTNERS + n_leaving)
-            rows += self._session.scalars(select(ITEMS.c.id).where(is_member, ITEMS.c.pair_id.in_(small)))
+            is_there = (ITEMS.c.collection_id == collection.id) & (ITEMS.c.is_deleted == false())
+            is_member = is_there & ITEMS.c.pair_id.in_(chunk)
+            n_before = func.sum(case((ITEMS.c.revision < revision, 1), else_=0))
+            sizes = select(ITEMS.c.pair_id, func.count(), n_before).where(is_member).group_by(ITEMS.c.pair_id)
+            moved = [
+                name
+                for name, size, before in self._session.execute(sizes)
+                if (name in left and before <= 2 * MOST_PARTNERS + left[name])
+                or (before <= 2 * MOST_PARTNERS and size + joined.get(name, 0) > MOST_PARTNERS)
+            ]
+            if moved:
+                is_moved = is_there & ITEMS.c.pair_id.in_(moved) & (ITEMS.c.revision + 0 < revision)
+                rows += self._session.scalars(select(ITEMS.c.id).where(is_moved))
         return rows
 
     def get(self, collection: Collection, item_id: str) -> Item:
@@ -258,7 +274,7 @@ class ItemRepository(Repository):
     def delete(self, collection: Collection, item_id: str, revision: int) -> None:
         """Leave a tombstone; raises NotFoundError."""
         row = self._live_row(collection, item_id)
-        members = self._members(collection, {row.pair_id}, revision, n_leaving=1)
+        members = self._members(collection, revision, {row.pair_id: 1}, {})
         if members:
             self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(members)).values(revision=revision))
         row.is_deleted, row.revision = True, revision

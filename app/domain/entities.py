@@ -144,7 +144,7 @@ class Item:
     pair_id: str | None = None  # links two items that belong together
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the client's own facts
     train: bool = True  # whether a retrain may learn from it
-    revision: int = 0  # of the write that last changed it or a partner
+    revision: int = 0  # of the write that last changed it, or took a partner from it
     encoding: str = ""  # of the encoder that made the features, as of `Modality`
 
 

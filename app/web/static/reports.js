@@ -25,12 +25,12 @@ const FIGURES = [
 ];
 const PLACES = [
   ["content", "by content", "of the items' own content alone"],
-  ["partners", "with partners", "and of their partners' content"],
-  ["complete", "as found", "and of their own labels and values: what people search"],
+  ["partners", "with partners", "of their content and that of their partners"],
+  ["complete", "as found", "of content, partners, labels and values: what people search"],
 ];
 const ASKED = [
-  ["placed", "nDCG@10 of items", "held-out items as queries, their own partners left out, when vectors are made"],
-  ["placed_for_texts", "nDCG@10 of short texts", "such as “red handbag”, when vectors are made"],
+  ["placed", "nDCG@10 of items", "held-out items as queries, their own partners left out; vectors"],
+  ["placed_for_texts", "nDCG@10 of short texts", "such as “red handbag”; vectors"],
 ];
 const COUNTS = [
   ["distinct_lists", "First pages", "number of different first pages of ten", count],
