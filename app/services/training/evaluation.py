@@ -207,8 +207,6 @@ def held_out_quality(
                 rivals={name: curve for name, curve in curves.items() if curve is not None},
             )
     projector, reliability = projectors[method], None
-    if held_out.has_labels and not isinstance(projector, CompositeProjector):
-        reliability = forward.reliability(projector)
     if isinstance(projector, CompositeProjector):
         placed, reliability = _measure_placed(projector, projected, held_out)
         for (gallery, is_text), figures in placed.items():
@@ -217,6 +215,8 @@ def held_out_quality(
             directions[name] = (
                 replace(of_items, placed_for_texts=figures) if is_text else replace(of_items, placed=figures)
             )
+    elif held_out.has_labels:
+        reliability = forward.reliability(projector)
     return HeldOutQuality(items, directions, reliability)
 
 
