@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from solver.artifacts import load, load_projector, save_projector
 from solver.composite.projector import CompositeProjector
+from solver.composite.untrained import untrained_projector
 from solver.datasets import make_low_rank_pairs
 from solver.evaluation.curves import (
     Reliability,
@@ -290,4 +291,5 @@ __all__ = [
     "SupervisionError",
     # Threads
     "single_threaded_blas",
+    "untrained_projector",
 ]

@@ -134,6 +134,7 @@ class CompositeBilinear(CrossModalEstimator):
         callback: Callable[[Progress], None] | None = None,
         reuse: CompositeBilinear | None = None,
         queries: tuple[Queries | None, Queries | None] = (None, None),
+        with_content: tuple[bool, bool] = (False, False),
     ) -> Self:
         """Learn the terms, then their weights.
 
@@ -153,6 +154,9 @@ class CompositeBilinear(CrossModalEstimator):
             weights are chosen to suit them, too, as far as neither of two measures of held-out samples is
             lowered by more than half a percent: the graded gain, and the average precision by label (by all
             facets where none is called "label").
+        with_content : tuple of bool
+            Of which modality, such as texts, the cosine of the features themselves counts, too, between its
+            queries and the partners of a gallery's samples. Its weight is as large as held-out samples allow.
 
         Raises
         ------
@@ -182,6 +186,7 @@ class CompositeBilinear(CrossModalEstimator):
             WorkPlan(report),
             None if reuse is None else reuse.choice_,
             queries,
+            with_content,
         )
         self.weights_ = dict(self.choice_.weights)
         side = self.projector_.x

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse
 
+from solver.composite.content import content_of, content_width, to_unit_length
 from solver.composite.facet_terms import RIDGES, FacetLearner, FacetPosteriors, predicts
 from solver.composite.pairs import (
     DIRECTIONS,
@@ -20,12 +21,14 @@ from solver.composite.pairs import (
     whitened_axes,
 )
 from solver.composite.placement import (
+    CONTENT,
     FACET,
     BothQueries,
     HeldOutVectors,
     RankedScores,
     Sides,
     as_people_ask,
+    choose_content_weight,
     choose_partner_share,
 )
 from solver.composite.projector import (
@@ -35,7 +38,6 @@ from solver.composite.projector import (
     MatchCurve,
     distinctness,
     draw_bank,
-    to_unit_length,
 )
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
@@ -159,6 +161,7 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
 
 
 COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
+CONTENTS = CONTENT + "x", CONTENT + "z"
 _TOLERATED_LOSS = 0.005
 """Of the gain of held-out partners, relative, for a lower rank: less than it varies between folds."""
 _FEWEST_BANKED = 64
@@ -176,6 +179,7 @@ def learn(
     work: WorkPlan,
     reused: Choice | None,
     queries: BothQueries = (None, None),
+    with_content: tuple[bool, bool] = (False, False),
 ) -> tuple[Choice, float, CompositeProjector]:
     """Return what was chosen (or `reused`), the quality on held-out samples, and the projector.
     The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
@@ -192,9 +196,12 @@ def learn(
     parts = _draw_parts(annotations, options, rng)
     work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
     pairing = _choose_pairing(terms, parts, annotations, reused)
-    projections = [terms.project(part, queries, part, pairing) for part in parts]
-    of_parts = [annotations.subset(*part) for part in parts]
-    held_out = [HeldOutScores.of(*both, queries) for both in zip(projections, of_parts, strict=True)]
+    is_exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
+    everything = [
+        _HeldOut(rows, annotations.subset(*rows), terms.project(rows, queries, rows, pairing), is_exclusive)
+        for rows in parts
+    ]
+    held_out = [HeldOutScores.of(part.terms, part.annotations, queries) for part in everything]
     if not held_out or not held_out[0].terms:
         raise SupervisionError(
             "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
@@ -203,21 +210,60 @@ def learn(
     weights, quality = _choose_weights(held_out, judged, reused, work)
     work.begin("end", 1)
     work()
-    is_exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
-    vectors = [
-        HeldOutVectors.of(terms_of_part, weights, of_part, queries, is_exclusive)
-        for terms_of_part, of_part in zip(projections, of_parts, strict=True)
-    ]
     share = None
     if len(annotations.pairs):
         share = reused.partner_share if reused else None
-        share = choose_partner_share(vectors) if share is None else share
+        share = (
+            choose_partner_share([part.vectors(weights, queries) for part in everything])
+            if share is None
+            else share
+        )
+    for side, name in enumerate(CONTENTS):
+        if with_content[side]:
+            terms.add_content(side, everything, weights)
+            weights[name] = _choose_content(side, everything, weights, share, reused, queries)
+    vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
     curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
     projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
     work.finish()
     weights |= {FACET + name: 0.0 for name in useless}
     return Choice(maps, pairing, weights, share, useless), quality, projector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _HeldOut:
+    """A part of the samples, followed by the short queries, in the terms that have not learned from it."""
+
+    rows: Part
+    annotations: Annotations
+    terms: dict[str, Sides]
+    is_exclusive: Mapping[str, bool]  # by facet, of all samples
+    expected: dict[str, FloatArray] = field(default_factory=dict)  # by content, as of `Block`
+
+    def vectors(self, weights: Mapping[str, float], queries: BothQueries) -> HeldOutVectors:
+        """Return the vectors with these weights."""
+        return HeldOutVectors.of(
+            self.terms, weights, self.annotations, queries, self.is_exclusive, self.expected
+        )
+
+
+def _choose_content(
+    side: int,
+    everything: Sequence[_HeldOut],
+    weights: Mapping[str, float],
+    share: float | None,
+    reused: Choice | None,
+    queries: BothQueries,
+) -> float:
+    """Return the weight of a modality's content."""
+    name = CONTENTS[side]
+    if reused is not None and name in reused.weights:
+        return reused.weights[name]
+    parts = [
+        lambda weight, part=part: part.vectors({**weights, name: weight}, queries) for part in everything
+    ]
+    return choose_content_weight(parts, side, share)
 
 
 def _fit_spaces(
@@ -296,6 +342,7 @@ class _Terms:
         self._has_cosine = samples[0].shape[1] == samples[1].shape[1]
         self._part_directions: dict[tuple[bytes, float], CanonicalDirections] = {}
         self._part_factors: dict[bytes, Sides | None] = {}
+        self._expected_of_all: dict[int, FloatArray] = {}  # by the modality whose content it is
         self._facets: dict[str, tuple[FacetPosteriors, FacetPosteriors]] = {}
         self._exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
         learners = [
@@ -432,6 +479,28 @@ class _Terms:
             terms[COSINE] = to_unit_length(x), to_unit_length(z)
         return terms
 
+    def add_content(self, side: int, parts: Sequence[_HeldOut], weights: Mapping[str, float]) -> None:
+        """Add to parts the samples of a modality, then its queries, in its own space; others are zero."""
+        content, named = content_of(self._samples[side]), self.queries[side]
+        of_queries = content[:0] if named is None else content_of(named.samples)
+        for part in parts:
+            terms = [np.zeros((len(rows), content.shape[1])) for rows in next(iter(part.terms.values()))]
+            terms[side] = np.vstack([content[part.rows[side]], of_queries])
+            part.terms[CONTENTS[side]] = terms[0], terms[1]
+            part.expected[CONTENTS[side]] = self._mean_content(side, content, weights, part.rows[side])
+        self._expected_of_all[side] = self._mean_content(side, content, weights, part.rows[side][:0])
+
+    def _mean_content(
+        self, side: int, content: FloatArray, weights: Mapping[str, float], without: Indices
+    ) -> FloatArray:
+        """Return the mean content of all samples but some, for each value of facets that have a weight."""
+        facets = [facet for name, facet in self.annotations.facets.items() if weights.get(FACET + name)]
+        indicators = [(facet.x_indicators, facet.z_indicators)[side] for facet in facets]
+        table = np.hstack([np.zeros((len(content), 0)), *indicators]).astype(np.float32)
+        table[without] = 0.0
+        means: FloatArray = (table.T @ content) / np.maximum(table.sum(axis=0), 1.0)[:, None]
+        return means
+
     def sides(
         self,
         weights: Mapping[str, float],
@@ -473,13 +542,24 @@ class _Terms:
                 intercepts.append(np.zeros(judged[number].shape[1]))
             if weights.get(COSINE, 0.0) > 0.0:
                 heads.append(Head(COSINE, "cosine", 0, weights[COSINE] ** 0.5))
+            for owner, name in enumerate(CONTENTS):
+                if weights.get(name, 0.0) > 0.0:
+                    width = content_width(self._samples[owner].shape[1])
+                    heads.append(Head(name, "content", width, weights[name] ** 0.5, is_own=owner == number))
             lifted = space.lift(np.hstack(coefficients), np.concatenate(intercepts))
             factors, offsets = (part.astype(np.float32) for part in lifted)
             bank = None if banks is None else banks[number]
             of_partners = 0.0 if share is None else (share, 1.0 - share)[number]
             built.append(
                 CompositeSide(
-                    space.feature_map, factors, offsets, tuple(heads), curves[number], bank, of_partners
+                    space.feature_map,
+                    factors,
+                    offsets,
+                    tuple(heads),
+                    curves[number],
+                    bank,
+                    of_partners,
+                    self._expected_of_all.get(1 - number) if weights.get(CONTENTS[1 - number]) else None,
                 )
             )
         return built[0], built[1]

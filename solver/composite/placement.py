@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from solver.composite.content import to_unit_length
 from solver.composite.weights import GradedGain
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray, Queries
@@ -17,7 +18,7 @@ WRONG = 0.05
 """Share of carried values that are taken to be wrong. With partners, .02 to .1 ranked 501 products
 alike; with a tenth of the values shuffled, .1 found a hundredth more than this."""
 UNSAID = 0.2  # share of a sample's values, where it may have several, that it is taken not to carry
-FACET = "facet:"  # begins the names of facets' terms
+FACET, CONTENT = "facet:", "content:"  # begin the names of terms
 _TINY = 1e-12  # posteriors below are no evidence
 _ROWS_AT_ONCE = 4096
 
@@ -29,6 +30,9 @@ class Block(NamedTuple):
     is_exclusive: bool  # whether one value of the facet is true
     scale: float  # root of the term's weight
     width: int
+    is_content: bool = False  # whether samples of one modality have zeros
+    # (n_values, width), what samples of a value have, for all facets' values in the order of the blocks
+    expected: FloatArray | None = None
 
 
 def place(
@@ -45,19 +49,38 @@ def place(
     placed = np.array(projected, np.float32)
     has_partners = np.isfinite(partners).all(axis=1)
     placed[has_partners] = (1.0 - share) * placed[has_partners] + share * partners[has_partners]
-    start = 0
+    start, posteriors = 0, [placed[:, :0]]
     for block in blocks:
         columns = slice(start, start + block.width)
         start += block.width
-        if block.facet is None or block.facet not in carried:
-            continue
-        indicators = carried[block.facet]
-        rows = np.flatnonzero(indicators.any(axis=1))
-        for batch in np.array_split(rows, range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE)):
-            posteriors = np.clip(placed[batch, columns].astype(np.float64) / block.scale, _TINY, 1.0)
-            join = _join_one if block.is_exclusive else _join_several
-            placed[batch, columns] = block.scale * join(posteriors, indicators[batch])
+        if block.facet is not None:
+            if block.facet in carried:
+                _join(placed, columns, block, carried[block.facet])
+            posteriors.append(placed[:, columns] / block.scale)
+        elif block.is_content:
+            expected = None if block.expected is None else np.hstack(posteriors) @ block.expected
+            content = _content(projected[:, columns], partners[:, columns], expected)
+            placed[:, columns] = block.scale * content
     return placed
+
+
+def _join(placed: FloatArray, columns: slice, block: Block, indicators: BoolArray) -> None:
+    """Join the posteriors of a facet, in place, with the values that samples carry."""
+    rows = np.flatnonzero(indicators.any(axis=1))
+    for batch in np.array_split(rows, range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE)):
+        posteriors = np.clip(placed[batch, columns].astype(np.float64) / block.scale, _TINY, 1.0)
+        join = _join_one if block.is_exclusive else _join_several
+        placed[batch, columns] = block.scale * join(posteriors, indicators[batch])
+
+
+def _content(own: FloatArray, partners: FloatArray, expected: FloatArray | None) -> FloatArray:
+    """Return the content of samples, of length one: their own, or else half that of their partners and half
+    what is to be expected of their values, since names seldom say all that is true."""
+    total = to_unit_length(np.where(np.isfinite(partners), partners, 0.0))
+    if expected is not None:
+        total += to_unit_length(expected)
+    rows: FloatArray = to_unit_length(np.where(own.any(axis=1, keepdims=True), own, total))
+    return rows
 
 
 def attainable(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
@@ -135,7 +158,8 @@ class RankedScores:
     information: FloatArray  # (n_queries,), as of the function
     grades: npt.NDArray[np.int8]  # how relevant each sample is; a query's own partners are not
     is_match: BoolArray  # as of `Annotations.matches`; of a short query, what has all that it names
-    # which samples are the query's partners, whose vectors contain it; None for short queries
+    # which samples have the query as their only partner, and nothing else than content without it; None for
+    # short queries
     is_own: BoolArray | None = None
 
     @property
@@ -155,7 +179,7 @@ class HeldOutVectors:
 
     samples: Sides
     queries: Sides
-    blocks: Sequence[Block]
+    blocks: tuple[Sequence[Block], Sequence[Block]]  # of both modalities
     annotations: Annotations  # of the part
     named: BothQueries  # what the queries are
     carried: tuple[Carried, Carried]
@@ -168,14 +192,22 @@ class HeldOutVectors:
         annotations: Annotations,
         named: BothQueries,
         is_exclusive: Mapping[str, bool],
+        expected: Mapping[str, FloatArray],
     ) -> HeldOutVectors:
         """Return the vectors of terms, in which the queries follow the samples, with the weight of each.
-        `is_exclusive` says of each facet whether one value is true."""
+        `is_exclusive` is of each facet, `expected` of each content, as of `Block`."""
         used = [name for name in terms if weights.get(name, 0.0) > 0.0]
         x, z = (np.hstack([weights[name] ** 0.5 * terms[name][side] for name in used]) for side in (0, 1))
         n_x, n_z = annotations.shape
         blocks = [
-            Block(facet, is_exclusive.get(facet or "", False), weights[name] ** 0.5, terms[name][0].shape[1])
+            Block(
+                facet,
+                is_exclusive.get(facet or "", False),
+                weights[name] ** 0.5,
+                terms[name][0].shape[1],
+                name.startswith(CONTENT),
+                expected.get(name),
+            )
             for name in used
             for facet in [name.removeprefix(FACET) if name.startswith(FACET) else None]
         ]
@@ -184,24 +216,35 @@ class HeldOutVectors:
             {name: facet.x_indicators for name, facet in facets},
             {name: facet.z_indicators for name, facet in facets},
         )
-        return cls((x[:n_x], z[:n_z]), (x[n_x:], z[n_z:]), blocks, annotations, named, carried)
+        return cls((x[:n_x], z[:n_z]), (x[n_x:], z[n_z:]), (blocks, blocks), annotations, named, carried)
 
-    def rankings(self, share: float | None, *, with_values: bool) -> list[RankedScores]:
+    def rankings(
+        self, share: float | None, *, with_values: bool, sides: Sequence[int] = (0, 1)
+    ) -> list[RankedScores]:
         """Return the scores of both galleries by samples, and by short queries, of the other modality.
         Partners count if there is a `share`, as of `PARTNER_SHARES`, and carried values if `with_values`."""
         rankings = []
-        for side, of_both in ((0, self.annotations), (1, self.annotations.transpose())):
+        for side in sides:
+            of_both = self.annotations if side == 0 else self.annotations.transpose()
             rows = np.arange(of_both.shape[0]), np.arange(of_both.shape[1])
             content, others = self.samples[side], self.samples[1 - side]
-            is_own = of_both.is_paired(*rows)
+            is_paired = of_both.is_paired(*rows)
             carried = self.carried[side] if with_values else {}
-            alone = placed = place(content, np.full_like(content, np.nan), carried, self.blocks, 0.0)
-            if share is not None:
-                of_partners = (1.0 - share) if side else share
-                placed = place(content, mean_of_partners(is_own, others), carried, self.blocks, of_partners)
+            if share is None:
+                means, of_partners = np.full_like(content, np.nan), 0.0
+            else:
+                means, of_partners = mean_of_partners(is_paired, others), (1.0 - share) if side else share
+            placed = place(content, means, carried, self.blocks[side], of_partners)
             scores = placed @ others.T
-            own = np.nonzero(is_own)
-            scores[own] = np.sum(alone[own[0]] * others[own[1]], axis=1)
+            pairs = np.nonzero(is_paired)  # a query's own part in its partner's vector is taken out
+            n_others = is_paired.sum(axis=1)[pairs[0], None] - 1
+            with np.errstate(invalid="ignore", divide="ignore"):
+                means = means[pairs[0]] + (means[pairs[0]] - others[pairs[1]]) / n_others
+            means[n_others[:, 0] == 0] = np.nan
+            of_pairs = {name: indicators[pairs[0]] for name, indicators in carried.items()}
+            without = place(content[pairs[0]], means, of_pairs, self.blocks[side], of_partners)
+            scores[pairs] = np.sum(without * others[pairs[1]], axis=1)
+            is_own = is_paired & (is_paired.sum(axis=1, keepdims=True) == 1)
             grades = np.where(is_own, np.int8(0), of_both.grades(*rows))
             is_match = of_both.matches(*rows)
             says = self._describe(others)
@@ -217,7 +260,7 @@ class HeldOutVectors:
         return rankings
 
     def _describe(self, queries: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return attainable(queries, self.blocks), information(queries, self.blocks)
+        return attainable(queries, self.blocks[0]), information(queries, self.blocks[0])
 
 
 def as_people_ask(rankings: Sequence[RankedScores], side: int) -> list[RankedScores]:
@@ -243,3 +286,33 @@ def choose_partner_share(parts: Sequence[HeldOutVectors]) -> float:
         for share in PARTNER_SHARES
     }
     return max(PARTNER_SHARES, key=lambda share: (gains[share], share == 0.5))
+
+
+CONTENT_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+"""To try, where the largest of the others is 1."""
+_USUAL_WEIGHT = 0.4  # where nothing distinguishes them
+_LOSS = 0.0025
+"""Of the gain, relative, for more weight of content: rare words, and those that nothing was learned of,
+are in no measure."""
+
+
+def choose_content_weight(
+    parts: Sequence[Callable[[float], HeldOutVectors]], side: int, share: float | None
+) -> float:
+    """Return the largest weight of the content of `side` with which the other modality's gallery is ranked
+    about as well as possible; a part returns its vectors for a weight."""
+    gains = {
+        weight: np.mean(
+            [
+                one.gain()
+                for part in parts
+                for with_values in (False, True)
+                for one in part(weight).rankings(share, with_values=with_values, sides=[1 - side])
+            ]
+        )
+        for weight in CONTENT_WEIGHTS
+    }
+    best = max(gains.values())
+    if not best:
+        return _USUAL_WEIGHT
+    return max(weight for weight, gain in gains.items() if gain >= (1.0 - _LOSS) * best)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from typing_extensions import override
 
+from solver.composite.content import content_of, content_width, to_unit_length
 from solver.composite.placement import (
     FACET,
     Block,
@@ -72,17 +73,17 @@ def _log_sum_exp(rows: FloatArray) -> FloatArray:
     return result
 
 
-HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctness")
+HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctness", "content")
 _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE = ("coefficients", "intercepts"), ("levels", "probabilities")
-_VALUES, _SHARE, _LEAST = (
+_VALUES, _OWN, _SHARE, _LEAST = (
     "values",
+    "is_own",
     "partner_share",
     "least_information",
 )  # fields that models of earlier releases lack
-_TINY = 1e-12  # shorter vectors have no direction: they are left as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,13 @@ class Head:
     """One term's part of a projection."""
 
     term: str
-    kind: str  # softmax, sigmoid, direction (length one), linear, cosine or distinctness
+    kind: str  # softmax, sigmoid, direction (length one), linear, cosine, distinctness or content
     n_scores: int  # 0 for "cosine" (the raw sample) and "distinctness" (made of "direction")
     scale: float  # root of the term's weight
     values: tuple[str, ...] = ()  # of a facet, one for each score; none in models of earlier releases
+    is_own: bool = (
+        False  # of "content": whether it is of this modality, and not of the other, which has zeros
+    )
 
     def __post_init__(self) -> None:
         if self.kind not in HEAD_KINDS:
@@ -112,10 +116,17 @@ class Head:
         """Name of the facet whose posteriors it has, if their values are known."""
         return self.term.removeprefix(FACET) if self.values else None
 
+    @property
+    def n_learned(self) -> int:
+        """Number of scores that are linear in the mapped samples."""
+        return 0 if self.kind == "content" else self.n_scores
+
     def apply(self, scores: FloatArray, samples: Samples) -> FloatArray:
         """Return this part of the projections of samples with these scores."""
         if self.kind == "cosine":
             return self.scale * to_unit_length(to_dense(samples))
+        if self.kind == "content":
+            return self.scale * content_of(samples) if self.is_own else np.zeros((len(scores), self.n_scores))
         if self.kind == "softmax":
             part: FloatArray = softmax(scores, axis=1)
         elif self.kind == "sigmoid":
@@ -166,17 +177,28 @@ class CompositeSide:
     curve: MatchCurve  # of this modality's samples as queries
     bank: FloatArray | None = None  # (n_bank, n_directions), of the other modality, for "distinctness"
     partner_share: float = 0.0  # of a sample's partners in its vector in a gallery
+    expected: FloatArray | None = None  # of the other modality's content, as of `Block`
     # (n_landmarks, n_scores), from kernel values to scores, where queries come one by one
     _dual: FloatArray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        n_scores = sum(head.n_scores for head in self.heads)
+        n_scores = sum(head.n_learned for head in self.heads)
         check_array("coefficients", self.coefficients, (self.feature_map.n_mapped, n_scores))
         check_array("intercepts", self.intercepts, (n_scores,))
         if not self.heads:
             raise InvalidInputError("heads must not be empty")
         if not 0.0 <= self.partner_share <= 1.0:
             raise InvalidInputError(f"partner_share must be from 0 to 1, got {self.partner_share}")
+        for head in self.heads:
+            if head.is_own and head.n_scores != content_width(self.feature_map.n_features):
+                raise InvalidInputError(f"{head.term}: {head.n_scores} scores do not suit the features")
+            if head.kind == "content" and not head.is_own:
+                n_values = sum(len(other.values) for other in self.heads)
+                check_array(
+                    "expected",
+                    np.empty(0) if self.expected is None else self.expected,
+                    (n_values, head.n_scores),
+                )
         widths = [head.n_scores for head in self.heads if head.kind == "direction"]
         if any(head.kind == "distinctness" for head in self.heads):
             check_array("bank", np.empty(0) if self.bank is None else self.bank, (None, sum(widths)))
@@ -217,7 +239,14 @@ class CompositeSide:
     def blocks(self) -> list[Block]:
         """Parts of a projection."""
         return [
-            Block(head.facet, head.kind == "softmax", head.scale, width)
+            Block(
+                head.facet,
+                head.kind == "softmax",
+                head.scale,
+                width,
+                head.kind == "content",
+                self.expected if head.kind == "content" and not head.is_own else None,
+            )
             for head, width in zip(self.heads, self.widths, strict=True)
         ]
 
@@ -242,8 +271,8 @@ class CompositeSide:
         start = 0
         directions = scores[:, :0]
         for head in self.heads:
-            own = scores[:, start : start + head.n_scores]
-            start += head.n_scores
+            own = scores[:, start : start + head.n_learned]
+            start += head.n_learned
             if head.kind == "direction":
                 directions = own
             if head.kind == "distinctness" and self.bank is not None:
@@ -279,6 +308,9 @@ class CompositeProjector(Projector):
             raise InvalidInputError(
                 "x and z must have the same terms, with the same kinds, widths, scales and values"
             )
+        for own, other in zip(self.x.heads, self.z.heads, strict=True):
+            if (own.kind == "content") != (own.is_own + other.is_own == 1):
+                raise InvalidInputError(f"{own.term}: content must be of one modality")
 
     @property
     @override
@@ -343,7 +375,8 @@ class CompositeProjector(Projector):
             for number in (0, 1)
         )
         carried = x_carried, z_carried
-        return HeldOutVectors(samples, (x_queries, z_queries), self.x.blocks, annotations, queries, carried)
+        blocks = self.x.blocks, self.z.blocks
+        return HeldOutVectors(samples, (x_queries, z_queries), blocks, annotations, queries, carried)
 
     def estimates(self, rankings: Sequence[RankedScores]) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Yield the probabilities of a match in rankings of `held_out` as people ask, and what matches."""
@@ -376,6 +409,7 @@ class CompositeProjector(Projector):
             arrays |= {f"{name}_{part}": getattr(side.curve, part) for part in _CURVE}
             arrays |= {f"{name}_coefficients": side.coefficients, f"{name}_intercepts": side.intercepts}
             arrays |= {} if side.bank is None else {f"{name}_bank": side.bank}
+            arrays |= {} if side.expected is None else {f"{name}_expected": side.expected}
             arrays |= {f"{name}_{part}": array for part, array in feature_map_parts(side.feature_map).items()}
         return arrays
 
@@ -408,7 +442,7 @@ class CompositeProjector(Projector):
         expected = {
             f"{name}_{part}"
             for name, side in sides.items()
-            for part in (*_PARTS, *_CURVE, *feature_map_arrays(side["map"]), *_bank_names(side))
+            for part in (*_PARTS, *_CURVE, *feature_map_arrays(side["map"]), *_further_arrays(side))
         }
         if set(arrays) != expected:
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
@@ -416,15 +450,20 @@ class CompositeProjector(Projector):
         return cls(x, z)
 
 
-def _bank_names(side: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the name of the bank's array, if the heads of a checked description need one."""
-    return ("bank",) if any(head["kind"] == "distinctness" for head in side["heads"]) else ()
+def _further_arrays(side: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arrays that some heads of a checked description need."""
+    needs = {
+        "bank": any(head["kind"] == "distinctness" for head in side["heads"]),
+        "expected": any(head["kind"] == "content" and not head.get(_OWN) for head in side["heads"]),
+    }
+    return [name for name, is_needed in needs.items() if is_needed]
 
 
 def _describe(side: CompositeSide) -> dict[str, Any]:
-    heads = [{key: value for key, value in asdict(head).items() if key != _VALUES} for head in side.heads]
+    heads = [{key: getattr(head, key) for key in _HEAD_FIELDS} for head in side.heads]
     for entry, head in zip(heads, side.heads, strict=True):
         entry |= {_VALUES: list(head.values)} if head.values else {}
+        entry |= {_OWN: True} if head.is_own else {}
     own = {_SHARE: side.partner_share, _LEAST: side.curve.least}
     return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
@@ -443,6 +482,8 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
         values = head.get(_VALUES, [])
         if type(values) is not list or not all(type(value) is str for value in values):
             raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")
+        if type(head.get(_OWN, False)) is not bool:
+            raise InvalidInputError(f"{name}.heads.{number}.{_OWN} must be true or false")
     for key in (_SHARE, _LEAST):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
@@ -451,7 +492,11 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
 
 def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> CompositeSide:
     heads = tuple(
-        Head(**{key: head[key] for key in _HEAD_FIELDS}, values=tuple(head.get(_VALUES, ())))
+        Head(
+            **{key: head[key] for key in _HEAD_FIELDS},
+            values=tuple(head.get(_VALUES, ())),
+            is_own=head.get(_OWN, False),
+        )
         for head in side["heads"]
     )
     try:
@@ -463,13 +508,7 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             MatchCurve(arrays[f"{name}_levels"], arrays[f"{name}_probabilities"], side.get(_LEAST, 0.0)),
             arrays.get(f"{name}_bank"),
             side.get(_SHARE, 0.0),
+            arrays.get(f"{name}_expected"),
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error
-
-
-def to_unit_length(rows: FloatArray) -> FloatArray:
-    """Return rows of length one; those that are almost zero stay as they are."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: FloatArray = rows / np.where(lengths > _TINY, lengths, 1.0)
-    return unit

@@ -369,6 +369,7 @@ class CompositeMethod(TrainingMethod):
         annotations = data.annotations()
         # What was chosen with them is taken over.
         queries = short_queries(data, annotations) if self._chosen is None else (None, None)
+        has_words = [encoder.content_form == "text" for encoder in data.encoders or ()] or [False, False]
         estimator.fit(
             data.X,
             data.Z,
@@ -376,6 +377,7 @@ class CompositeMethod(TrainingMethod):
             callback=self._follow_steps(f"{phase} terms"),
             reuse=self._chosen,
             queries=queries,
+            with_content=(has_words[0], has_words[1]),
         )
         return estimator
 
