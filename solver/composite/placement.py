@@ -15,8 +15,8 @@ from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray, Queries
 
 WRONG = 0.05
-"""Share of carried values that are taken to be wrong. With partners, .02 to .1 ranked 501 products
-alike; with a tenth of the values shuffled, .1 found a hundredth more than this."""
+"""Share of carried values that are taken to be wrong. Parts of 2030 products that no term had learned from
+were ranked alike with .01 to .1; with a tenth of the values shuffled, this lost .003 to the best."""
 UNSAID = 0.2  # share of a sample's values, where it may have several, that it is taken not to carry
 FACET, CONTENT = "facet:", "content:"  # begin the names of terms
 _TINY = 1e-12  # posteriors below are no evidence
@@ -87,9 +87,9 @@ def attainable(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
     """Return what each of the (n_queries, rank) queries would score by facets with a sample that has the most
     likely value of each; 0 without facets."""
     # A match scores about that much more than others, whether a query says much or little: "women" as well as
-    # "red handbag for women". On 501 products that no fit had seen, the error of the probabilities of
-    # the first ten results fell from .16 to .07 for texts of a colour and a type, by differences. Shares of
-    # what is attainable were as good, and sure of any result for words that say nothing.
+    # "red handbag for women". On parts of 2030 products that no term had learned from, the error of the
+    # probabilities of the first ten results of short texts was .02 by differences, .09 by shares of what is
+    # attainable, and .11 by scores alone.
     total, start = np.zeros(len(queries)), 0
     for block in blocks:
         if block.facet is not None:

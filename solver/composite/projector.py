@@ -387,10 +387,10 @@ class CompositeProjector(Projector):
     @property
     @override
     def weak_probability(self) -> float:
-        # With a model of 2030 products, the best results of 299 of 301 texts of a colour and an article type
-        # are above 5 %; below are those of words that mean little to it, such as "sneakers" or "denim".
+        # Of texts of two values, with parts of 2030 products that no term had learned from, it was right for
+        # 94 % whether one of the first ten results matches, with two encoders; for 91 % at .05.
         knows_queries = min(self.x.curve.least, self.z.curve.least) > 0.0
-        return 0.05 if knows_queries else WEAK_PROBABILITY
+        return 0.2 if knows_queries else WEAK_PROBABILITY
 
     @override
     def probability(

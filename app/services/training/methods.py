@@ -367,8 +367,6 @@ class CompositeMethod(TrainingMethod):
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
         estimator = CompositeBilinear(random_state=self._parameters.seed)
         annotations = data.annotations()
-        # What was chosen with them is taken over.
-        queries = short_queries(data, annotations) if self._chosen is None else (None, None)
         has_words = [encoder.content_form == "text" for encoder in data.encoders or ()] or [False, False]
         estimator.fit(
             data.X,
@@ -376,7 +374,7 @@ class CompositeMethod(TrainingMethod):
             annotations,
             callback=self._follow_steps(f"{phase} terms"),
             reuse=self._chosen,
-            queries=queries,
+            queries=short_queries(data, annotations),
             with_content=(has_words[0], has_words[1]),
         )
         return estimator
