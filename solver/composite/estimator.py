@@ -61,8 +61,8 @@ class CompositeBilinear(CrossModalEstimator):
     Attributes
     ----------
     weights_ : dict of str to float
-        Weight of each term: "facet:" and a name, "pairs", "distinctness", "signs", "cosine". The largest
-        is 1.
+        Weight of each term: "facet:" and a name, "pairs", "distinctness", "signs", "cosine", and
+        "content:x" or "content:z". The largest of those that are learned is 1.
     dimensions_ : dict of str to int
         What each term adds to the rank. Of the directions of pairs as few are kept as rank held-out partners
         about as well as all of them.

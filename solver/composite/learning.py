@@ -221,7 +221,9 @@ def learn(
     for side, name in enumerate(CONTENTS):
         if with_content[side]:
             terms.add_content(side, everything, weights)
-            weights[name] = _choose_content(side, everything, weights, share, reused, queries)
+            weights[name] = _choose_content(
+                side, everything, weights, share, reused, queries, min(annotations.shape)
+            )
     vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
     curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
@@ -255,6 +257,7 @@ def _choose_content(
     share: float | None,
     reused: Choice | None,
     queries: BothQueries,
+    n_samples: int,
 ) -> float:
     """Return the weight of a modality's content."""
     name = CONTENTS[side]
@@ -263,7 +266,7 @@ def _choose_content(
     parts = [
         lambda weight, part=part: part.vectors({**weights, name: weight}, queries) for part in everything
     ]
-    return choose_content_weight(parts, side, share)
+    return choose_content_weight(parts, side, share, n_samples)
 
 
 def _fit_spaces(
