@@ -8,15 +8,18 @@ from collections.abc import Callable
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection
+from app.domain.entities import Collection, Item
 from app.domain.errors import ConflictError
 from app.services.models.model_bundles import UNTRAINED, LoadedModel
 from app.services.models.originals import Originals, item_features
 from app.services.models.placement import fill_galleries, most_frequent_names, words_of
+from app.services.storage.pacing import in_batches
 from solver import untrained_projector
 
 _MOST_ITEMS = 20_000
 """Of a modality: all of them are read and placed when the first search comes."""
+
+_ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
 
 
 def check_size(counts: dict[str, int], collection: Collection) -> str | None:
@@ -33,8 +36,10 @@ def make_untrained(
 ) -> LoadedModel:
     """Return a model of all items that learned nothing but words. Raises ConflictError where no query of one
     modality finds anything of the other."""
-    items = [change.item for change in work.items.changes_since(collection, 0) if change.item is not None]
-    pause()
+    items: list[Item] = []
+    for batch in in_batches(work.items.changes_since(collection, 0), _ITEMS_PER_BATCH):
+        items += [change.item for change in batch if change.item is not None]
+        pause()
     items = originals.encodable(work, collection, items)
     names = most_frequent_names(Counter(word for item in items for word in words_of(item)))
     sides = [[item for item in items if item.modality == name] for name in collection.modality_names]

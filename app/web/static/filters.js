@@ -39,11 +39,13 @@ export async function showFilters(shown, revision, run) {
   };
 }
 
-/** Return the values of a gallery; none where no model serves it. */
+/** Return the values of a gallery; none where it cannot be searched. */
 async function countValues(modality) {
-  if (state.collection.active_version === null) return { labels: [], metadata: {} };
   const query = new URLSearchParams({ modality, limit: String(VALUES_LISTED) });
-  return (await call(`${collectionPath()}/values?${query}`)).json();
+  const answer = await call(`${collectionPath()}/values?${query}`).catch((problem) => {
+    if (problem.status !== 409) throw problem;
+  });
+  return answer ? answer.json() : { labels: [], metadata: {} };
 }
 
 function groupsOf({ labels, metadata }) {
