@@ -19,7 +19,7 @@ export async function showFilters(shown, revision, run) {
     byId("facets").replaceChildren();
     byId("filters").hidden = true;
     built = null;
-    const values = await countValues(shown.target);
+    const values = await countValues(shown);
     if (state.shown !== shown) return;
     byId("facets").replaceChildren(...groupsOf(values));
     byId("filters").hidden = byId("facets").childElementCount === 0;
@@ -39,13 +39,11 @@ export async function showFilters(shown, revision, run) {
   };
 }
 
-/** Return the values of a gallery; none where it cannot be searched. */
-async function countValues(modality) {
-  const query = new URLSearchParams({ modality, limit: String(VALUES_LISTED) });
-  const answer = await call(`${collectionPath()}/values?${query}`).catch((problem) => {
-    if (problem.status !== 409) throw problem;
-  });
-  return answer ? answer.json() : { labels: [], metadata: {} };
+/** Return the values of a gallery; none of a list of items where no model serves. */
+async function countValues({ target, query }) {
+  if (state.collection.active_version === null && !query) return { labels: [], metadata: {} };
+  const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED) });
+  return (await call(`${collectionPath()}/values?${about}`)).json();
 }
 
 function groupsOf({ labels, metadata }) {
