@@ -48,10 +48,13 @@ def make_untrained(
     encoders = originals.fit_encoders(collection, items, names)
     pause()
     x, z = (item_features(side[:1], encoders[side[0].modality]) for side in sides)
+    # Of one length by chance are those that are made of what this collection's items say.
+    is_fitted = any(encoder.is_fitted_with_model for encoder in encoders.values())
+    shares_space = x.shape[1] == z.shape[1] and not is_fitted
     model = LoadedModel(
         UNTRAINED,
         collection.revision,
-        untrained_projector(x, z),
+        untrained_projector(x, z, shares_space=shares_space),
         encoders,
         collection.modalities,
         {},
