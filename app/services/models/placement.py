@@ -23,7 +23,7 @@ LABEL = "label"
 MOST_NAMES = 1000
 """Names that are learned as words, and as texts of their own, the most frequent ones."""
 _TRUTH_VALUES = frozenset({"true", "false"})  # values that name nothing without their facet, like numbers
-_SOURCE = "source"  # key of the file that an item came from, which imports write
+_OF_IMPORTS = frozenset({"source", "split"})  # keys that imports write: they say nothing of an item
 _LONGEST_VALUE = 100  # longer texts are descriptions
 _ITEMS_AT_ONCE = 2000  # their features have to fit into memory beside the model
 
@@ -70,7 +70,7 @@ def most_frequent_names(counts: Counter[str]) -> list[str]:
 
 def words_of(item: Item) -> tuple[str, ...]:
     """Return the labels and values of an item that say something alone."""
-    keys = (key for key in item.metadata if key != _SOURCE)
+    keys = (key for key in item.metadata if key not in _OF_IMPORTS)
     values = (value for key in keys for value in facet_values(item.metadata, key))
     return tuple(dict.fromkeys(telling_names([*item.labels, *values])))
 

@@ -67,7 +67,7 @@ def test_words_find_pictures_and_pictures_find_texts_before_any_training(shop: P
         assert client.get(f"/v1/collections/{NAME}/map").json()["model_version"] == 0
 
 
-@pytest.mark.parametrize("most_at_once", [300, 0])
+@pytest.mark.parametrize("most_at_once", [600, 0])
 def test_what_is_written_is_found_by_the_next_search(
     shop: Pairs, most_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
