@@ -242,7 +242,7 @@ class Map:
 
 @dataclass(slots=True)
 class Hit:
-    """A result; what was not asked for is null, as is a probability within one modality."""
+    """A result; what was not asked for is null, as is a probability that is not known."""
 
     id: str
     rank: int
@@ -253,7 +253,7 @@ class Hit:
         float | None,
         Says(
             "estimated probability of a match; under `lrbs`, if matches were half of all pairs; null within "
-            "one modality"
+            "one modality, and before the first training"
         ),
     ]
     labels: list[str] | None = None

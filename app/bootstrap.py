@@ -311,7 +311,6 @@ def _build_builder(
     return ModelBuilder(
         database,
         bundles,
-        encoders,
         originals,
         Reencoder(database, originals, encoders, _encode_elsewhere(settings)),
         IndexTuner(_INDEX_RECALL, settings.approximate_from_items),

@@ -106,6 +106,11 @@ class Projector(Protocol):
         """Whether a sample's partners move its vector in a gallery."""
         return False
 
+    @property
+    def uses_words(self) -> bool:
+        """Whether the names of what a sample carries move its vector, as a partner's text does."""
+        return False
+
     def place_x(
         self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
     ) -> FloatArray:

@@ -182,7 +182,7 @@ class Hit(NamedTuple):
     rank: int
     score: float
     probability: float | None
-    """Of a match; None within one modality, where scores are cosines."""
+    """Of a match; None within one modality, where scores are cosines, and before the first training."""
     item: ShownItem
 
 

@@ -335,6 +335,11 @@ class CompositeProjector(Projector):
     def uses_partners(self) -> bool:
         return self.x.partner_share > 0.0 or self.z.partner_share > 0.0
 
+    @property
+    @override
+    def uses_words(self) -> bool:
+        return all(head.kind in ("content", "cosine") for head in self.x.heads)  # no facet was learned
+
     @override
     def place_x(
         self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]

@@ -9,6 +9,7 @@ from solver.composite.placement import CONTENT
 from solver.composite.projector import CompositeProjector, CompositeSide, Head, MatchCurve
 from solver.linalg.matrices import Samples
 from solver.scaling.feature_maps import FeatureMap
+from solver.scaling.scaler import Scaler
 
 _NOTHING = MatchCurve(np.zeros(1), np.zeros(1))
 
@@ -35,7 +36,9 @@ def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -
         ]
         if shares_space:
             heads.append(Head("cosine", "cosine", 0, 1.0))
-        feature_map = FeatureMap.fit(samples[:1], "center", "linear", 1.0, 1, 0)
+        zeros = np.zeros(samples.shape[1], np.float32)
+        none = np.zeros((0, samples.shape[1]), np.float32)
+        feature_map = FeatureMap(Scaler.restore("none", zeros, zeros + 1.0), "linear", 0.0, none, none)
         coefficients = np.zeros((feature_map.n_mapped, 0), np.float32)
         expected = np.zeros((0, content_width((Z, X)[number].shape[1])), np.float32)
         sides.append(

@@ -32,12 +32,13 @@ from app.encoders.registry import EncoderRegistry
 from app.storage.blobs import Blobs
 
 FEWEST_PAIRS = 4
-"""Two to learn from and two to hold out."""
+"""Two to learn from and two to hold out; as few items of each modality suffice."""
 _MOST_SEEN = 1000
 """Items of a modality that are looked at: an answer to a search must not read a whole collection."""
 _NEEDED = (
     "a training needs one of these on items of both modalities: two labels in common; a metadata key with "
-    f"two values in common; or {FEWEST_PAIRS} pairs (the same pair_id on two items)"
+    f"two values in common; or {FEWEST_PAIRS} pairs (the same pair_id on two items) that do not all have one "
+    f"label; and of each modality {FEWEST_PAIRS} items"
 )
 
 
@@ -74,7 +75,9 @@ def describe_material(work: UnitOfWork, collection: Collection) -> str:
         f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'}" if pairs else "no pair_id",
         f"values of the metadata {some_of(sorted(keys))}" if keys else "no metadata that could be a facet",
     ]
-    suffices = len(labels) > 1 or len(pairs) >= FEWEST_PAIRS or bool(keys)
+    has_classes = len({item.labels[:1] for item in (*x, *z)}) > 1 or not x[0].labels
+    suffices = len(labels) > 1 or (len(pairs) >= FEWEST_PAIRS and has_classes) or bool(keys)
+    suffices = suffices and min(len(x), len(z)) >= FEWEST_PAIRS
     verdict = "that suffices for a training" if suffices else _NEEDED
     return (
         f"there are {join_words(seen, 'and')}; {words}; "

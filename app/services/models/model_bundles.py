@@ -27,6 +27,8 @@ from app.services.models.originals import Originals
 from app.storage.bundles import Bundles
 from solver import ArtifactError, Projector, load_projector, save_projector
 
+UNTRAINED = 0
+"""Number of the version that serves before any was trained."""
 LONGEST_TEXT = 1000
 """Characters of a text that is kept, and of one that is encoded at once: people type less."""
 _MOST_TEXTS = 512
@@ -123,6 +125,11 @@ class LoadedModel:
         """Names of both modalities, X first."""
         return self.modalities[0].name, self.modalities[1].name
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is a version that was trained."""
+        return self.version != UNTRAINED
+
     def with_features(
         self, work: UnitOfWork, collection: Collection, name: str, items: Sequence[Item]
     ) -> list[Item]:
@@ -138,8 +145,11 @@ class LoadedModel:
         projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
         return projected
 
-    def probability(self, modality: str, query: Matrix, scores: Vector) -> list[float]:
-        """Return the probability of a match for scores of a projected query, (1, rank), of one modality."""
+    def probability(self, modality: str, query: Matrix, scores: Vector) -> Sequence[float | None]:
+        """Return the probability of a match for scores of a projected query, (1, rank), of one modality; None
+        for each where nothing was trained."""
+        if not self.is_trained:
+            return [None] * len(scores)
         side = "x" if modality == self.modality_names[0] else "z"
         probabilities: list[float] = self.projector.probability(scores[None], query, side)[0].tolist()
         return probabilities
@@ -152,7 +162,7 @@ class ModelBundles:
     _files: Bundles
     _index_files: ExactIndexFiles
     _encoders: EncoderRegistry
-    _originals: Originals
+    originals: Originals
 
     def publish(
         self,
@@ -243,7 +253,7 @@ class ModelBundles:
             held_out_damage,
             indexes,
             version.report.index.published,
-            self._originals,
+            self.originals,
         )
 
     def _load_index(

@@ -13,11 +13,12 @@ import numpy as np
 
 from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Matrix, Modality, Vector
-from app.domain.errors import ServiceError
+from app.domain.errors import ConflictError, EncoderUnavailableError, ServiceError
 from app.domain.names import some_of
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
 from app.storage.blobs import Blobs
+from solver import is_finite
 
 
 def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
@@ -35,6 +36,31 @@ def fit_encoder(encoder: BaseEncoder, items: Sequence[Item], names: Sequence[str
         encoder.fit([item.text or "" for item in items])
     elif encoder.learns_from_stored:
         encoder.fit_to_stored(_stored_features(items))
+
+
+def accepts(encoder: BaseEncoder, content: Content) -> bool:
+    """Return whether an encoder takes content that was made of names."""
+    try:
+        encoder.check(content.field, content)
+    except ServiceError:
+        return False
+    return True
+
+
+def encode_names(encoder: BaseEncoder, contents: Sequence[Content]) -> Features | None:
+    """Return the features of texts made of names; None where that is not possible, which the log says."""
+    if not contents:
+        return None
+    try:
+        features = encoder.encode(contents)
+    except EncoderUnavailableError as error:
+        # Items that were encoded before can be learned from and searched without their encoder, too.
+        _logger.warning("texts made of labels and values are left out: %s", error)
+        return None
+    if not is_finite(features):
+        _logger.warning("texts made of labels and values are left out: their features are not finite")
+        return None
+    return features
 
 
 def _stored_features(items: Sequence[Item]) -> Matrix:
@@ -66,6 +92,24 @@ class Originals:
 
     _blobs: Blobs
     _encoders: EncoderRegistry
+
+    def fit_encoders(
+        self, collection: Collection, items: Sequence[Item], names: Sequence[str]
+    ) -> dict[str, BaseEncoder]:
+        """Return the encoders of a collection by modality, fitted to its items, and to the words of names.
+        Raises ConflictError where one that is to be fitted has no item."""
+        encoders = {}
+        for modality in collection.modalities:
+            encoder = self._encoders.make(modality.encoder)
+            if encoder.is_fitted_with_model or encoder.learns_from_stored:
+                learned = [item for item in items if item.modality == modality.name]
+                if not learned:
+                    raise ConflictError(
+                        "training-data", f"no item of modality {modality.name!r} may be trained on"
+                    )
+                fit_encoder(encoder, learned, names)
+            encoders[modality.name] = encoder
+        return encoders
 
     def encodable(self, work: UnitOfWork, collection: Collection, items: Sequence[Item]) -> list[Item]:
         """Return the items of both modalities that a collection's encoders can encode, with their features,

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import MOST_PARTNERS, Collection, Item, Matrix
+from app.domain.entities import MOST_PARTNERS, Collection, Content, Item, Matrix, Vector
 from app.services.models.model_bundles import LoadedModel
-from app.services.models.originals import item_features
+from app.services.models.originals import accepts, encode_names, item_features
 from app.services.storage.pacing import no_pause
 from solver import can_be_ranked
 
 LABEL = "label"
 """Name of the facet of the items' labels."""
+MOST_NAMES = 1000
+"""Names that are learned as words, and as texts of their own, the most frequent ones."""
+_TRUTH_VALUES = frozenset({"true", "false"})  # values that name nothing without their facet, like numbers
+_OF_IMPORTS = frozenset({"source", "split"})  # keys that imports write: they say nothing of an item
 _LONGEST_VALUE = 100  # longer texts are descriptions
 _ITEMS_AT_ONCE = 2000  # their features have to fit into memory beside the model
 
@@ -50,6 +54,25 @@ def categorical(value: Any) -> str | None:
     if isinstance(value, float):
         return str(int(value) if value.is_integer() else value)
     return str(value) if isinstance(value, int) else None
+
+
+def telling_names(values: Iterable[str]) -> list[str]:
+    """Return the values that say something alone: no numbers, and neither true nor false."""
+    return [
+        value for value in values if any(map(str.isalpha, value)) and value.casefold() not in _TRUTH_VALUES
+    ]
+
+
+def most_frequent_names(counts: Counter[str]) -> list[str]:
+    """Return the names that say something alone, the most frequent first."""
+    return sorted(telling_names(counts), key=lambda name: (-counts[name], name))[:MOST_NAMES]
+
+
+def words_of(item: Item) -> tuple[str, ...]:
+    """Return the labels and values of an item that say something alone."""
+    keys = (key for key in item.metadata if key not in _OF_IMPORTS)
+    values = (value for key in keys for value in facet_values(item.metadata, key))
+    return tuple(dict.fromkeys(telling_names([*item.labels, *values])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +145,20 @@ def place_items(
     return placed
 
 
+def fill_galleries(
+    model: LoadedModel, items: Sequence[Item], step: Callable[[], None] = no_pause
+) -> tuple[LoadedModel, dict[str, Matrix]]:
+    """Return a model with all items of a collection in its galleries, and by modality the projections of
+    their content."""
+    names, sides = model.modality_names, {}
+    for name in names:
+        side = [item for item in items if item.modality == name]
+        sides[name] = project_items(model, name, side, step)[:2]
+    placed = place_items(model, sides, find_pairs(names, items), step)
+    galleries = {name: (tuple(item.id for item in side), placed[name]) for name, (side, _) in sides.items()}
+    return replace(model, galleries=galleries), {name: projected for name, (_, projected) in sides.items()}
+
+
 def place_changed(
     model: LoadedModel, work: UnitOfWork, collection: Collection, items: Sequence[Item]
 ) -> dict[str, tuple[list[Item], Matrix, list[Item]]]:
@@ -158,15 +195,44 @@ def _place_side(
         items = own.items[start : start + _ITEMS_AT_ONCE]
         projected = own.projected[start : start + _ITEMS_AT_ONCE]
         means = np.full_like(projected, np.nan)
+        paired = [[other.items[n] for n in partners.get(item.pair_id or "", [])] for item in items]
+        words = _project_words(model, number, items, paired)
         values: dict[str, list[tuple[str, ...]]] = {facet: [] for facet in model.projector.facets}
         for row, item in enumerate(items):
-            rows = partners.get(item.pair_id or "", [])
-            if rows:
-                means[row] = other.projected[rows].mean(axis=0, dtype=np.float64)
+            vectors = [other.projected[n] for n in partners.get(item.pair_id or "", [])] + words[row]
+            if vectors:
+                means[row] = np.mean(vectors, axis=0, dtype=np.float64)
             for facet, entries in values.items():
-                entries.append(_values(item, facet) or _values_of_all([other.items[n] for n in rows], facet))
+                entries.append(_values(item, facet) or _values_of_all(paired[row], facet))
         parts.append(place(projected, means, values))
     return np.concatenate(parts)
+
+
+def _project_words(
+    model: LoadedModel, number: int, items: Sequence[Item], paired: Sequence[Sequence[Item]]
+) -> list[list[Vector]]:
+    """Return for each item of a modality the projection of the words that it and its partners carry, as a
+    text of the other modality, or of its own; none without any that the encoder knows."""
+    names = model.modality_names
+    takers = [name for name in (names[1 - number], names[number]) if _takes_text(model, name)]
+    if not model.projector.uses_words or not takers:
+        return [[] for _ in items]
+    texts = [
+        " ".join(dict.fromkeys(word for carrier in (item, *partners) for word in words_of(carrier)))
+        for item, partners in zip(items, paired, strict=True)
+    ]
+    encoder = model.encoders[takers[0]]
+    contents = [Content(text=text) for text in dict.fromkeys(texts)]
+    contents = [content for content in contents if accepts(encoder, content)]
+    features, of_text = encode_names(encoder, contents), {}
+    if features is not None:
+        for content, projected in zip(contents, model.project(takers[0], features), strict=True):
+            of_text[content.text] = [projected] if np.isfinite(projected).all() and projected.any() else []
+    return [of_text.get(text, []) for text in texts]
+
+
+def _takes_text(model: LoadedModel, modality: str) -> bool:
+    return bool(model.encoders[modality].content_form == "text")
 
 
 def _values_of_all(items: Sequence[Item], facet: str) -> tuple[str, ...]:

@@ -103,6 +103,14 @@ def unranked_notices(gallery: Gallery, modality: str) -> tuple[Notice, ...]:
     return (Notice("not-ranked", message, ()),)
 
 
+def untrained_notices(snapshot: Snapshot) -> tuple[Notice, ...]:
+    """Return a notice if nothing was trained."""
+    if snapshot.model.is_trained:
+        return ()
+    message = "ranked by words, labels and likeness alone: nothing has been trained yet"
+    return (Notice("not-trained", message, ()),)
+
+
 def filter_notices(gallery: Gallery, item_filter: ItemFilter) -> tuple[Notice, ...]:
     """Return a notice of why a filter lets nothing of the gallery through; none if it lets something."""
     if gallery.count_matching(item_filter):

@@ -35,6 +35,7 @@ from app.services.serving.hits import (
     fetch_hit_items,
     filter_notices,
     unranked_notices,
+    untrained_notices,
     weak_match_notices,
     word_notices,
 )
@@ -374,7 +375,7 @@ class SearchService:
         )
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
-        of_gallery = unranked_notices(gallery, ground.target)
+        of_gallery = unranked_notices(gallery, ground.target) + untrained_notices(snapshot)
         if any(map(partial(_has_nothing, search), part.pages, part.projections)):
             if ground.at_once:
                 raise BlockingIOError  # to say why takes many times as long as a search

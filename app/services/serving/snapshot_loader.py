@@ -15,9 +15,10 @@ import numpy as np
 
 from app.answers import Activation
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, Matrix, ModelVersion
+from app.domain.entities import Collection, JobState, Matrix, ModelVersion
 from app.domain.errors import (
     CollectionNotFoundError,
+    ConflictError,
     DamagedBundleError,
     damaged_version,
     model_not_trained,
@@ -27,6 +28,7 @@ from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
 from app.index.exact import ExactIndex
 from app.services.catalogue.preparation import describe_material
 from app.services.models.model_bundles import LoadedModel, ModelBundles
+from app.services.models.untrained import check_size, make_untrained
 from app.services.serving.engine_galleries import EngineGalleries
 from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import MAX_WAIT_SECONDS
@@ -48,6 +50,7 @@ _SAVED_WITHOUT = "it was saved without an index, which was given up, or whose it
 _MOST_KEPT = 2  # a comparison is of two versions
 _MOST_BYTES = 256 << 20
 """Estimated memory of those that are kept, beside the budget of what serves: some 100,000 items each side."""
+_MOST_FITTED_AT_ONCE = 600  # items whose words a search learns again, in a tenth of a second
 _BESIDE = " (rebuilt)"
 """Added to a modality, for the key of its gallery until that takes the place of the one that serves."""
 _logger = logging.getLogger(__name__)
@@ -86,11 +89,42 @@ class SnapshotLoader:
         """Return a snapshot of the version to serve, as of `collection.revision`: `current` if it is that
         model's, brought up to date."""
         # Raises DamagedBundleError if neither the active bundle nor any that served before can be trusted.
+        if collection.active_version is None:
+            return self.bring_up_to_date(current, collection, work, pause)
         if current is None or not current.is_settled(collection):
-            assert collection.active_version is not None
             version = work.models.get(collection, collection.active_version)
             current = self._load_or_fall_back(current, work, collection, version, pause)
-        return replay(current, collection, work, pause)
+        return self.bring_up_to_date(current, collection, work, pause)
+
+    def bring_up_to_date(
+        self,
+        base: Snapshot | None,
+        collection: Collection,
+        work: UnitOfWork,
+        pause: Callable[[], None] = no_pause,
+    ) -> Snapshot:
+        """Return a snapshot after all writes up to `collection.revision`; without an earlier one, of what is
+        searched untrained. Raises ConflictError where that is nothing."""
+        if base is not None and not _needs_new_words(base, collection, work):
+            return replay(base, collection, work, pause)
+        self.check_untrained(work, collection)
+        try:
+            model = make_untrained(self.bundles.originals, work, collection, pause)
+        except ConflictError as error:
+            self._unservable[collection.id] = (str(collection.revision), LoadFailure(str(error)))
+            raise _not_trained(work, collection, str(error)) from error
+        snapshot = self._load_bundle_galleries(work, collection, model, "", pause)
+        return replace_fields(snapshot, n_unsaved=0)
+
+    def check_untrained(self, work: UnitOfWork, collection: Collection) -> None:
+        """Raise ConflictError where it is plain that a collection cannot be searched untrained."""
+        revision, failure = self._unservable.get(collection.id, ("", None))
+        if failure is not None and revision == str(collection.revision):
+            reason: str | None = failure.reason
+        else:
+            reason = check_size(work.items.counts(collection), collection)
+        if reason is not None:
+            raise _not_trained(work, collection, reason)
 
     def load_version(
         self,
@@ -200,6 +234,24 @@ class SnapshotLoader:
         model = replace_fields(model, galleries={}, indexes={})
         reasons = _missing_indexes(model, galleries, _DAMAGED)
         return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
+
+
+def _needs_new_words(base: Snapshot, collection: Collection, work: UnitOfWork) -> bool:
+    """Return whether an untrained model is to be fitted again: at each write while there are few items, and
+    then as often as half of them are new."""
+    encoders = base.model.encoders.values()
+    is_fitted = any(encoder.is_fitted_with_model or encoder.learns_from_stored for encoder in encoders)
+    if base.model.is_trained or not is_fitted:
+        return False
+    n_changes = work.items.count_changes(collection, base.collection.revision, base.size + 1)
+    most = max(_MOST_FITTED_AT_ONCE, 2 * (base.n_unsaved + n_changes))
+    return n_changes > 0 and base.size + n_changes <= most
+
+
+def _not_trained(work: UnitOfWork, collection: Collection, reason: str) -> ConflictError:
+    errors = [job.error for job in work.jobs.recent(collection, 1) if job.state is JobState.FAILED]
+    material = f"{reason}; {describe_material(work, collection)}"
+    return model_not_trained(collection.name, material, errors[0] if errors else None)
 
 
 def _make_gallery(rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:

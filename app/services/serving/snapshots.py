@@ -4,7 +4,8 @@
 # serves, as long as it contains what the caller has written. Otherwise the search waits, and gives the
 # resources that others need to them meanwhile.
 #
-# How a collection with an active version stands in this process, and what leads to another state:
+# A collection without an active version is searched untrained: its version is 0, which is made of its items.
+# How a collection stands in this process, and what leads to another state:
 #
 # | state                                      | a search                        | the background            |
 # |--------------------------------------------|---------------------------------|---------------------------|
@@ -37,16 +38,15 @@ from dataclasses import replace as replace_fields
 from weakref import WeakValueDictionary
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, JobState
+from app.domain.entities import Collection
 from app.domain.errors import (
     CollectionNotFoundError,
+    ConflictError,
     DatabaseUnavailableError,
     ServiceError,
-    model_not_trained,
     overload,
 )
 from app.domain.ports import GalleryIndex
-from app.services.catalogue.preparation import describe_material
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import (
     Background,
@@ -209,9 +209,8 @@ class Snapshots:
         except CollectionNotFoundError:
             self._evict_name(name)
             raise
-        if collection.active_version is None:
-            errors = [job.error for job in work.jobs.recent(collection, 1) if job.state is JobState.FAILED]
-            raise model_not_trained(name, describe_material(work, collection), errors[0] if errors else None)
+        if collection.active_version is None and self._cache.peek(collection.id) is None:
+            self._loader.check_untrained(work, collection)
         return collection
 
     def _decide(
@@ -342,8 +341,8 @@ class Snapshots:
         except CollectionNotFoundError:
             self.evict([reload.collection_id])
             raise
-        except (DatabaseUnavailableError, RequeuedError):
-            raise  # says nothing about the collection
+        except (ConflictError, DatabaseUnavailableError, RequeuedError):
+            raise  # says nothing about the collection, or that it is to be trained
         except Exception as error:
             reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
             self._cache.record_failure(reload.collection_id, LoadFailure(reason))
@@ -357,7 +356,7 @@ class Snapshots:
         """Return the collection's first snapshot in this process; None when it had one before, or is gone."""
         with self._database.read() as work:
             collection = work.collections.get(reload.name)
-            if collection.id != reload.collection_id or collection.active_version is None:
+            if collection.id != reload.collection_id:
                 return None
             before = self._cache.peek(collection.id)
             if before is not None and before.collection.revision > collection.revision:
@@ -435,7 +434,8 @@ class Snapshots:
                     return None
                 # It keeps its model, and so remains unsettled where another version is to serve.
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
-                before, snapshot = snapshot, self._save(replay(snapshot, current, work))
+                before = snapshot
+                snapshot = self._save(self._loader.bring_up_to_date(before, current, work))
                 if not self._cache.replace(before, snapshot):
                     return None  # it was evicted meanwhile
                 self._record(snapshot)

@@ -8,16 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version as package_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
-from app.encoders.registry import EncoderRegistry
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
-from app.services.models.originals import Originals, fit_encoder
-from app.services.models.placement import find_pairs, place_items, project_items
+from app.services.models.originals import Originals
+from app.services.models.placement import fill_galleries
 from app.services.training.evaluation import compare_with_active
 from app.services.training.facets import Judgements, judgements_of
 from app.services.training.index_tuning import IndexTuner
@@ -55,7 +54,6 @@ class ModelBuilder:
 
     _database: Database
     _bundles: ModelBundles
-    _encoders: EncoderRegistry
     _originals: Originals
     _reencoder: Reencoder
     _tuner: IndexTuner
@@ -146,7 +144,9 @@ class ModelBuilder:
         return training_data(
             inputs.collection,
             [*inputs.items, *inputs.queries],
-            lambda names: self._fit_encoders(inputs.collection, inputs.items, names),
+            lambda names: self._originals.fit_encoders(
+                inputs.collection, [item for item in inputs.items if item.train], names
+            ),
             supervision,
             inputs.judgements,
         )
@@ -189,22 +189,6 @@ class ModelBuilder:
                     raise
                 report({"phase": "writing", "waiting": str(error)})
             time.sleep(_WRITE_AGAIN_SECONDS)
-
-    def _fit_encoders(
-        self, collection: Collection, items: Sequence[Item], names: Sequence[str]
-    ) -> dict[str, Any]:
-        encoders = {}
-        for modality in collection.modalities:
-            encoder = self._encoders.make(modality.encoder)
-            if encoder.is_fitted_with_model or encoder.learns_from_stored:
-                learned = [item for item in items if item.modality == modality.name and item.train]
-                if not learned:
-                    raise ConflictError(
-                        "training-data", f"no item of modality {modality.name!r} may be trained on"
-                    )
-                fit_encoder(encoder, learned, names)
-            encoders[modality.name] = encoder
-        return encoders
 
     def _compare(
         self,
@@ -261,23 +245,15 @@ def _place(
     """Return the new version with all items in its galleries, and by modality the projections of their
     content."""
     collection = inputs.collection
-    names = collection.modality_names
     model = LoadedModel(
         inputs.version,
         collection.revision,
         selected.projector,
-        dict(zip(names, data.encoders or (), strict=True)),
+        dict(zip(collection.modality_names, data.encoders or (), strict=True)),
         collection.modalities,
         {},
     )
-    sides = {}
-    step = partial(report, {"phase": "indexing"})
-    for name in names:
-        side = [item for item in inputs.items if item.modality == name]
-        sides[name] = project_items(model, name, side, step)[:2]
-    placed = place_items(model, sides, find_pairs(names, inputs.items), step)
-    galleries = {name: (tuple(item.id for item in items), placed[name]) for name, (items, _) in sides.items()}
-    return replace(model, galleries=galleries), {name: projected for name, (_, projected) in sides.items()}
+    return fill_galleries(model, inputs.items, partial(report, {"phase": "indexing"}))
 
 
 def _not_ranked(

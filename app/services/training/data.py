@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,29 +17,31 @@ import numpy.typing as npt
 import scipy.sparse
 
 from app.domain.entities import Collection, Content, Features, Item, Matrix
-from app.domain.errors import ConflictError, ContentTooLargeError, EncoderUnavailableError, InvalidFieldError
+from app.domain.errors import ConflictError
 from app.domain.reports import LeftOut, Supervision, TrainingData
 from app.domain.words import fold
 from app.encoders.base import BaseEncoder
-from app.services.models.originals import item_features
-from app.services.models.placement import LABEL, facet_values
+from app.services.models.originals import accepts, encode_names, item_features
+from app.services.models.placement import (
+    LABEL,
+    MOST_NAMES,
+    facet_values,
+    most_frequent_names,
+    telling_names,
+)
 from app.services.training.facets import Judgements, facet_keys
 from app.services.training.items import LabelledItems, Names, Values, as_values, pairs_of
 from app.services.training.requests import class_of
-from solver import Annotations, Queries, is_finite, is_sparse
+from solver import Annotations, Queries, is_sparse
 
 _MOST_QUERIES = 500
 """The most frequent combinations: the search of the weights takes as long for them as for as many items."""
-MOST_NAMES = 1000
-"""Names that are learned as words, and as texts of their own, the most frequent ones."""
 _FEW_COPIES, _MANY_COPIES = 3, 10
 """Of a name; of a facet of which the texts hold less than half of the names, few would be outweighed by texts
 that say nothing of it."""
 _MOST_SIMILAR = 50
 _MOST_COUNTED = 5000
 """Items of each modality in which combinations are counted; frequent ones are among these."""
-_TRUTH_VALUES = frozenset({"true", "false"})  # values that name nothing without their facet, like numbers
-_logger = logging.getLogger(__name__)
 
 Named = tuple[tuple[str, str], ...]
 """Facets with the value that a query names of each."""
@@ -63,7 +64,7 @@ def with_names(data: LabelledItems) -> LabelledItems:
         if encoder.content_form == "text":
             named = _frequent_names(data, side)
             names = [name for name in named if _knows(encoder, Content(text=name))]
-            features = _encode(encoder, [Content(text=name) for name in names])
+            features = encode_names(encoder, [Content(text=name) for name in names])
             if features is not None:
                 rows = [
                     row
@@ -133,17 +134,10 @@ def _evenly_spaced_rows(values: Any) -> Any:
     return values[:: -(-values.shape[0] // _MOST_COUNTED) or 1]
 
 
-def telling_names(values: Iterable[str]) -> list[str]:
-    """Return the values that say something alone: no numbers, and neither true nor false."""
-    return [
-        value for value in values if any(map(str.isalpha, value)) and value.casefold() not in _TRUTH_VALUES
-    ]
-
-
 def _queries(encoder: BaseEncoder, named: Sequence[Named], annotations: Annotations) -> Queries | None:
     contents = [Content(text=" ".join(value for _, value in query)) for query in named]
     rows = [number for number, content in enumerate(contents) if _knows(encoder, content)]
-    features = _encode(encoder, [contents[number] for number in rows])
+    features = encode_names(encoder, [contents[number] for number in rows])
     if features is None:
         return None
     values = {
@@ -155,27 +149,10 @@ def _queries(encoder: BaseEncoder, named: Sequence[Named], annotations: Annotati
 
 def _knows(encoder: BaseEncoder, content: Content) -> bool:
     """Return whether an encoder takes a text, and knows all of its words if it knows words at all."""
-    try:
-        encoder.check("text", content)
-    except (InvalidFieldError, ContentTooLargeError):
+    if not accepts(encoder, content):
         return False
     report = encoder.look_up_words(content)
     return report is None or (report.n_known > 0 and not report.unknown)
-
-
-def _encode(encoder: BaseEncoder, contents: Sequence[Content]) -> Features | None:
-    if not contents:
-        return None
-    try:
-        features = encoder.encode(contents)
-    except EncoderUnavailableError as error:
-        # Items that were encoded before are trained on without their encoder, too.
-        _logger.warning("short queries are left out of the training: %s", error)
-        return None
-    if not is_finite(features):
-        _logger.warning("short queries are left out of the training: their features are not finite")
-        return None
-    return features
 
 
 _USUAL_SHARE, _OUTLYING = 0.9, 1e4
@@ -288,8 +265,7 @@ class _Traits:
                 counts.update(item.labels)
             for key in self._keys.values():
                 counts.update(facet_values(item.metadata, key))
-        ranked = sorted(telling_names(counts), key=lambda name: (-counts[name], name))
-        return ranked[:MOST_NAMES]
+        return most_frequent_names(counts)
 
     def label(self, item: Item) -> str:
         """Return the class of an item; empty if it has none."""

@@ -21,7 +21,7 @@ from app.domain.errors import (
     ServiceError,
     unknown_modality,
 )
-from app.domain.names import join_path, some_of
+from app.domain.names import join_path, join_words, some_of
 from app.domain.reports import ENCODERS, Supervision, TrainingParameters
 from app.domain.searches import describe_others
 from app.encoders.registry import EncoderRegistry
@@ -114,10 +114,12 @@ def check_facets(
 
 
 def teaches_without_labels(items: tuple[Iterable[Item], Iterable[Item]], supervision: Supervision) -> bool:
-    """Return whether pairs or facets suffice; stop reading as soon as they do."""
+    """Return whether pairs or facets suffice; stop reading as soon as they do. Where every item has the same
+    label, by which all match, pairs do not."""
     pair_ids: tuple[set[str], set[str]] = (set(), set())
     seen: tuple[list[Item], list[Item]] = ([], [])
     n_pairs = 0
+    classes: set[tuple[str, ...]] = set() if supervision.labels else {()}
     for entries in itertools.zip_longest(*items):
         for side, (own, other) in enumerate((pair_ids, pair_ids[::-1])):
             item = entries[side]
@@ -125,10 +127,11 @@ def teaches_without_labels(items: tuple[Iterable[Item], Iterable[Item]], supervi
                 continue
             if len(seen[side]) < _MOST_SEEN:
                 seen[side].append(item)
+            classes.add(item.labels[:1])
             if supervision.pairs and item.pair_id is not None and item.pair_id not in own:
                 own.add(item.pair_id)
                 n_pairs += item.pair_id in other
-        if n_pairs >= FEWEST_PAIRS:
+        if n_pairs >= FEWEST_PAIRS and (len(classes) > 1 or () in classes):
             return True
     return bool(facet_keys(seen, supervision))
 
@@ -269,8 +272,18 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
                 raise ConflictError(
                     "training-data", f"{error}; nor does anything else suffice: {material}"
                 ) from error
+        few = [name for name, side in zip(names, read(traits), strict=True) if not _has_enough(side)]
+        if few:
+            material = describe_material(work, collection)
+            raise ConflictError(
+                "training-data", f"too few items of {join_words(map(repr, few), 'and')}: {material}"
+            )
         if parameters.method == "semantic":
             check_posteriors(read(labels))
+
+
+def _has_enough(items: Iterable[Item]) -> bool:
+    return len(list(itertools.islice(items, FEWEST_PAIRS))) == FEWEST_PAIRS
 
 
 @dataclass(eq=False)

@@ -101,7 +101,7 @@ function openCollection(collection) {
   watchTraining(collection);
 }
 
-/** Show the panels of a collection without a model as soon as somebody has trained one. */
+/** Say so as soon as somebody has trained the first model of a collection. */
 async function watchTraining(collection) {
   while (state.collection === collection && collection.active_version === null) {
     await wait(SECONDS_BETWEEN_LOOKS);
@@ -109,7 +109,6 @@ async function watchTraining(collection) {
     const answer = await call(collectionPath(collection)).catch(() => null); // it is asked again
     if (answer) Object.assign(collection, await answer.json());
     if (state.collection !== collection || collection.active_version === null) continue;
-    buildPanels();
     showModel();
     announce(`Model ${collection.active_version} is live`);
   }

@@ -19,7 +19,7 @@ export async function showFilters(shown, revision, run) {
     byId("facets").replaceChildren();
     byId("filters").hidden = true;
     built = null;
-    const values = await countValues(shown.target);
+    const values = await countValues(shown);
     if (state.shown !== shown) return;
     byId("facets").replaceChildren(...groupsOf(values));
     byId("filters").hidden = byId("facets").childElementCount === 0;
@@ -39,11 +39,11 @@ export async function showFilters(shown, revision, run) {
   };
 }
 
-/** Return the values of a gallery; none where no model serves it. */
-async function countValues(modality) {
-  if (state.collection.active_version === null) return { labels: [], metadata: {} };
-  const query = new URLSearchParams({ modality, limit: String(VALUES_LISTED) });
-  return (await call(`${collectionPath()}/values?${query}`)).json();
+/** Return the values of a gallery; none of a list of items where no model serves. */
+async function countValues({ target, query }) {
+  if (state.collection.active_version === null && !query) return { labels: [], metadata: {} };
+  const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED) });
+  return (await call(`${collectionPath()}/values?${about}`)).json();
 }
 
 function groupsOf({ labels, metadata }) {

@@ -9,7 +9,7 @@ export function showModel() {
   byId("model").hidden = false;
   byId("model").classList.toggle("is-untrained", version === null);
   byId("model-state").textContent = version === null
-    ? "Not trained yet: nothing can be searched until it is."
+    ? "Not trained yet: words, labels and likeness alone decide."
     : `Model ${version} is live.`;
   byId("train").hidden = version !== null;
 }

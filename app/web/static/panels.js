@@ -14,13 +14,9 @@ const KINDS_SHOWN = 12;
 const LONGEST_QUERY = 160;
 const TYPING_PAUSE_MS = 250; // about what lies between two letters of a slow writer
 
-/** Build one panel for each modality that can be a query; none while there is no model. */
+/** Build one panel for each modality that can be a query. */
 export function buildPanels() {
   release(state.examples);
-  if (state.collection.active_version === null) {
-    byId("panels").replaceChildren();
-    return;
-  }
   const names = Object.keys(state.collection.modalities);
   const build = { text: textPanel, picture: picturePanel, sound: storedPanel, vector: storedPanel };
   const panels = names

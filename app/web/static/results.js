@@ -20,7 +20,7 @@ export function resultCard(hit, { source, target }, run) {
   card.title = `Find ${plural(other)} that match this one`;
   if (pictureUrl) card.append(pictureOf(hit));
   if (hit.text || !pictureUrl) card.append(element("span", "hit-text", hit.text || hit.id));
-  card.append(detailsOf(hit, source === target));
+  card.append(detailsOf(hit));
   card.addEventListener("click", () => run({ source: target, target: other, query }));
 
   const similar = element("button", "similar", "Similar");
@@ -74,13 +74,14 @@ export function playersOf(hit, modality) {
   return [player];
 }
 
-function detailsOf(hit, isCosine) {
+function detailsOf(hit) {
+  const isCosine = hit.probability === null; // within a modality, and before a training
   const body = element("span", "hit-body");
   const line = element("span", "hit-line");
   const score = element("span", "hit-score", Number(hit.score).toFixed(3));
   line.append(element("span", "hit-rank", `#${hit.rank}`), score);
   if (isCosine) {
-    score.title = "Cosine of the projections";
+    score.title = "Likeness";
   } else {
     const probability = element("span", "hit-probability", `${(100 * hit.probability).toFixed(1)} %`);
     probability.title = "Estimated probability of a match";
@@ -88,7 +89,7 @@ function detailsOf(hit, isCosine) {
   }
   const bar = element("progress");
   bar.max = 1;
-  bar.value = isCosine ? Math.max(hit.score, 0) : hit.probability;
+  bar.value = isCosine ? Math.min(Math.max(hit.score, 0), 1) : hit.probability;
   bar.setAttribute("aria-hidden", "true");
   body.append(line, bar);
   const labels = element("span", "labels");

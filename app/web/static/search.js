@@ -93,7 +93,7 @@ function showResults(shown, result, isTyped) {
     ? `${capitalise(plural(target))} like ${title ? `“${shorten(title, 140)}”` : "this picture"}`
     : `${capitalise(plural(target))} for ${title ? `“${shorten(title, 140)}”` : "this picture"}`;
   byId("results-facts").textContent = [
-    `model ${result.model_version}`,
+    result.model_version === 0 ? "not trained" : `model ${result.model_version}`,
     `revision ${result.index_revision}`,
     result.exact ? "exact" : "approximate",
     `${Number(result.took_ms).toFixed(1)} ms`,

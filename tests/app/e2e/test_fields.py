@@ -327,7 +327,11 @@ def test_a_retrain_that_would_fail_is_refused_at_once(client: httpx.Client) -> N
         assert answer.status_code == 409
         assert answer.json()["type"] == "/problems/training-data"
         assert said in answer.json()["detail"]
-    accepted = client.post(path, json={"alpha": 0.01})
+    with_alpha = {"alpha": 0.01}
+    assert "too few items of 'image' and 'text'" in client.post(path, json=with_alpha).json()["detail"]
+    more = [{**ITEM, "labels": ["a"]}] * 3 + [{"modality": "text", "vector": [3.0], "labels": ["b"]}] * 2
+    client.post(f"{VECTORS}/items", json={"items": more}).raise_for_status()
+    accepted = client.post(path, json=with_alpha)
     assert accepted.status_code == 202
     client.post(f"/v1/admin/jobs/{accepted.json()['id']}/cancel").raise_for_status()
 

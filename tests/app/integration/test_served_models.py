@@ -111,16 +111,16 @@ def test_an_untrained_collection_says_what_it_has_and_what_a_training_needs(serv
 
     assert "no item of 'x' or 'z'" in said()
     assert "4 pairs (the same pair_id on two items)" in said()
-    items = [vector_item(side, f"{side}{n}", [1.0, float(n)]) for side in "xz" for n in range(4)]
+    items = [
+        vector_item(side, f"{side}{n}", row)
+        for n in range(4)
+        for side, row in (("x", [1.0, float(n)]), ("z", [1.0]))
+    ]
     services.catalogue.add_items(NAME, items)
+    assert "nothing connects 'x' and 'z'" in said()
     assert "4 items of 'x', 0 labelled and 4 items of 'z', 0 labelled" in said()
     assert "no item has a text, so there are no words to search by" in said()
     assert "a training needs one of these" in said()
-    paired = [replace(item, pair_id=item.id[1:]) for item in items]
-    services.catalogue.add_items(NAME, paired, replace=True)
-    assert "4 pairs and no metadata" in said()
-    assert said().endswith("that suffices for a training; to train: request a retrain")
-    services.training.request(NAME, TrainingParameters())
     described = [replace(item, metadata={"colour": "ab"[int(item.id[1:]) % 2]}) for item in items]
     services.catalogue.add_items(NAME, described, replace=True)
     assert "values of the metadata 'colour'; that suffices" in said()
@@ -128,7 +128,11 @@ def test_an_untrained_collection_says_what_it_has_and_what_a_training_needs(serv
 
 def test_a_training_that_cannot_be_is_reported(services: Services, caplog: pytest.LogCaptureFixture) -> None:
     services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"})])
-    items = [vector_item(side, f"{side}{n}", [1.0], "ab"[n // 2]) for side in "xz" for n in range(4)]
+    items = [
+        vector_item(side, f"{side}{n}", row, "ab"[n // 2])
+        for side, row in (("x", [1.0]), ("z", [1.0, 2.0]))
+        for n in range(4)
+    ]
     services.catalogue.add_items(NAME, items)
     services.training.request(NAME, PARAMETERS)
     # The request was valid; the data are not any more.
