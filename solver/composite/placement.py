@@ -292,8 +292,8 @@ CONTENT_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """To try, where the largest of the others is 1."""
 _USUAL_WEIGHT = 0.4  # where nothing distinguishes them
 _PRIOR = 1500.0
-"""Samples from which what is learned counts as much as content, which learns from none. With 20 to 500 products
-short texts found more of 500 others so than with the weight that held-out samples choose."""
+"""Samples from which what is learned counts as much as content, which learns from none. With 20 to 500
+products, short texts found more of 500 others so than with the weight that held-out samples choose."""
 _LOSS = 0.0025
 """Of the gain, relative, for more weight of content: rare words, and those that nothing was learned of,
 are in no measure."""
