@@ -32,6 +32,8 @@ from solver.evaluation.metrics import (
     score_blocks,
 )
 from solver.evaluation.quality import (
+    AT_LEAST,
+    FLOORS,
     OBJECTIVES,
     Objective,
     RankingQuality,
@@ -255,6 +257,8 @@ __all__ = [
     "measure_quality",
     "RankingQuality",
     "RetrievalQuality",
+    "AT_LEAST",
+    "FLOORS",
     "OBJECTIVES",
     "Objective",
     "check_objective",

@@ -68,8 +68,8 @@ class CompositeBilinear(CrossModalEstimator):
     objective : {"ndcg", "map", "recall"} or mapping, optional
         What the weights are chosen by, as of `objective_value`; MAP is by label here, and by all facets where
         none is called "label". By default that of `default_objective`. ``{"map": 1, "at_least":
-        {"recall_1": 0.97}}`` adds floors: held-out samples keep these shares of what the cosine of the features
-        alone attains, or, where there is no cosine, the weights of nDCG, MAP and R@10 together.
+        {"recall_1": 0.97}}`` adds floors: held-out samples keep these shares of what the cosine alone has,
+        or, where there is none, of what the weights for nDCG, MAP and R@10 together have.
 
     Attributes
     ----------

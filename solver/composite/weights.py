@@ -199,7 +199,7 @@ class _Direction:
         self._partners = partners[self._rows] if partners is not None else np.empty((0, 0), np.bool_)
 
     def measure(self, scores: FloatArray) -> dict[str, float]:
-        """Return the graded nDCG and R@1 and R@10 of the first page, and MAP by label (all facets without)."""
+        """Return nDCG, R@1 and R@10 of the first page, and MAP by label, or by all facets without one."""
         page = self._gain.first_page(scores)
         measures = {"ndcg": self._gain.mean_of(page)}
         if len(self._rows):
@@ -212,6 +212,7 @@ class _Direction:
 
 
 _MEASURE_OF = {"ndcg": "ndcg", "map": "map", "recall": "recall_10"}
+_EVERYTHING = MappingProxyType(dict.fromkeys(OBJECTIVES, 1.0))
 _Measures = Mapping[str, float]
 
 
@@ -221,24 +222,24 @@ class WeightSearch:
 
     # The measures are those of `solver.evaluation.quality`; those that nothing can be measured by are left
     # out of the weighted mean. Samples say more than people type: from the best weights for them, a second
-    # ascent goes on to better ones for short queries, if there are any, by their graded nDCG. It takes no step
-    # after which the objective, its nDCG or its average precision is half a percent below that of the first
-    # weights, so that queries that mean nothing do no harm. (With partners held to half a percent by
-    # themselves, short queries of products lost .4 points more than partners gained.) Without pairs nothing measures how well single samples are
-    # distinguished, which the cosine of a pretrained space can do: it gets the largest weight with which the
-    # objective and the short queries' gain lose half a percent at most. What judged pairs teach is often
-    # nothing that the facets know, so they cannot choose it. Their term is weighted last, with the other
-    # weights as they are, by the agreement with judged pairs that it has not learned from (`Agreement`). A
-    # few hundred clicks distinguish weights only roughly: the smallest weight is taken that is within a
-    # standard error of the best one, among those with which these, the average precision of all facets and
-    # the short queries' gain lose a quarter of a percent at most. Floors hold for every step.
+    # ascent goes on to better ones for short queries, if there are any, by their graded nDCG. It takes no
+    # step after which the objective, its nDCG or its average precision is half a percent below that of the
+    # first weights, so that queries that mean nothing do no harm. (With R@10 held to half a percent, too,
+    # short queries of products lost another .4 points.) Without pairs nothing measures how well single
+    # samples are distinguished, which the cosine of a pretrained space can do: it gets the largest weight
+    # with which the objective and the short queries' gain lose half a percent at most. What judged pairs
+    # teach is often nothing that the facets know, so they cannot choose it. Their term is weighted last, with
+    # the other weights as they are, by the agreement with judged pairs that it has not learned from
+    # (`Agreement`). A few hundred clicks distinguish weights only roughly: the smallest weight is taken that
+    # is within a standard error of the best one, among those with which these measures, the average precision
+    # of all facets and the short queries' gain lose a quarter of a percent at most. Floors always hold.
 
     def __init__(
         self,
         parts: Sequence[HeldOutScores],
         bases: Mapping[str, str] = MappingProxyType({}),
         judged: Sequence[JudgedScores] = (),
-        objective: Objective = MappingProxyType(dict.fromkeys(OBJECTIVES, 1.0)),
+        objective: Objective = _EVERYTHING,
     ) -> None:
         self._parts = parts
         self._judged = judged
@@ -265,8 +266,8 @@ class WeightSearch:
     @property
     def most_steps(self) -> int:
         """Steps that `run` takes at most."""
-        n_factors = len(_FACTORS) * (2 if self._shares else 1)
-        n_factors += len(_FINE_FACTORS) if self._query_gains else 0
+        n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
+        n_factors += len(_FACTORS) + len(_FINE_FACTORS) if self._shares else 0
         return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
 
     def quality(self, weights: Mapping[str, float]) -> float:
@@ -320,7 +321,8 @@ class WeightSearch:
         weights = dict.fromkeys(others or [SIGNS], 1.0)
         if others:
             weights = self._start(weights, heartbeat)
-            weights = self._ascend(weights, self.quality, _FACTORS, self._keeps_floors, heartbeat)
+            factors = (*_FACTORS, *_FINE_FACTORS) if self._shares else _FACTORS
+            weights = self._ascend(weights, self.quality, factors, self._keeps_floors, heartbeat)
             least = (1.0 - _TOLERATED_LOSS) * self.quality(weights)
             weights = self._with_cosine(self._suit_queries(weights, heartbeat), least)
             weights = self._with_judged(weights)
@@ -360,7 +362,9 @@ class WeightSearch:
         measures = self._measure(reference)
         for name in self._shares:
             if name not in measures:
-                raise SupervisionError(f"objective: {name!r} of 'at_least' needs pairs or facets to measure it")
+                raise SupervisionError(
+                    f"objective: {name!r} of 'at_least' needs pairs or facets to measure it"
+                )
         self._floors = {name: share * measures[name] for name, share in self._shares.items()}
         trials = [{**weights, COSINE: share} for share in (1.0, 4.0, 16.0, 64.0) if COSINE in weights]
         return next((trial for trial in trials if self._keeps_floors(trial)), reference)

@@ -362,10 +362,15 @@ class CompositeMethod(TrainingMethod):
         estimator = self._fit(data, "fitting")
         weights = {name: float(weight) for name, weight in estimator.weights_.items()}
         projector, dimensions = estimator.projector_, estimator.dimensions_
-        return FullFit(projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions))
+        emphases = estimator.choice_.emphases
+        return FullFit(
+            projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
+        )
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
-        estimator = CompositeBilinear(random_state=self._parameters.seed)
+        estimator = CompositeBilinear(
+            random_state=self._parameters.seed, objective=self._parameters.objective
+        )
         annotations = data.annotations()
         has_words = [encoder.content_form == "text" for encoder in data.encoders or ()] or [False, False]
         estimator.fit(
