@@ -40,6 +40,7 @@ from solver.evaluation.quality import (
     RetrievalQuality,
     check_objective,
     default_objective,
+    floors_of,
     measure_quality,
     objective_value,
 )
@@ -263,6 +264,7 @@ __all__ = [
     "Objective",
     "check_objective",
     "default_objective",
+    "floors_of",
     "objective_interval",
     "objective_value",
     "BoolArray",

@@ -320,7 +320,10 @@ def _print_report(collection: str, version: int, report: TrainingReport) -> None
 def choice_lines(report: TrainingReport) -> list[str]:
     """Return lines that explain the choice of the method, where there was one."""
     selection = report.selection
-    lines = [f"{method!r} could not be tried: {reason}" for method, reason in selection.refused.items()]
+    lines = [
+        f"{method!r} {'was not taken' if method in selection.values else 'could not be tried'}: {reason}"
+        for method, reason in selection.refused.items()
+    ]
     if len(selection.values) < 2:
         return lines
     figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.values.items())

@@ -136,6 +136,11 @@ _JUDGED_LOSS = 0.0025
 property of products cost more by the others than they won."""
 _COSINE_SHARES = (16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 """Weights of the cosine to try, as shares of the largest other one, where no pairs say what it is worth."""
+_COSINE_LOSS, _COSINE_LOSS_BY_SAMPLE = 0.02, 2e-4
+"""Of the objective, relative, for the sake of that, at most and by sample: pictures, and the same with noise, found each other first
+in .03 by labels alone, in .72 with half a percent, in .86 with this, and in .93 by the cosine alone."""
+_COSINE_KNOWS = 0.25
+"""Share of what can be learned over chance that the cosine knows where both modalities share a space."""
 _MOST_QUERIES = 200
 """Queries of a part whose whole ranking is scored, an evenly spaced sample: sorting costs most."""
 
@@ -227,12 +232,13 @@ class WeightSearch:
     # first weights, so that queries that mean nothing do no harm. (With R@10 held to half a percent, too,
     # short queries of products lost another .4 points.) Without pairs nothing measures how well single
     # samples are distinguished, which the cosine of a pretrained space can do: it gets the largest weight
-    # with which the objective and the short queries' gain lose half a percent at most. What judged pairs
-    # teach is often nothing that the facets know, so they cannot choose it. Their term is weighted last, with
-    # the other weights as they are, by the agreement with judged pairs that it has not learned from
-    # (`Agreement`). A few hundred clicks distinguish weights only roughly: the smallest weight is taken that
-    # is within a standard error of the best one, among those with which these measures, the average precision
-    # of all facets and the short queries' gain lose a quarter of a percent at most. Floors always hold.
+    # with which the objective loses two percent at most, and the short queries' gain half a percent. What
+    # judged pairs teach is often nothing that the facets know, so they cannot choose it. Their term is
+    # weighted last, with the other weights as they are, by the agreement with judged pairs that it has not
+    # learned from (`Agreement`). A few hundred clicks distinguish weights only roughly: the smallest weight
+    # is taken that is within a standard error of the best one, among those with which these measures, the
+    # average precision of all facets and the short queries' gain lose a quarter of a percent at most. Floors
+    # always hold.
 
     def __init__(
         self,
@@ -323,8 +329,8 @@ class WeightSearch:
             weights = self._start(weights, heartbeat)
             factors = (*_FACTORS, *_FINE_FACTORS) if self._shares else _FACTORS
             weights = self._ascend(weights, self.quality, factors, self._keeps_floors, heartbeat)
-            least = (1.0 - _TOLERATED_LOSS) * self.quality(weights)
-            weights = self._with_cosine(self._suit_queries(weights, heartbeat), least)
+            best = self.quality(weights)
+            weights = self._with_cosine(self._suit_queries(weights, heartbeat), best)
             weights = self._with_judged(weights)
         return _with_largest_one(weights), self.quality(weights)
 
@@ -393,14 +399,20 @@ class WeightSearch:
         is_allowed = self._is_within(_TOLERATED_LOSS, weights)
         return self._ascend(weights, self._query_gain, _FINE_FACTORS, is_allowed, heartbeat)
 
-    def _with_cosine(self, weights: dict[str, float], least: float) -> dict[str, float]:
-        """Return weights with as much of the cosine as costs little, where no pairs say what it is worth."""
+    def _with_cosine(self, weights: dict[str, float], best: float) -> dict[str, float]:
+        """Return weights with as much of the cosine as costs little, where no pairs say what it is worth and
+        both modalities share a space."""
         if COSINE not in weights or self._parts[0].partners is not None:
             return weights
+        chance = self.quality({COSINE: 0.0})  # in the order of the samples
+        if self.quality({COSINE: 1.0}) - chance < _COSINE_KNOWS * (best - chance):
+            return weights
         largest = max(weight for name, weight in weights.items() if name != COSINE)
+        n_samples = sum(min(part.grades.shape) for part in self._parts)
+        least = (1.0 - min(_COSINE_LOSS, n_samples * _COSINE_LOSS_BY_SAMPLE)) * best
         gain = (1.0 - _TOLERATED_LOSS) * self._query_gain(weights)
-        trials = [{**weights, COSINE: share * largest} for share in _COSINE_SHARES]
-        for trial in trials:
+        for share in _COSINE_SHARES:
+            trial = {**weights, COSINE: share * largest}
             if trial[COSINE] <= weights[COSINE]:
                 break
             if self.quality(trial) >= least and self._query_gain(trial) >= gain and self._keeps_floors(trial):

@@ -58,6 +58,7 @@ from solver import (
     bidirectional_map,
     can_be_compact,
     fit_projector,
+    floors_of,
     is_sparse,
     project_what_can_be_ranked,
     select_on,
@@ -89,6 +90,8 @@ class TrainingMethod(ABC):
     name: str
     must_choose = False
     """Whether `evaluate` has to choose parameters before `fit`."""
+    keeps_space = False
+    """Whether what `evaluate` returned keeps what a space of both modalities knows beside labels."""
 
     def __init__(self, parameters: TrainingParameters, report: Report) -> None:
         self._parameters = parameters
@@ -355,6 +358,7 @@ class CompositeMethod(TrainingMethod):
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
         self._chosen = self._fit(fitting, "judging")
+        self.keeps_space = not fitting.has_more_than_labels and self._chosen.weights_.get("cosine", 0.0) > 0.0
         return self._chosen.projector_
 
     def fit(self, data: LabelledItems) -> FullFit:
@@ -402,8 +406,10 @@ def affordable_methods(
         requested = "lrbs"
     refused: dict[str, str] = {}
     names = [requested]
-    if requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
-        names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
+    if requested == "auto" and floors_of(parameters.objective or "map"):
+        names = ["composite"]  # the only one that keeps floors
+    elif requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
+        names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic", *_of_one_space(data)]
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:
@@ -420,6 +426,11 @@ def affordable_methods(
         )
     affordable = [_method(name, parameters, data, report) for name in names if name not in reasons]
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
+
+
+def _of_one_space(data: LabelledItems) -> list[str]:
+    """Return "composite" where both modalities have as many features, so that they may share a space."""
+    return ["composite"] if data.X.shape[1] == data.Z.shape[1] else []
 
 
 def _methods_of_all(data: LabelledItems) -> tuple[list[str], dict[str, str]]:
