@@ -137,8 +137,8 @@ property of products cost more by the others than they won."""
 _COSINE_SHARES = (16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 """Weights of the cosine to try, as shares of the largest other one, where no pairs say what it is worth."""
 _COSINE_LOSS, _COSINE_LOSS_BY_SAMPLE = 0.02, 2e-4
-"""Of the objective, relative, for the sake of that, at most and by sample: pictures, and the same with noise, found each other first
-in .03 by labels alone, in .72 with half a percent, in .86 with this, and in .93 by the cosine alone."""
+"""Of the objective, relative, for the sake of that, at most and by sample. Pictures and the same with noise
+found each other first in .03 by labels alone, in .72 with half a percent, .86 with this, .93 by it."""
 _COSINE_KNOWS = 0.25
 """Share of what can be learned over chance that the cosine knows where both modalities share a space."""
 _MOST_QUERIES = 200
@@ -273,16 +273,12 @@ class WeightSearch:
     def most_steps(self) -> int:
         """Steps that `run` takes at most."""
         n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
-        n_factors += len(_FACTORS) + len(_FINE_FACTORS) if self._shares else 0
-        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
+        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors * (3 if self._shares else 1)
 
     def quality(self, weights: Mapping[str, float]) -> float:
         """Return the weighted mean of the objective's measures, 0 if there is nothing to measure."""
-        return self._value(weights, self._objective)
-
-    def _value(self, weights: Mapping[str, float], objective: Mapping[str, float]) -> float:
         measures = self._measure(weights)
-        shares = {name: weight for name, weight in objective.items() if name in measures}
+        shares = {name: weight for name, weight in self._objective.items() if name in measures}
         total = sum(shares.values())
         return sum(weight / total * measures[name] for name, weight in shares.items()) if total else 0.0
 
@@ -300,12 +296,11 @@ class WeightSearch:
 
     def _facet_precision(self, weights: Mapping[str, float]) -> float:
         """Return the mean average precision, averaged over all facets; 0 where there is none."""
-        precisions = [
-            value
-            for part, (x_to_z, z_to_x) in zip(self._parts, self._directions, strict=True)
-            for scores, side in ((part.total(weights), x_to_z), (part.total(weights).T, z_to_x))
-            for value in _facet_precisions(scores, side.shared).values()
-        ]
+        precisions: list[float] = []
+        for part, (x_to_z, z_to_x) in zip(self._parts, self._directions, strict=True):
+            total = part.total(weights)
+            precisions += _facet_precisions(total, x_to_z.shared).values()
+            precisions += _facet_precisions(total.T, z_to_x.shared).values()
         return float(np.mean(precisions)) if precisions else 0.0
 
     def _query_gain(self, weights: Mapping[str, float]) -> float:
@@ -337,23 +332,20 @@ class WeightSearch:
     def emphases(self, weights: Mapping[str, float]) -> dict[str, dict[str, float]]:
         """Return, for each measure of `OBJECTIVES`, the weights that were tried and do best by it, of the
         terms that have a weight among these; floors hold for them, too."""
-        terms = {name for name, weight in weights.items() if weight > 0.0}
+        none = {name for name in self._parts[0].terms if not weights.get(name)}
         tried = [
-            (dict(key), measures)
+            (measures, dict(key))
             for key, measures in self._tried.items()
-            if SIGNS not in dict(key)
-            and {name for name, weight in key if weight > 0.0} <= terms
-            and self._keeps_floors(dict(key))
+            if not any(weight > 0.0 and name in none for name, weight in key)
         ]
-        best: dict[str, dict[str, float]] = {}
-        for objective, name in _MEASURE_OF.items():
-            if measured := [(measures[name], trial) for trial, measures in tried if name in measures]:
-                trial = max(measured, key=lambda each: each[0])[1]
-                if SIGNS in terms:
-                    rest = sum(weight for term, weight in weights.items() if term != SIGNS)
-                    trial[SIGNS] = weights[SIGNS] * sum(trial.values()) / rest
-                best[objective] = _with_largest_one(trial)
-        return best
+        tried = [each for each in tried if self._keeps_floors(each[1])]
+        best = {
+            measure: max(tried, key=lambda each: each[0][name])[1]
+            for measure, name in _MEASURE_OF.items()
+            if tried and name in tried[0][0]
+        }
+        signs = {SIGNS: weights[SIGNS]} if SIGNS in weights else {}
+        return {measure: {**_with_largest_one(trial), **signs} for measure, trial in best.items()}
 
     def _start(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
         """Return weights with which the floors hold: equal ones, where these do."""
@@ -361,16 +353,11 @@ class WeightSearch:
             return weights
         reference = {name: float(name == COSINE) for name in weights}
         if COSINE not in weights:
-            default = dict.fromkeys(_MEASURE_OF.values(), 1.0)
-            reference = self._ascend(
-                weights, lambda trial: self._value(trial, default), _FACTORS, lambda _: True, heartbeat
-            )
+            default = WeightSearch(self._parts, self._bases).run(heartbeat)[0]
+            reference = {name: default[name] for name in weights}
         measures = self._measure(reference)
-        for name in self._shares:
-            if name not in measures:
-                raise SupervisionError(
-                    f"objective: {name!r} of 'at_least' needs pairs or facets to measure it"
-                )
+        if lacking := [name for name in self._shares if name not in measures]:
+            raise SupervisionError(f"objective: {lacking[0]!r} of 'at_least' needs pairs or facets")
         self._floors = {name: share * measures[name] for name, share in self._shares.items()}
         trials = [{**weights, COSINE: share} for share in (1.0, 4.0, 16.0, 64.0) if COSINE in weights]
         return next((trial for trial in trials if self._keeps_floors(trial)), reference)
@@ -407,7 +394,7 @@ class WeightSearch:
         chance = self.quality({COSINE: 0.0})  # in the order of the samples
         if self.quality({COSINE: 1.0}) - chance < _COSINE_KNOWS * (best - chance):
             return weights
-        largest = max(weight for name, weight in weights.items() if name != COSINE)
+        largest = max((weight for name, weight in weights.items() if name != COSINE), default=0.0)
         n_samples = sum(min(part.grades.shape) for part in self._parts)
         least = (1.0 - min(_COSINE_LOSS, n_samples * _COSINE_LOSS_BY_SAMPLE)) * best
         gain = (1.0 - _TOLERATED_LOSS) * self._query_gain(weights)

@@ -169,14 +169,17 @@ class SupervisionIn(Strict):
         return Supervision(self.labels, tuple(self.facets), self.pairs, self.feedback)
 
 
-class FloorsIn(Strict):
-    """Shares that a training has to keep of what the features' cosine attains alone where both modalities
-    have as many features, and otherwise of what the mean of all measures would choose."""
+_Share = Annotated[float, Field(gt=0, le=1)]
 
-    ndcg: float | None = Field(None, gt=0, le=1)
-    map: float | None = Field(None, gt=0, le=1)
-    recall_1: float | None = Field(None, gt=0, le=1)
-    recall_10: float | None = Field(None, gt=0, le=1)
+
+class FloorsIn(Strict):
+    """Shares that held-out items keep of what the features' cosine alone has where both modalities have as
+    many features, and else of what the mean of all measures would choose."""
+
+    ndcg: _Share | None = None
+    map: _Share | None = None
+    recall_1: _Share | None = None
+    recall_10: _Share | None = None
 
 
 class ObjectiveWeightsIn(Strict):
@@ -187,7 +190,7 @@ class ObjectiveWeightsIn(Strict):
     ndcg: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
     map: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
     recall: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
-    at_least: FloorsIn | None = Field(None, description="measures of held-out items that may not fall lower")
+    at_least: FloorsIn | None = Field(None, description="measures that may not fall lower")
 
 
 _Measure = Literal["ndcg", "map", "recall"]

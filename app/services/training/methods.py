@@ -409,7 +409,9 @@ def affordable_methods(
     if requested == "auto" and floors_of(parameters.objective or "map"):
         names = ["composite"]  # the only one that keeps floors
     elif requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
-        names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic", *_of_one_space(data)]
+        names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
+        if not parameters.scaling and data.X.shape[1] == data.Z.shape[1]:  # they may share a space
+            names.append("composite")
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:
@@ -426,11 +428,6 @@ def affordable_methods(
         )
     affordable = [_method(name, parameters, data, report) for name in names if name not in reasons]
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
-
-
-def _of_one_space(data: LabelledItems) -> list[str]:
-    """Return "composite" where both modalities have as many features, so that they may share a space."""
-    return ["composite"] if data.X.shape[1] == data.Z.shape[1] else []
 
 
 def _methods_of_all(data: LabelledItems) -> tuple[list[str], dict[str, str]]:

@@ -214,7 +214,6 @@ def test_an_objective_is_a_measure_or_a_weighted_mean_of_what_was_measured() -> 
     assert objective_value(_quality(0.6, 0.4, NAN), {"ndcg": 1.0, "recall": 5.0}) == pytest.approx(0.6)
     assert math.isnan(objective_value(_quality(0.6, NAN, NAN), "map"))
     assert objective_value(quality, {"map": 1.0, "at_least": {"recall_1": 0.97}}) == 0.4
-    assert objective_value(quality, {"map": 1.0, "at_least": {"recall_1": 0.97}}) == 0.4
 
 
 @pytest.mark.parametrize("objective", ["ndcg", "map", "recall", {"ndcg": 2.0, "recall": 1.0}])
