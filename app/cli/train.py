@@ -39,7 +39,7 @@ from app.services.training.parameters import LARGEST_SEED, METHODS
 from app.services.training.reencoding import Encoders
 from app.settings import Settings
 from app.worker.worker import make_worker
-from solver import OBJECTIVES, SCALINGS
+from solver import AT_LEAST, FLOORS, OBJECTIVES, SCALINGS
 
 _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
@@ -71,25 +71,32 @@ def one_of(names: Sequence[str]) -> Callable[[str | None], str | None]:
     return validate
 
 
+_EXAMPLE = f"ndcg=2,recall=1 or map=1,{AT_LEAST}.recall_1=0.97"
+
+
 def known_objective(value: str | None) -> str | None:
-    """Validate the name of an objective, or weights such as ``ndcg=2,recall=1``."""
+    """Validate what `read_objective` reads."""
     if value is not None:
         read_objective(value)
     return value
 
 
 def read_objective(text: str) -> Objective:
-    """Return an objective: its name, or the weights of ``ndcg=2,recall=1``; raises BadParameter."""
+    """Return an objective: its name, or the weights of ``ndcg=2,recall=1``, with floors such as
+    ``at_least.recall_1=0.97``; raises BadParameter."""
     if text in OBJECTIVES:
         return text
     weights: dict[str, float] = {}
+    floors: dict[str, float] = {}
     for part in text.split(","):
-        name, _, weight = (word.strip() for word in part.partition("="))
-        if name not in OBJECTIVES or name in weights or not _is_weight(weight):
-            expected = f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1"
+        name, _, number = (word.strip() for word in part.partition("="))
+        measure = name.removeprefix(f"{AT_LEAST}.")
+        target, names = (weights, OBJECTIVES) if measure == name else (floors, FLOORS)
+        if measure not in names or measure in target or not _is_weight(number):
+            expected = f"{join_words(OBJECTIVES)}, or weights such as {_EXAMPLE}"
             raise typer.BadParameter(f"expected {expected}, got {text!r}")
-        weights[name] = float(weight)
-    return weights
+        target[measure] = float(number)
+    return {**weights, AT_LEAST: floors} if floors else weights
 
 
 def _is_weight(text: str) -> bool:
@@ -148,8 +155,8 @@ ObjectiveOption = Annotated[
     str | None,
     typer.Option(
         callback=known_objective,
-        help=f"{join_words(OBJECTIVES)}, or weights such as ndcg=2,recall=1: what held-out quality is; "
-        "default: ndcg with facets or pairs, map otherwise",
+        help=f"{join_words(OBJECTIVES)}, or weights such as {_EXAMPLE}: what held-out quality is, by which "
+        "the weights are chosen, too; default: the mean of all three with facets or pairs, map otherwise",
     ),
 ]
 EngineOption = Annotated[
@@ -313,7 +320,10 @@ def _print_report(collection: str, version: int, report: TrainingReport) -> None
 def choice_lines(report: TrainingReport) -> list[str]:
     """Return lines that explain the choice of the method, where there was one."""
     selection = report.selection
-    lines = [f"{method!r} could not be tried: {reason}" for method, reason in selection.refused.items()]
+    lines = [
+        f"{method!r} {'was not taken' if method in selection.values else 'could not be tried'}: {reason}"
+        for method, reason in selection.refused.items()
+    ]
     if len(selection.values) < 2:
         return lines
     figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.values.items())

@@ -47,8 +47,9 @@ class IndexChoice:
     trials: tuple[IndexTrial, ...] = ()
 
 
-Objective = str | Mapping[str, float]
-"""One of "ndcg", "map" and "recall", or a weight for each of some of them: their weighted mean."""
+Objective = str | Mapping[str, float | Mapping[str, float]]
+"""One of "ndcg", "map" and "recall", or a weight for each of some of them: their weighted mean. Floors are
+under "at_least": shares of measures that a training has to keep (`CompositeBilinear`)."""
 _ENOUGH = 30
 """Queries: with a usual standard deviation of .3 a mean of them is known to 11 points either way (95 %)."""
 _MEASURES = {"map": "MAP", "ndcg": "nDCG@10", "recall": "recall@10"}
@@ -58,10 +59,16 @@ def measure_of(objective: Objective) -> str:
     """Return what people call an objective."""
     if isinstance(objective, str):
         return _MEASURES.get(objective, objective)
-    weights = {_MEASURES.get(name, name): weight for name, weight in objective.items() if weight > 0.0}
+    weights = {
+        _MEASURES.get(name, name): weight
+        for name, weight in objective.items()
+        if not isinstance(weight, Mapping) and weight > 0.0
+    }
     if len(weights) == 1:
         return next(iter(weights))
-    return f"mean of {join_words((f'{weight:g} x {name}' for name, weight in weights.items()), 'and')}"
+    is_even = len(set(weights.values())) == 1
+    words = [name if is_even else f"{weight:g} x {name}" for name, weight in weights.items()]
+    return f"mean of {join_words(words, 'and')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +263,8 @@ class TrainingParameters:
     #
     # The objective is what the method is chosen by, and a version compared with the active one: graded
     # nDCG@10, mean average precision by label, the share of queries whose partner is among the first ten, or
-    # the mean of some of these with the given weights. None stands for "ndcg" where there is more than one
-    # facet or pairs, and "map" otherwise.
+    # the mean of some of these with the given weights. None stands for the mean of those that can be measured
+    # where there is more than one facet or pairs, and "map" otherwise. "composite" chooses its weights by it.
 
     method: str = "auto"
     # penalty weight of "lrbs" or "squared"; chosen on the held-out part when None; with "auto" it means
@@ -526,6 +533,10 @@ class Fit:
     dimensions: Annotated[Mapping[str, int], Says("what each of these terms adds to the rank")] = field(
         default_factory=dict
     )
+    emphases: Annotated[
+        Mapping[str, Mapping[str, float]],
+        Says("weights of these terms that do best by ndcg, map and recall, of all that were tried"),
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
 from typing_extensions import override
@@ -12,6 +12,7 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.composite.learning import Choice, LearningOptions, learn
 from solver.composite.projector import CompositeProjector
+from solver.evaluation.quality import Objective, check_objective
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import check_samples
 from solver.progress import Progress, StepProgress, WorkPlan
@@ -19,8 +20,15 @@ from solver.scaling.feature_maps import KERNELS
 from solver.scaling.scaler import SCALINGS
 from solver.supervision.annotations import Annotations, Queries
 from solver.supervision.conversion import AnyLabels, annotations_of, check_sizes
-from solver.validation.errors import SupervisionError
+from solver.validation.errors import InvalidParameterError, SupervisionError
 from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
+
+
+def _is_objective(value: Any) -> bool:
+    try:
+        return value is None or bool(check_objective(value))
+    except (InvalidParameterError, AttributeError, TypeError, ValueError):
+        return False
 
 
 class CompositeBilinear(CrossModalEstimator):
@@ -57,6 +65,11 @@ class CompositeBilinear(CrossModalEstimator):
         Samples of each modality that maps and weights are chosen on.
     random_state : int, >= 0
         Seed of folds, landmarks and parts.
+    objective : {"ndcg", "map", "recall"} or mapping, optional
+        What the weights are chosen by, as of `objective_value`; MAP is by label here, and by all facets where
+        none is called "label". By default that of `default_objective`. ``{"map": 1, "at_least":
+        {"recall_1": 0.97}}`` adds floors: held-out samples keep these shares of what the cosine alone has,
+        or, where there is none, of what the weights for nDCG, MAP and R@10 together have.
 
     Attributes
     ----------
@@ -67,7 +80,7 @@ class CompositeBilinear(CrossModalEstimator):
         What each term adds to the rank. Of the directions of pairs as few are kept as rank held-out partners
         about as well as all of them.
     quality_ : float
-        Of held-out samples, see `solver.composite.weights.WeightSearch`.
+        The objective of held-out samples, see `solver.composite.weights.WeightSearch`.
     choice_ : Choice
         Feature maps, ridge and weights, as chosen.
     projector_ : CompositeProjector
@@ -97,6 +110,7 @@ class CompositeBilinear(CrossModalEstimator):
         "n_folds": N_FOLDS,
         "max_samples": integer_from(10),
         "random_state": SEED,
+        "objective": Rule(_is_objective, "None, a measure's name or weights of measures"),
     }
 
     choice_: Choice
@@ -115,6 +129,7 @@ class CompositeBilinear(CrossModalEstimator):
         n_folds: int = 3,
         max_samples: int = 1000,
         random_state: int = 0,
+        objective: Objective | None = None,
     ) -> None:
         self.scalings = scalings
         self.kernels = kernels
@@ -123,6 +138,7 @@ class CompositeBilinear(CrossModalEstimator):
         self.n_folds = n_folds
         self.max_samples = max_samples
         self.random_state = random_state
+        self.objective = objective
 
     @override
     def fit(
@@ -151,9 +167,8 @@ class CompositeBilinear(CrossModalEstimator):
             Fitted on similar samples: its feature maps, ridge and weights are taken over.
         queries : tuple of Queries or None
             Short queries of X and of Z that name values of facets. The terms do not learn from them; the
-            weights are chosen to suit them, too, as far as neither of two measures of held-out samples is
-            lowered by more than half a percent: the graded gain, and the average precision by label (by all
-            facets where none is called "label").
+            weights are chosen to suit them, too, as far as neither the objective of held-out samples nor
+            the nDCG or the MAP that it counts is lowered by more than half a percent.
         with_content : tuple of bool
             Of which modality, such as texts, the cosine of the features themselves counts, too, between its
             queries and the partners of a gallery's samples. Its weight is as large as held-out samples allow.
@@ -163,7 +178,8 @@ class CompositeBilinear(CrossModalEstimator):
         InvalidParameterError, InvalidInputError
             If parameters or arrays are invalid, or no feature map suits the samples.
         SupervisionError
-            If the supervision is of other samples, or nothing can be learned from it.
+            If the supervision is of other samples, nothing can be learned from it, or a floor of the
+            objective is of what it cannot measure.
         """
         x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
         steps = itertools.count(1)

@@ -41,7 +41,8 @@ from solver.composite.projector import (
 )
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
-from solver.composite.weights import SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
+from solver.composite.weights import COSINE, SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
+from solver.evaluation.quality import Objective, default_objective
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.scaling.feature_maps import FeatureMapConfig
@@ -61,6 +62,7 @@ class LearningOptions:
     n_folds: int
     max_samples: int
     random_state: int
+    objective: Objective | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Choice:
     # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
     partner_share: float | None = None
     useless: tuple[str, ...] = ()  # facets that content says nothing of
+    # as `weights`, of all that were tried: those that do best by "ndcg", "map" and "recall"
+    emphases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 _UNIT = 1000.0  # samples that the costs below are of
@@ -160,7 +164,7 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     return MatchCurve(levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0)), least)
 
 
-COSINE, PAIRS, DISTINCTNESS = "cosine", "pairs", "distinctness"
+PAIRS, DISTINCTNESS = "pairs", "distinctness"
 CONTENTS = CONTENT + "x", CONTENT + "z"
 _TOLERATED_LOSS = 0.005
 """Of the gain of held-out partners, relative, for a lower rank: less than it varies between folds."""
@@ -207,7 +211,8 @@ def learn(
             "nothing to learn from: no facet has two values on both sides, and neither pairs nor judged pairs"
         )
     judged = terms.judged_scores(parts, pairing)
-    weights, quality = _choose_weights(held_out, judged, reused, work)
+    objective = options.objective or default_objective(annotations)
+    weights, quality, emphases = _choose_weights(held_out, judged, objective, reused, work)
     work.begin("end", 1)
     work()
     share = None
@@ -224,13 +229,14 @@ def learn(
             weights[name] = _choose_content(
                 side, everything, weights, share, reused, queries, min(annotations.shape)
             )
+            emphases = {measure: {**each, name: weights[name]} for measure, each in emphases.items()}
     vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
     curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
     projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
     work.finish()
     weights |= {FACET + name: 0.0 for name in useless}
-    return Choice(maps, pairing, weights, share, useless), quality, projector
+    return Choice(maps, pairing, weights, share, useless, emphases), quality, projector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,20 +311,23 @@ def _choose_pairing(
 def _choose_weights(
     held_out: Sequence[HeldOutScores],
     judged: Sequence[JudgedScores],
+    objective: Objective,
     reused: Choice | None,
     work: WorkPlan,
-) -> tuple[dict[str, float], float]:
-    """Return the weights of the terms and their quality; those that are reused as far as the terms exist."""
-    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS}, judged)
+) -> tuple[dict[str, float], float, Mapping[str, Mapping[str, float]]]:
+    """Return the weights of the terms, their quality, and the emphases; those that are reused as far as the
+    terms exist."""
+    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS}, judged, objective)
     weights = {
         name: weight
         for name, weight in (reused.weights if reused else {}).items()
         if name in held_out[0].terms
     }
-    if any(weights.values()):
-        return weights, search.quality(weights)
+    if reused and any(weights.values()):
+        return weights, search.quality(weights), reused.emphases
     work.begin("weights", search.most_steps)
-    return search.run(work)
+    weights, quality = search.run(work)
+    return weights, quality, search.emphases(weights)
 
 
 class _Terms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.evaluation.metrics import average_precisions_of_hits
+from solver.evaluation.quality import OBJECTIVES, Objective, check_objective, floors_of
 from solver.evaluation.ranking import FIRST_PAGE, discounted_gains, ideal_gains, rank_gallery
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray, Queries
 from solver.supervision.base import Indices
 from solver.supervision.conversion import LABEL
+from solver.validation.errors import SupervisionError
 
-SIGNS = "signs"  # name of the term of judged pairs
+COSINE, SIGNS = "cosine", "signs"  # names of terms: of the samples themselves, and of judged pairs
 Query = tuple[int, int]  # modality, 0 or 1, and row of the sample that results were judged for
 
 
@@ -131,6 +134,13 @@ _JUDGED_SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _JUDGED_LOSS = 0.0025
 """Of a measure of the samples, relative, for the sake of judged pairs: with half a percent, clicks on one
 property of products cost more by the others than they won."""
+_COSINE_SHARES = (16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
+"""Weights of the cosine to try, as shares of the largest other one, where no pairs say what it is worth."""
+_COSINE_LOSS, _COSINE_LOSS_BY_SAMPLE = 0.02, 2e-4
+"""Of the objective, relative, for the sake of that, at most and by sample. Pictures and the same with noise
+found each other first in .03 by labels alone, in .72 with half a percent, .86 with this, .93 by it."""
+_COSINE_KNOWS = 0.25
+"""Share of what can be learned over chance that the cosine knows where both modalities share a space."""
 _MOST_QUERIES = 200
 """Queries of a part whose whole ranking is scored, an evenly spaced sample: sorting costs most."""
 
@@ -151,6 +161,7 @@ class HeldOutScores:
     grades: npt.NDArray[np.int8]  # relevance, as of `Annotations.grades`
     shared: Mapping[str, BoolArray]  # by facet, which samples share a value
     queries: tuple[QueryScores, ...] = ()
+    partners: BoolArray | None = None  # which samples belong together; None without pairs
 
     @classmethod
     def of(
@@ -173,94 +184,124 @@ class HeldOutScores:
             of_z = {name: _inner(z[n_z:], x[:n_x]) for name, (x, z) in terms.items()}
             gallery = {name: facet.x_indicators for name, facet in annotations.facets.items()}
             query_scores.append(QueryScores(of_z, queries[1].grades(gallery)))
-        return cls(scores, annotations.grades(*rows), shared, tuple(query_scores))
+        partners = annotations.is_paired(*rows) if len(annotations.pairs) else None
+        return cls(scores, annotations.grades(*rows), shared, tuple(query_scores), partners)
 
     def total(self, weights: Mapping[str, float]) -> FloatArray:
         return _weighted_sum(self.terms, weights, self.grades.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measures:
-    """Measures of the samples' rankings, averaged over parts and both directions."""
+class _Direction:
+    """What the rankings of one part's samples of one modality are measured by."""
 
-    gain: float  # graded nDCG of the first ten results
-    precision: float  # mean average precision, averaged over facets; 0 where there is none
-    label_precision: float  # of the facet of the labels; of all where there is no such
+    def __init__(
+        self, grades: npt.NDArray[np.int8], shared: Mapping[str, BoolArray], partners: BoolArray | None
+    ) -> None:
+        self._gain = GradedGain(np.ascontiguousarray(grades))
+        self.shared = shared
+        self._decisive = {LABEL: shared[LABEL]} if LABEL in shared else shared
+        self._rows = np.flatnonzero(partners.any(axis=1)) if partners is not None else np.empty(0, np.intp)
+        self._partners = partners[self._rows] if partners is not None else np.empty((0, 0), np.bool_)
 
-    @property
-    def quality(self) -> float:
-        """Sum of both measures of everything."""
-        return self.gain + self.precision
+    def measure(self, scores: FloatArray) -> dict[str, float]:
+        """Return nDCG, R@1 and R@10 of the first page, and MAP by label, or by all facets without one."""
+        page = self._gain.first_page(scores)
+        measures = {"ndcg": self._gain.mean_of(page)}
+        if len(self._rows):
+            hits = np.take_along_axis(self._partners, page[self._rows], axis=1)
+            measures["recall_1"] = float(hits[:, 0].mean())
+            measures["recall_10"] = float(hits.any(axis=1).mean())
+        if precisions := _facet_precisions(scores, self._decisive):
+            measures["map"] = float(np.mean(list(precisions.values())))
+        return measures
 
-    def is_within(self, loss: float, other: _Measures) -> bool:
-        """Return whether what people look at first is hardly worse than another: by this share at most."""
-        least = 1.0 - loss
-        return self.gain >= least * other.gain and self.label_precision >= least * other.label_precision
+
+_MEASURE_OF = {"ndcg": "ndcg", "map": "map", "recall": "recall_10"}
+_EVERYTHING = MappingProxyType(dict.fromkeys(OBJECTIVES, 1.0))
+_Measures = Mapping[str, float]
 
 
 class WeightSearch:
-    """Coordinate ascent on the quality of rankings, averaged over parts and both directions.
+    """Coordinate ascent on an objective's measures of rankings, averaged over parts and both directions.
     `bases` names for a term the one that it cannot be without."""
 
-    # The quality is the graded nDCG of the first ten results, plus the mean average precision of each facet,
-    # averaged over facets, where there are any: the first judges what is seen, the second the whole ranking.
-    # Samples say more than people type: from the best weights for them, a second ascent goes on to better
-    # ones for short queries, if there are any, by their graded nDCG. It takes no step after which the gain or
-    # the average precision of the labels is half a percent below that of the first weights, so that queries
-    # that mean nothing do no harm. What judged pairs teach is often nothing that the facets know, so they
-    # cannot choose it. Their term is weighted last, with the other weights as they are, by the agreement with
-    # judged pairs that it has not learned from (`Agreement`). A few hundred clicks distinguish weights only
-    # roughly: the smallest weight is taken that is within a standard error of the best one, among those with
-    # which the gain, the average precision and that of the labels, and the short queries' gain lose a quarter
-    # of a percent at most.
+    # The measures are those of `solver.evaluation.quality`; those that nothing can be measured by are left
+    # out of the weighted mean. Samples say more than people type: from the best weights for them, a second
+    # ascent goes on to better ones for short queries, if there are any, by their graded nDCG. It takes no
+    # step after which the objective, its nDCG or its average precision is half a percent below that of the
+    # first weights, so that queries that mean nothing do no harm. (With R@10 held to half a percent, too,
+    # short queries of products lost another .4 points.) Without pairs nothing measures how well single
+    # samples are distinguished, which the cosine of a pretrained space can do: it gets the largest weight
+    # with which the objective loses two percent at most, and the short queries' gain half a percent. What
+    # judged pairs teach is often nothing that the facets know, so they cannot choose it. Their term is
+    # weighted last, with the other weights as they are, by the agreement with judged pairs that it has not
+    # learned from (`Agreement`). A few hundred clicks distinguish weights only roughly: the smallest weight
+    # is taken that is within a standard error of the best one, among those with which these measures, the
+    # average precision of all facets and the short queries' gain lose a quarter of a percent at most. Floors
+    # always hold.
 
     def __init__(
         self,
         parts: Sequence[HeldOutScores],
         bases: Mapping[str, str] = MappingProxyType({}),
         judged: Sequence[JudgedScores] = (),
+        objective: Objective = _EVERYTHING,
     ) -> None:
         self._parts = parts
         self._judged = judged
         self._bases = {term: base for term, base in bases.items() if term in parts[0].terms}
         self._directions = [
-            (GradedGain(part.grades), GradedGain(np.ascontiguousarray(part.grades.T))) for part in parts
+            (
+                _Direction(part.grades, part.shared, part.partners),
+                _Direction(
+                    part.grades.T,
+                    {name: facet.T for name, facet in part.shared.items()},
+                    None if part.partners is None else part.partners.T,
+                ),
+            )
+            for part in parts
         ]
-
         self._query_gains = [GradedGain(scores.grades) for part in parts for scores in part.queries]
         n_samples = sum(min(part.grades.shape) for part in parts)
         self._min_gain = _FEW_SHARE / n_samples if n_samples < _FEW_SAMPLES else _MIN_GAIN
+        self._objective = {_MEASURE_OF[name]: weight for name, weight in check_objective(objective).items()}
+        self._shares = floors_of(objective)
+        self._floors: _Measures = {}
+        self._tried: dict[tuple[tuple[str, float], ...], _Measures] = {}
 
     @property
     def most_steps(self) -> int:
         """Steps that `run` takes at most."""
         n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
-        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
+        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors * (3 if self._shares else 1)
 
     def quality(self, weights: Mapping[str, float]) -> float:
-        """Return the quality of weights: the sum of up to two measures, each at most 1."""
-        return self._measure(weights).quality
+        """Return the weighted mean of the objective's measures, 0 if there is nothing to measure."""
+        measures = self._measure(weights)
+        shares = {name: weight for name, weight in self._objective.items() if name in measures}
+        total = sum(shares.values())
+        return sum(weight / total * measures[name] for name, weight in shares.items()) if total else 0.0
 
     def _measure(self, weights: Mapping[str, float]) -> _Measures:
-        gains: list[float] = []
+        key = tuple(sorted(weights.items()))
+        if key not in self._tried:
+            values: dict[str, list[float]] = defaultdict(list)
+            for part, (x_to_z, z_to_x) in zip(self._parts, self._directions, strict=True):
+                total = part.total(weights)
+                for measures in (x_to_z.measure(total), z_to_x.measure(total.T)):
+                    for name, value in measures.items():
+                        values[name].append(value)
+            self._tried[key] = {name: float(np.mean(each)) for name, each in values.items()}
+        return self._tried[key]
+
+    def _facet_precision(self, weights: Mapping[str, float]) -> float:
+        """Return the mean average precision, averaged over all facets; 0 where there is none."""
         precisions: list[float] = []
-        of_labels: list[float] = []
         for part, (x_to_z, z_to_x) in zip(self._parts, self._directions, strict=True):
             total = part.total(weights)
-            gains += [x_to_z.mean(total), z_to_x.mean(total.T)]
-            for scores, shared in (
-                (total, part.shared),
-                (total.T, {name: facet.T for name, facet in part.shared.items()}),
-            ):
-                by_facet = _facet_precisions(scores, shared)
-                precisions += by_facet.values()
-                of_labels += [by_facet[LABEL]] if LABEL in by_facet else []
-        precision = float(np.mean(precisions)) if precisions else 0.0
-        return _Measures(
-            float(np.mean(gains)),
-            precision,
-            float(np.mean(of_labels)) if of_labels else precision,
-        )
+            precisions += _facet_precisions(total, x_to_z.shared).values()
+            precisions += _facet_precisions(total.T, z_to_x.shared).values()
+        return float(np.mean(precisions)) if precisions else 0.0
 
     def _query_gain(self, weights: Mapping[str, float]) -> float:
         """Return the graded nDCG of short queries, averaged over parts and modalities; 0 without any."""
@@ -280,22 +321,90 @@ class WeightSearch:
         others = [name for name in self._parts[0].terms if name != SIGNS]
         weights = dict.fromkeys(others or [SIGNS], 1.0)
         if others:
-            weights = self._ascend(weights, self.quality, _FACTORS, lambda _: True, heartbeat)
-            weights = self._with_judged(self._suit_queries(weights, heartbeat))
-        largest = max(weights.values())
-        return {name: weight / largest for name, weight in weights.items()}, self.quality(weights)
+            weights = self._start(weights, heartbeat)
+            factors = (*_FACTORS, *_FINE_FACTORS) if self._shares else _FACTORS
+            weights = self._ascend(weights, self.quality, factors, self._keeps_floors, heartbeat)
+            best = self.quality(weights)
+            weights = self._with_cosine(self._suit_queries(weights, heartbeat), best)
+            weights = self._with_judged(weights)
+        return _with_largest_one(weights), self.quality(weights)
+
+    def emphases(self, weights: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Return, for each measure of `OBJECTIVES`, the weights that were tried and do best by it, of the
+        terms that have a weight among these; floors hold for them, too."""
+        none = {name for name in self._parts[0].terms if not weights.get(name)}
+        tried = [
+            (measures, dict(key))
+            for key, measures in self._tried.items()
+            if not any(weight > 0.0 and name in none for name, weight in key)
+        ]
+        tried = [each for each in tried if self._keeps_floors(each[1])]
+        best = {
+            measure: max(tried, key=lambda each: each[0][name])[1]
+            for measure, name in _MEASURE_OF.items()
+            if tried and name in tried[0][0]
+        }
+        signs = {SIGNS: weights[SIGNS]} if SIGNS in weights else {}
+        return {measure: {**_with_largest_one(trial), **signs} for measure, trial in best.items()}
+
+    def _start(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
+        """Return weights with which the floors hold: equal ones, where these do."""
+        if not self._shares:
+            return weights
+        reference = {name: float(name == COSINE) for name in weights}
+        if COSINE not in weights:
+            default = WeightSearch(self._parts, self._bases).run(heartbeat)[0]
+            reference = {name: default[name] for name in weights}
+        measures = self._measure(reference)
+        if lacking := [name for name in self._shares if name not in measures]:
+            raise SupervisionError(f"objective: {lacking[0]!r} of 'at_least' needs pairs or facets")
+        self._floors = {name: share * measures[name] for name, share in self._shares.items()}
+        trials = [{**weights, COSINE: share} for share in (1.0, 4.0, 16.0, 64.0) if COSINE in weights]
+        return next((trial for trial in trials if self._keeps_floors(trial)), reference)
+
+    def _keeps_floors(self, weights: Mapping[str, float]) -> bool:
+        return all(self._measure(weights)[name] >= least for name, least in self._floors.items())
+
+    def _is_within(self, loss: float, weights: Mapping[str, float]) -> Callable[[Mapping[str, float]], bool]:
+        """Return whether weights lose at most this share of the objective, and of its nDCG and its MAP."""
+        least, measures = 1.0 - loss, self._measure(weights)
+        names = [name for name in ("ndcg", "map") if name in measures and self._objective.get(name)]
+
+        def is_allowed(trial: Mapping[str, float]) -> bool:
+            after = self._measure(trial)
+            return (
+                self._keeps_floors(trial)
+                and self.quality(trial) >= least * self.quality(weights)
+                and all(after[name] >= least * measures[name] for name in names)
+            )
+
+        return is_allowed
 
     def _suit_queries(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
         if not self._query_gains:
             return weights
-        measures = self._measure(weights)
-        return self._ascend(
-            weights,
-            self._query_gain,
-            _FINE_FACTORS,
-            lambda trial: self._measure(trial).is_within(_TOLERATED_LOSS, measures),
-            heartbeat,
-        )
+        is_allowed = self._is_within(_TOLERATED_LOSS, weights)
+        return self._ascend(weights, self._query_gain, _FINE_FACTORS, is_allowed, heartbeat)
+
+    def _with_cosine(self, weights: dict[str, float], best: float) -> dict[str, float]:
+        """Return weights with as much of the cosine as costs little, where no pairs say what it is worth and
+        both modalities share a space."""
+        if COSINE not in weights or self._parts[0].partners is not None:
+            return weights
+        chance = self.quality({COSINE: 0.0})  # in the order of the samples
+        if self.quality({COSINE: 1.0}) - chance < _COSINE_KNOWS * (best - chance):
+            return weights
+        largest = max((weight for name, weight in weights.items() if name != COSINE), default=0.0)
+        n_samples = sum(min(part.grades.shape) for part in self._parts)
+        least = (1.0 - min(_COSINE_LOSS, n_samples * _COSINE_LOSS_BY_SAMPLE)) * best
+        gain = (1.0 - _TOLERATED_LOSS) * self._query_gain(weights)
+        for share in _COSINE_SHARES:
+            trial = {**weights, COSINE: share * largest}
+            if trial[COSINE] <= weights[COSINE]:
+                break
+            if self.quality(trial) >= least and self._query_gain(trial) >= gain and self._keeps_floors(trial):
+                return trial
+        return weights
 
     def _with_judged(self, weights: dict[str, float]) -> dict[str, float]:
         if SIGNS not in self._parts[0].terms:
@@ -314,13 +423,13 @@ class WeightSearch:
 
     def _hardly_loses(self, weights: dict[str, float]) -> Callable[[Mapping[str, float]], bool]:
         """Return whether weights are hardly worse than these for samples and for short queries."""
-        least, measures, query_gain = 1.0 - _JUDGED_LOSS, self._measure(weights), self._query_gain(weights)
+        least, is_within = 1.0 - _JUDGED_LOSS, self._is_within(_JUDGED_LOSS, weights)
+        precision, query_gain = self._facet_precision(weights), self._query_gain(weights)
 
         def is_allowed(trial: Mapping[str, float]) -> bool:
-            after = self._measure(trial)
             return (
-                after.is_within(_JUDGED_LOSS, measures)
-                and after.precision >= least * measures.precision
+                is_within(trial)
+                and self._facet_precision(trial) >= least * precision
                 and self._query_gain(trial) >= least * query_gain
             )
 
@@ -369,12 +478,25 @@ class GradedGain:
 
     def mean(self, scores: FloatArray) -> float:
         """Return the mean over the queries of (n_queries, n_gallery) scores, 0 if there are no queries."""
-        if not len(self._ideal):
-            return 0.0
+        return self.mean_of(self.first_page(scores)) if len(self._ideal) else 0.0
+
+    def first_page(self, scores: FloatArray) -> Indices:
+        """Return the columns of the ten highest scores of each query, the highest first."""
         first = np.argpartition(-scores, self._depth - 1, axis=1)[:, : self._depth]
         order = np.argsort(-np.take_along_axis(scores, first, axis=1), axis=1, kind="stable")
-        grades = np.take_along_axis(self._grades, np.take_along_axis(first, order, axis=1), axis=1)
+        return np.take_along_axis(first, order, axis=1)
+
+    def mean_of(self, page: Indices) -> float:
+        """Return the mean over the queries of what the first page shows, 0 if there are no queries."""
+        if not len(self._ideal):
+            return 0.0
+        grades = np.take_along_axis(self._grades, page, axis=1)
         return float(np.mean(discounted_gains(grades)[self._is_query] / self._ideal))
+
+
+def _with_largest_one(weights: Mapping[str, float]) -> dict[str, float]:
+    largest = max(weights.values())
+    return {name: weight / largest for name, weight in weights.items()}
 
 
 def _inner(first: FloatArray, second: FloatArray) -> FloatArray:

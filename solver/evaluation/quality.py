@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,15 @@ from solver.evaluation.ranking import (
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, Facet
 from solver.validation.errors import InvalidInputError, InvalidParameterError
-from solver.validation.parameters import NOT_NEGATIVE, one_of
+from solver.validation.parameters import NOT_NEGATIVE, number_within, one_of
 
 OBJECTIVES = ("ndcg", "map", "recall")
 """What a model can be chosen by: graded nDCG@10, MAP, and R@10 of the partner."""
-Objective = str | Mapping[str, float]
-"""One of `OBJECTIVES`, or a weight for each of some of them."""
+AT_LEAST = "at_least"
+FLOORS = ("ndcg", "map", "recall_1", "recall_10")
+"""What an objective can have a least share of, by name under "at_least"."""
+Objective = str | Mapping[str, float | Mapping[str, float]]
+"""One of `OBJECTIVES`, or a weight for each of some of them; "at_least" among them holds floors."""
 _Relevance = Callable[[slice], BoolArray]
 
 
@@ -159,9 +163,12 @@ def measure_quality(
     )
 
 
-def default_objective(annotations: Annotations) -> str:
-    """Return "ndcg" where there is more than one facet or pairs, and "map" otherwise."""
-    return "ndcg" if annotations.top_grade > 1 or len(annotations.pairs) else "map"
+def default_objective(annotations: Annotations) -> Objective:
+    """Return equal weights of nDCG, MAP (with facets) and R@10 (with pairs); of one facet alone, "map"."""
+    if annotations.top_grade <= 1 and not len(annotations.pairs):
+        return "map"
+    has = {"ndcg": True, "map": bool(annotations.facets), "recall": len(annotations.pairs) > 0}
+    return {name: 1.0 for name in OBJECTIVES if has[name]}
 
 
 def objective_value(quality: RetrievalQuality, objective: Objective) -> float:
@@ -173,6 +180,7 @@ def objective_value(quality: RetrievalQuality, objective: Objective) -> float:
         Measures of held-out samples.
     objective : str or mapping of str to float
         "ndcg", "map" or "recall" (R@10 of the partner), or weights of some of these: their weighted mean.
+        Floors of "at_least" do not count: they bound the weights of a `CompositeBilinear`.
 
     Returns
     -------
@@ -201,15 +209,28 @@ def check_objective(objective: Objective) -> dict[str, float]:
     Raises
     ------
     InvalidParameterError
-        If it is not one of `OBJECTIVES`, nor weights of some of them of which one is positive.
+        If it is not one of `OBJECTIVES`, nor weights of some of them of which one is positive, or its floors
+        are no shares of `FLOORS`.
     """
-    weights = {objective: 1.0} if isinstance(objective, str) else dict(objective)
+    weights: dict[str, Any] = {objective: 1.0} if isinstance(objective, str) else dict(objective)
+    floors = weights.pop(AT_LEAST, {})
+    if not isinstance(floors, Mapping):
+        raise InvalidParameterError("objective['at_least']", floors, "a share for each of some measures")
+    for name, share in floors.items():
+        one_of(*FLOORS).check("objective['at_least']", name)
+        number_within(0.0, 1.0, closed="right").check(f"objective['at_least'][{name!r}]", share)
     for name, weight in weights.items():
         one_of(*OBJECTIVES).check("objective", name)
         NOT_NEGATIVE.check(f"objective[{name!r}]", weight)
     if not any(weight > 0.0 for weight in weights.values()):
         raise InvalidParameterError("objective", objective, "one or more measures with a positive weight")
     return weights
+
+
+def floors_of(objective: Objective) -> dict[str, float]:
+    """Return the least shares that an objective has under "at_least", by measure."""
+    floors: Any = {} if isinstance(objective, str) else objective.get(AT_LEAST, {})
+    return dict(floors)
 
 
 @dataclass(slots=True)

@@ -169,6 +169,19 @@ class SupervisionIn(Strict):
         return Supervision(self.labels, tuple(self.facets), self.pairs, self.feedback)
 
 
+_Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class FloorsIn(Strict):
+    """Shares that held-out items keep of what the features' cosine alone has where both modalities have as
+    many features, and else of what the mean of all measures would choose."""
+
+    ndcg: _Share | None = None
+    map: _Share | None = None
+    recall_1: _Share | None = None
+    recall_10: _Share | None = None
+
+
 class ObjectiveWeightsIn(Strict):
     """Weights of measures; what the held-out items have nothing to measure with is left out of the mean."""
 
@@ -177,6 +190,7 @@ class ObjectiveWeightsIn(Strict):
     ndcg: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
     map: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
     recall: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
+    at_least: FloorsIn | None = Field(None, description="measures that may not fall lower")
 
 
 _Measure = Literal["ndcg", "map", "recall"]
@@ -186,7 +200,7 @@ _MEASURE: TypeAdapter[_Measure] = TypeAdapter(_Measure)
 def _read_objective(value: Any) -> Objective:
     # By form, as facets are.
     if isinstance(value, dict):
-        return ObjectiveWeightsIn.model_validate(value).model_dump(exclude_unset=True)
+        return ObjectiveWeightsIn.model_validate(value).model_dump(exclude_unset=True, exclude_none=True)
     return _MEASURE.validate_python(value)
 
 
@@ -206,6 +220,7 @@ class RetrainIn(Strict):
                 {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
                 {"supervision": {"facets": "auto", "feedback": False}, "objective": "ndcg"},
                 {"objective": {"ndcg": 2, "recall": 1}},
+                {"objective": {"map": 1, "at_least": {"recall_1": 0.97}}},
                 {"encoders": {"text": {"type": "lda", "topics": 50}}},
             ],
             "if": {
@@ -237,9 +252,10 @@ class RetrainIn(Strict):
     supervision: SupervisionIn = Field(default_factory=SupervisionIn)
     objective: _Objective | None = Field(
         None,
-        description="what held-out quality is: graded nDCG@10 over facets and pairs, mean average precision "
-        "by label, how often the partner is among the first ten, or a weighted mean of these; default: "
-        "`ndcg` where there is more than one facet or pairs, and `map` otherwise",
+        description="what held-out quality is, which `composite` chooses its weights by, too: graded nDCG@10 "
+        "over facets and pairs, mean average precision by label, how often the partner is among the first "
+        "ten, or a weighted mean of these; default: the mean of those that can be measured where there is "
+        "more than one facet or pairs, and `map` otherwise",
     )
     encoders: dict[str, EncoderIn] = Field(
         default_factory=dict,

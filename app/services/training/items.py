@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from app.domain.entities import Features
+from app.domain.reports import Objective
 from app.encoders.base import BaseEncoder
 from app.services.models.placement import LABEL
 from solver import (
@@ -177,9 +178,13 @@ class LabelledItems(LabelledPair):
         return LABEL if self.has_labels or LABEL in self.facets else None
 
     @property
-    def default_objective(self) -> str:
-        """Graded nDCG where there is more than one facet or pairs, and MAP otherwise."""
-        return "ndcg" if len(self.facets) > 1 or self.groups is not None else "map"
+    def default_objective(self) -> Objective:
+        """Equal weights of nDCG, MAP (with facets) and R@10 (with pairs); of one facet alone, MAP."""
+        has_facets, has_pairs = bool(self.named_values()), self.groups is not None
+        if len(self.facets) <= 1 and not has_pairs:
+            return "map"
+        has = {"ndcg": True, "map": has_facets, "recall": has_pairs}
+        return {name: 1.0 for name, is_measured in has.items() if is_measured}
 
     def annotations(self) -> Annotations:
         """Return all that the items carry; raises SupervisionError if that is nothing."""

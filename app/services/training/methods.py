@@ -58,6 +58,7 @@ from solver import (
     bidirectional_map,
     can_be_compact,
     fit_projector,
+    floors_of,
     is_sparse,
     project_what_can_be_ranked,
     select_on,
@@ -89,6 +90,8 @@ class TrainingMethod(ABC):
     name: str
     must_choose = False
     """Whether `evaluate` has to choose parameters before `fit`."""
+    keeps_space = False
+    """Whether what `evaluate` returned keeps what a space of both modalities knows beside labels."""
 
     def __init__(self, parameters: TrainingParameters, report: Report) -> None:
         self._parameters = parameters
@@ -355,6 +358,7 @@ class CompositeMethod(TrainingMethod):
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
         self._chosen = self._fit(fitting, "judging")
+        self.keeps_space = not fitting.has_more_than_labels and self._chosen.weights_.get("cosine", 0.0) > 0.0
         return self._chosen.projector_
 
     def fit(self, data: LabelledItems) -> FullFit:
@@ -362,10 +366,15 @@ class CompositeMethod(TrainingMethod):
         estimator = self._fit(data, "fitting")
         weights = {name: float(weight) for name, weight in estimator.weights_.items()}
         projector, dimensions = estimator.projector_, estimator.dimensions_
-        return FullFit(projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions))
+        emphases = estimator.choice_.emphases
+        return FullFit(
+            projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
+        )
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
-        estimator = CompositeBilinear(random_state=self._parameters.seed)
+        estimator = CompositeBilinear(
+            random_state=self._parameters.seed, objective=self._parameters.objective
+        )
         annotations = data.annotations()
         has_words = [encoder.content_form == "text" for encoder in data.encoders or ()] or [False, False]
         estimator.fit(
@@ -397,8 +406,12 @@ def affordable_methods(
         requested = "lrbs"
     refused: dict[str, str] = {}
     names = [requested]
-    if requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
+    if requested == "auto" and floors_of(parameters.objective or "map"):
+        names = ["composite"]  # the only one that keeps floors
+    elif requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
         names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
+        if not parameters.scaling and data.X.shape[1] == data.Z.shape[1]:  # they may share a space
+            names.append("composite")
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:

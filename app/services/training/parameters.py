@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from app.domain.errors import InvalidFieldError
 from app.domain.names import check_storable, join_words
-from app.domain.reports import Objective, Supervision, TrainingParameters
-from solver import OBJECTIVES, SCALINGS
+from app.domain.reports import Objective, TrainingParameters
+from solver import AT_LEAST, FLOORS, OBJECTIVES, SCALINGS
 
 Method = Literal["auto", "lrbs", "semantic", "squared", "composite"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -43,7 +43,7 @@ def check_parameters(parameters: TrainingParameters) -> None:
         raise InvalidFieldError("seed", f"expected 0 to {LARGEST_SEED}, got {parameters.seed}")
     _check_supervision(parameters)
     if parameters.objective is not None:
-        _check_objective(parameters.objective, parameters.supervision)
+        _check_objective(parameters, parameters.objective)
 
 
 def learns_from_labels_only(parameters: TrainingParameters) -> bool:
@@ -72,9 +72,20 @@ def _check_supervision(parameters: TrainingParameters) -> None:
         check_storable(place, key)
 
 
-def _check_objective(objective: Objective, supervision: Supervision) -> None:
-    is_name = isinstance(objective, str)
-    weights = {objective: 1.0} if isinstance(objective, str) else objective
+def _check_objective(parameters: TrainingParameters, objective: Objective) -> None:
+    supervision, is_name = parameters.supervision, isinstance(objective, str)
+    weights: dict[str, Any] = {objective: 1.0} if isinstance(objective, str) else dict(objective)
+    floors = weights.pop(AT_LEAST, {})
+    for name, share in floors.items():
+        place = f"objective.{AT_LEAST}.{name}"
+        if name not in FLOORS:
+            raise InvalidFieldError(place, f"expected {join_words(FLOORS)}, got {name!r}")
+        if not 0.0 < share <= 1.0:
+            raise InvalidFieldError(place, f"expected a share above 0 and up to 1, got {share}")
+        if name.startswith("recall") and not supervision.pairs:
+            raise InvalidFieldError(place, f"{name!r} is that of partners: it needs supervision.pairs")
+    if floors and (parameters.method not in ("auto", "composite") or learns_from_labels_only(parameters)):
+        raise InvalidFieldError(f"objective.{AT_LEAST}", "the method 'composite' alone keeps floors")
     for name, weight in weights.items():
         place = "objective" if is_name else f"objective.{name}"
         if name not in OBJECTIVES:

@@ -21,6 +21,8 @@ __all__ = ["SelectedModel", "Report", "select_and_fit"]
 _HELD_OUT_SHARE = 0.2  # of the items of each modality: as in five-fold cross-validation
 _MOST_SAMPLES = 3000
 """Items of a modality that methods are compared on: more hardly change which one is better."""
+_SPACE_LOSS = 0.05
+"""Of the objective, relative, for a method that keeps what a space of both modalities knows beside labels."""
 _EVALUATION_SHARE = 0.65
 """Of the time of a training, as measured of "composite": choosing takes longer than the final fit."""
 
@@ -53,6 +55,8 @@ def select_and_fit(
     if held_out is not None:
         evaluated = [method for method in methods if method.name in selection.values]
         best = max(evaluated, key=lambda method: selection.values[method.name])
+        if parameters.objective is None:
+            best, selection = _keep_space(evaluated, best, selection)
         judged = HeldOutModel(evaluation.fits[best.name], evaluation.fitting_ids)
         quality = held_out_quality(evaluation.fits, best.name, held_out, names)
     staged.enter(_EVALUATION_SHARE, 1.0)
@@ -66,6 +70,18 @@ def select_and_fit(
         judged,
         held_out,
     )
+
+
+def _keep_space(
+    evaluated: Sequence[TrainingMethod], best: TrainingMethod, selection: Selection
+) -> tuple[TrainingMethod, Selection]:
+    """Return the method that keeps a space of both modalities rather than a slightly better one, and why."""
+    least = (1.0 - _SPACE_LOSS) * selection.values[best.name]
+    for method in evaluated:
+        if method.keeps_space and method is not best and selection.values[method.name] >= least:
+            reason = f"it is better by less than {_SPACE_LOSS:.0%}, and forgets the space that both share"
+            return method, replace(selection, refused={**selection.refused, best.name: reason})
+    return best, selection
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -81,7 +81,8 @@ function gateOf({ compared_with: other, skipped, items, objective, new_value: ow
 
 function nameOf(objective) {
   if (typeof objective === "string") return MEASURES[objective] ?? objective;
-  return `Mean of ${Object.entries(objective).map(([name, weight]) => `${weight} × ${MEASURES[name] ?? name}`).join(" and ")}:`;
+  const weights = Object.entries(objective).filter(([, weight]) => weight > 0); // without floors
+  return `Mean of ${weights.map(([name, weight]) => `${weight} × ${MEASURES[name] ?? name}`).join(" and ")}:`;
 }
 
 const signed = (difference) => `${difference < 0 ? "−" : "+"}${Math.abs(difference).toFixed(3)}`;

@@ -15,12 +15,15 @@ from solver import (
     CompositeBilinear,
     Facet,
     InvalidInputError,
+    InvalidParameterError,
     Labels,
     PairedRows,
     Queries,
+    RankingQuality,
     SignedPairs,
     StepProgress,
     SupervisionError,
+    load,
     load_projector,
     measure_quality,
     save_projector,
@@ -401,3 +404,60 @@ def test_partners_without_anything_in_common_give_a_model_all_the_same(seed: int
     assert fitted.weights_["pairs"] > 0.0
     assert max(fitted.weights_.values()) == 1.0
     assert np.isfinite(fitted.project_x(X) @ fitted.project_z(Z).T).all()
+
+
+def _shared_space(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Partners in one space, as of a pretrained encoder, and coarse classes of what they show."""
+    rng = np.random.default_rng(seed)
+    classes = rng.integers(0, 5, n)
+    centres = np.random.default_rng(0).standard_normal((5, 24))
+    content = centres[classes] + rng.standard_normal((n, 24))
+    x, z = (content + 0.6 * rng.standard_normal(content.shape) for _ in "xz")
+    return x, z, classes
+
+
+def test_labels_alone_do_not_cost_a_shared_space_its_partners() -> None:
+    X, Z, classes = _shared_space(300, 1)
+    new_x, new_z, new_classes = _shared_space(200, 2)
+    of_both = [[str(number)] for number in new_classes]
+    partners = np.stack([np.arange(200)] * 2, axis=1)
+    annotations = Annotations((200, 200), {"label": Facet.of(of_both, of_both)}, partners)
+
+    def measure(x: np.ndarray, z: np.ndarray) -> RankingQuality:
+        return measure_quality(x, z, annotations, label="label").mean
+
+    cosine = measure(*(side / np.linalg.norm(side, axis=1, keepdims=True) for side in (new_x, new_z)))
+    model = CompositeBilinear().fit(X, Z, Labels(classes, classes))
+    trained = measure(model.project_x(new_x), model.project_z(new_z))
+    assert trained.recall_at_1 >= 0.9 * cosine.recall_at_1
+    assert trained.map > cosine.map + 0.1
+
+
+def test_features_of_unrelated_spaces_are_not_compared() -> None:
+    X, Z, classes = _shared_space(300, 1)
+    model = CompositeBilinear(kernels=("linear",)).fit(X, -Z[:, ::-1], Labels(classes, classes))
+    assert model.weights_["cosine"] < 0.1
+
+
+@pytest.mark.parametrize("objective", ["mrr", {"map": 0.0}, {"map": 1, "at_least": {"recall": 0.9}}, 3])
+def test_another_objective_is_refused(objective: object) -> None:
+    X, Z, classes = _shared_space(60, 1)
+    with pytest.raises(InvalidParameterError, match="objective"):
+        CompositeBilinear(objective=objective).fit(X, Z, Labels(classes, classes))  # type: ignore[arg-type]
+
+
+def test_what_was_chosen_for_each_measure_is_kept_by_a_second_fit_and_in_a_file(tmp_path: Path) -> None:
+    X, Z, classes = _shared_space(200, 1)
+    values = [[str(number)] for number in classes]
+    annotations = Annotations(
+        (200, 200), {"label": Facet.of(values, values)}, np.stack([np.arange(200)] * 2, axis=1)
+    )
+    objective = {"map": 1.0, "at_least": {"recall_1": 0.9}}
+    model = CompositeBilinear(kernels=("linear",), objective=objective).fit(X, Z, annotations)
+    assert set(model.choice_.emphases) == {"ndcg", "map", "recall"}
+    again = CompositeBilinear(kernels=("linear",)).fit(X, Z, annotations, reuse=model)
+    assert again.choice_ == model.choice_
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert isinstance(loaded, CompositeBilinear)
+    assert (loaded.choice_, loaded.objective) == (model.choice_, objective)

@@ -1,9 +1,11 @@
 """The search for weights, and the measures it maximises."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from solver import Annotations, Facet, Queries, bidirectional_map
+from solver import Annotations, Facet, Queries, SupervisionError, bidirectional_map
 from solver.composite.weights import GradedGain, HeldOutScores, WeightSearch
 
 
@@ -54,7 +56,7 @@ def test_a_term_of_noise_gets_no_weight() -> None:
     assert quality > search.quality({"a": 1.0, "noise": 1.0})
 
 
-def test_the_quality_is_the_gain_plus_the_average_precision() -> None:
+def test_the_quality_is_the_mean_of_what_can_be_measured() -> None:
     part = _part(0)
     x, z = part.total({"a": 1.0}), np.eye(80, dtype=np.float32)
     labels = [part.shared["a"].astype(int)]
@@ -63,7 +65,9 @@ def test_the_quality_is_the_gain_plus_the_average_precision() -> None:
     # Rows with the same relevant columns are of one class, so that classes can be read off the columns.
     classes = np.unique(labels[0], axis=0, return_inverse=True)[1].reshape(-1)
     column_classes = np.array([classes[np.argmax(column)] if column.any() else -1 for column in labels[0].T])
-    assert quality - gains == pytest.approx(bidirectional_map(x, z, classes, column_classes).mean, abs=1e-5)
+    assert 2.0 * quality - gains == pytest.approx(
+        bidirectional_map(x, z, classes, column_classes).mean, abs=1e-5
+    )
 
 
 def _part_with_queries(seed: int, other: str) -> HeldOutScores:
@@ -127,3 +131,79 @@ def test_a_query_scores_samples_of_the_other_modality() -> None:
     np.testing.assert_array_equal(of_z.terms["facet:colour"], z[2:] @ x[:3].T)
     np.testing.assert_array_equal(of_x.grades, [[1, 0], [1, 0]])
     np.testing.assert_array_equal(of_z.grades, [[1, 0, 0]])
+
+
+def _part_of_pairs(seed: int) -> HeldOutScores:
+    """Labels that a facet's term knows, partners that the cosine and another term know."""
+    rng = np.random.default_rng(seed)
+    classes, own = rng.integers(0, 4, 80), rng.standard_normal((80, 8))
+    values = [[str(number)] for number in classes]
+    rows = np.stack([np.arange(80)] * 2, axis=1)
+    annotations = Annotations((80, 80), {"label": Facet.of(values, values)}, rows)
+
+    def noisy(rows: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+        x, z = (rows + size * rng.standard_normal(rows.shape) for _ in "xz")
+        return x, z
+
+    terms = {"facet:label": noisy(np.eye(4)[classes], 0.3), "cosine": noisy(own / 3.0, 0.1)}
+    return HeldOutScores.of({**terms, "pairs": noisy(own / 3.0, 0.2)}, annotations)
+
+
+def _measures(parts: list[HeldOutScores], weights: dict[str, float]) -> dict[str, float]:
+    return {name: WeightSearch(parts, objective=name).quality(weights) for name in ("ndcg", "map", "recall")}
+
+
+def _share_of_first(parts: list[HeldOutScores], weights: dict[str, float]) -> float:
+    """R@1 of partners, which are rows of the same number."""
+    totals = [part.total(weights) for part in parts]
+    return float(
+        np.mean([side.argmax(axis=1) == np.arange(80) for total in totals for side in (total, total.T)])
+    )
+
+
+def test_the_objective_decides_what_the_weights_are_good_for() -> None:
+    parts = [_part_of_pairs(seed) for seed in (0, 1)]
+    chosen = {
+        name: WeightSearch(parts, objective=name).run(lambda: None)[0] for name in ("ndcg", "map", "recall")
+    }
+    for name, weights in chosen.items():
+        others = [_measures(parts, other)[name] for other in chosen.values()]
+        assert _measures(parts, weights)[name] == max(others)
+    assert _measures(parts, chosen["map"])["map"] > _measures(parts, chosen["recall"])["map"] + 0.1
+    assert _measures(parts, chosen["map"])["recall"] < _measures(parts, chosen["recall"])["recall"] - 0.1
+
+
+@pytest.mark.parametrize("with_cosine", [True, False])
+def test_floors_hold_whatever_the_objective(with_cosine: bool) -> None:
+    parts = [_part_of_pairs(seed) for seed in (0, 1)]
+    reference = {"cosine": 1.0}
+    if not with_cosine:
+        parts = [replace(p, terms={k: v for k, v in p.terms.items() if k != "cosine"}) for p in parts]
+        reference, _ = WeightSearch(parts).run(lambda: None)
+    free, _ = WeightSearch(parts, objective="map").run(lambda: None)
+    objective = {"map": 1.0, "at_least": {"recall_1": 0.9}}
+    weights, _ = WeightSearch(parts, objective=objective).run(lambda: None)
+    least = 0.9 * _share_of_first(parts, reference)
+    assert _share_of_first(parts, free) < least <= _share_of_first(parts, weights)
+    gain = _measures(parts, weights)["map"] - _measures(parts, reference)["map"]
+    assert gain > 0.05 if with_cosine else gain >= 0.0
+
+
+def test_a_floor_of_what_cannot_be_measured_is_an_error() -> None:
+    search = WeightSearch([_part(0)], objective={"map": 1.0, "at_least": {"recall_1": 0.9}})
+    with pytest.raises(SupervisionError, match="'recall_1' of 'at_least' needs pairs"):
+        search.run(lambda: None)
+
+
+def test_of_the_weights_that_were_tried_the_best_by_each_measure_are_kept() -> None:
+    parts = [_part_of_pairs(seed) for seed in (0, 1)]
+    search = WeightSearch(parts)
+    weights, _ = search.run(lambda: None)
+    kept = search.emphases(weights)
+    assert set(kept) == {"ndcg", "map", "recall"}
+    for name, own in kept.items():
+        assert _measures(parts, own)[name] >= _measures(parts, weights)[name]
+        assert max(own.values()) == 1.0
+    assert _measures(parts, kept["map"])["map"] > _measures(parts, kept["recall"])["map"]
+    # What has no weight where it serves has none here: it is no part of the vectors.
+    assert WeightSearch.emphases(search, {**weights, "pairs": 0.0})["recall"].get("pairs", 0.0) == 0.0

@@ -213,6 +213,7 @@ def test_an_objective_is_a_measure_or_a_weighted_mean_of_what_was_measured() -> 
     assert objective_value(quality, {"ndcg": 3, "map": 1}) == pytest.approx(0.55)
     assert objective_value(_quality(0.6, 0.4, NAN), {"ndcg": 1.0, "recall": 5.0}) == pytest.approx(0.6)
     assert math.isnan(objective_value(_quality(0.6, NAN, NAN), "map"))
+    assert objective_value(quality, {"map": 1.0, "at_least": {"recall_1": 0.97}}) == 0.4
 
 
 @pytest.mark.parametrize("objective", ["ndcg", "map", "recall", {"ndcg": 2.0, "recall": 1.0}])
@@ -255,12 +256,22 @@ def test_an_interval_needs_something_to_measure() -> None:
 def test_the_default_objective_grades_where_there_is_more_than_one_facet_or_pairs() -> None:
     facet, pairs = Facet.of([["a"]], [["a"]]), np.array([[0, 0]])
     assert default_objective(Annotations((1, 1), {"label": facet})) == "map"
-    assert default_objective(Annotations((1, 1), {"label": facet, "colour": facet})) == "ndcg"
-    assert default_objective(Annotations((1, 1), {}, pairs)) == "ndcg"
+    both = {"label": facet, "colour": facet}
+    assert default_objective(Annotations((1, 1), both)) == {"ndcg": 1.0, "map": 1.0}
+    assert default_objective(Annotations((1, 1), {}, pairs)) == {"ndcg": 1.0, "recall": 1.0}
+    assert default_objective(Annotations((1, 1), both, pairs)) == {"ndcg": 1.0, "map": 1.0, "recall": 1.0}
 
 
 @pytest.mark.parametrize(
-    "objective", ["mrr", "", {}, {"mrr": 1.0}, {"map": -1.0}, {"map": 0.0}, {"map": NAN}, {"map": "1"}]
+    "objective",
+    [
+        *("mrr", "", {}, {"mrr": 1.0}, {"map": -1.0}, {"map": 0.0}, {"map": NAN}, {"map": "1"}),
+        *({"at_least": {"map": 0.9}}, {"map": 1.0, "at_least": 0.9}),
+        *(
+            {"map": 1.0, "at_least": {name: share}}
+            for name, share in (("recall", 0.9), ("map", 1.1), ("map", 0))
+        ),
+    ],
 )
 def test_other_objectives_are_refused(objective: object) -> None:
     with pytest.raises(InvalidParameterError, match="objective"):

@@ -12,10 +12,16 @@ from app.settings import Settings
 def test_an_objective_is_a_name_or_weights() -> None:
     assert read_objective("recall") == "recall"
     assert read_objective("ndcg=2, recall=0.5") == {"ndcg": 2.0, "recall": 0.5}
+    with_floor = {"map": 1.0, "at_least": {"recall_1": 0.97}}
+    assert read_objective("map=1,at_least.recall_1=0.97") == with_floor
 
 
 @pytest.mark.parametrize(
-    "text", ["", "precision", "ndcg=", "ndcg=-1", "ndcg=inf", "ndcg=nan", "ndcg,recall", "ndcg=1,ndcg=2"]
+    "text",
+    [
+        *("", "precision", "ndcg=", "ndcg=-1", "ndcg=inf", "ndcg=nan", "ndcg,recall", "ndcg=1,ndcg=2"),
+        *("map=1,at_least.recall=0.9", "map=1,recall_1=0.9", "map=1,at_least.map=0.9,at_least.map=0.9"),
+    ],
 )
 def test_what_is_no_objective_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="ndcg, map or recall, or weights such as ndcg=2,recall=1"):
