@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         select_on,
     )
     from solver.comparison import compare
+    from solver.composite.contradictions import Contradiction
     from solver.composite.estimator import CompositeBilinear
     from solver.evaluation.significance import objective_interval
     from solver.losses.dask_engine import DaskEngine, FitCost, Machines
@@ -145,6 +146,7 @@ else:  # a type checker that saw `__getattr__` would accept every name
             "select_on",
         ),
         "solver.comparison": ("compare",),
+        "solver.composite.contradictions": ("Contradiction",),
         "solver.composite.estimator": ("CompositeBilinear",),
         "solver.evaluation.significance": ("objective_interval",),
         "solver.losses.dask_engine": ("DaskEngine", "FitCost", "Machines"),
@@ -181,6 +183,7 @@ __all__ = [
     "LowRankBilinearCV",
     "SemanticBilinear",
     "CompositeBilinear",
+    "Contradiction",
     "CCA",
     "GMLDA",
     "GMMFA",

@@ -156,6 +156,7 @@ def _saved_classes() -> dict[str, type[Any]]:
     """Return the classes of estimators and of their parts; imported here, as some need scikit-learn."""
     from solver.bilinear.cross_validation import LowRankBilinearCV
     from solver.comparison.methods import METHODS
+    from solver.composite.contradictions import Contradiction
     from solver.composite.estimator import CompositeBilinear
     from solver.composite.learning import Choice
     from solver.composite.pairs import Pairing
@@ -166,7 +167,7 @@ def _saved_classes() -> dict[str, type[Any]]:
     classes += [posteriors.Posteriors, posteriors.ClassifierConfig, Ensemble, Branch, WeightedClassifier]
     classes += [learners.LogisticLearner, learners.RidgeLearner, learners.VoteLearner, NeighbourClassifier]
     classes += [LinearClassifier, FeatureMap, FeatureMapConfig, Scaler]
-    classes += [Choice, Pairing, CompositeProjector, CompositeSide, Head, MatchCurve]
+    classes += [Choice, Contradiction, Pairing, CompositeProjector, CompositeSide, Head, MatchCurve]
     return {part.__name__: part for part in classes}
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Report = Mapping[str, Any]
 """A training report as the service answers it: the JSON of `TrainingReport`, with the names of its fields."""
 _LONGEST_HISTORY = 1000
+_DOUBTS_SHOWN = 3
 FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
 """What bounds a precision at ten on a small gallery."""
 
@@ -84,6 +85,26 @@ def data_lines(report: Report) -> list[str]:
         *([f"weights: {weights}"] if weights else []),
         *([f"dimensions: {dimensions}, together {fit['rank']}"] if dimensions else []),
     ]
+
+
+def column_lines(report: Report) -> list[str]:
+    """Return a line for each metadata column, and one for labels that content contradicts."""
+    # Keys and values are quoted: whatever they hold, terminals show it and do not obey it.
+    data = report["data"]
+    lines = [
+        f"column {column['name']!r}: out, {column['reason']}"
+        if column["weight"] is None
+        else f"column {column['name']!r}: in with weight {column['weight']:.3g}, {column['reason']}"
+        for column in data["columns"]
+    ]
+    if data["doubtful"]:
+        first = "; ".join(
+            f"{doubt['id']} has {doubt['carried']!r} as {doubt['facet']!r}, its content says "
+            f"{doubt['likely']!r} ({doubt['probability']:.0%})"
+            for doubt in data["doubtful"][:_DOUBTS_SHOWN]
+        )
+        lines.append(f"labels worth a look: {len(data['doubtful'])}, first {first}")
+    return lines
 
 
 def item_counts(report: Report) -> str:

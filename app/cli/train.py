@@ -23,6 +23,7 @@ from app.cli.backend import ready_services
 from app.cli.console import ENCODER_HELP, LOG, OUT, PERCENT, JsonFlag, progress, time_left
 from app.cli.encoders import read_encoders
 from app.cli.models import (
+    column_lines,
     convergence_line,
     count_words,
     data_lines,
@@ -306,7 +307,8 @@ def _print_report(collection: str, version: int, report: TrainingReport) -> None
     penalty = "" if fit.alpha is None else f"alpha {fit.alpha:.3g}, "
     what = f"version {version}: {report.method}, {scaled}{penalty}rank {fit.rank}"
     OUT.print(f"{what}, learned from {count_words(report.data.items)} items")
-    for line in [*choice_lines(report), *data_lines(answer), *label_lines(answer), *index_lines(answer)]:
+    rows = [*data_lines(answer), *column_lines(answer), *label_lines(answer), *index_lines(answer)]
+    for line in [*choice_lines(report), *rows]:
         OUT.print(line, markup=False)
     print_quality(report)
     for line in gate_lines(report):

@@ -395,7 +395,7 @@ curves, examples and reliability."""
 _FORMAT = _FORMATS[-1]
 _ITEMS_SHOWN = 20  # ids of items left out: enough to look into a problem, and few enough to read
 _LONG = {
-    *("classes", "unmatched_labels", "singular_values", "history", "reliability"),
+    *("classes", "unmatched_labels", "columns", "doubtful", "singular_values", "history", "reliability"),
     *("curve", "rivals", "worst", "best"),
 }
 """Fields that lists of versions leave out: null there."""
@@ -412,6 +412,35 @@ class LeftOut:
     def of_each(cls, item_ids: Mapping[str, Sequence[str]]) -> dict[str, Self]:
         """Return how many items there are of each modality that has any, and the first of them."""
         return {name: cls(len(ids), tuple(ids[:_ITEMS_SHOWN])) for name, ids in item_ids.items() if ids}
+
+
+_LONGEST_TEXT = 100  # of keys and values in a report: keys may be as long as all metadata
+
+
+def cut(text: str) -> str:
+    """Return a key or a value as reports have it: its first hundred characters."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A metadata column, and why it is learned from or not."""
+
+    name: Annotated[str, Says("metadata key, or the beginning of a long one")]
+    weight: Annotated[float | None, Says("of its term; null where it is not learned from")]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A label, or value of a facet, that is contradicted by the content of the item that carries it."""
+
+    id: str
+    modality: str
+    facet: str
+    carried: str
+    likely: Annotated[str, Says("value that the content speaks for")]
+    probability: Annotated[float, Says("of that value, by a model of all other items")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +464,12 @@ class TrainingData:
     )
     n_pairs: Annotated[int, Says("pairs of items with equal pair_id")] = 0
     n_signs: Annotated[int, Says("pairs of items judged by feedback")] = 0
+    columns: Annotated[
+        tuple[Column, ...], Says("metadata columns, those learned from first", is_listed=False)
+    ] = ()
+    doubtful: Annotated[
+        tuple[Doubt, ...], Says("labels worth a look, the surest first, fifty at most", is_listed=False)
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

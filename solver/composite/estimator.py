@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator
+from solver.composite.contradictions import Contradiction
 from solver.composite.learning import Choice, LearningOptions, learn
 from solver.composite.projector import CompositeProjector
 from solver.evaluation.quality import Objective, check_objective
@@ -83,6 +84,8 @@ class CompositeBilinear(CrossModalEstimator):
         The objective of held-out samples, see `solver.composite.weights.WeightSearch`.
     choice_ : Choice
         Feature maps, ridge and weights, as chosen.
+    contradictions_ : tuple of Contradiction
+        Values that samples carry against what their content says, the surest first, two hundred at most.
     projector_ : CompositeProjector
         What projects new samples.
 
@@ -117,6 +120,7 @@ class CompositeBilinear(CrossModalEstimator):
     weights_: dict[str, float]
     dimensions_: dict[str, int]
     quality_: float
+    contradictions_: tuple[Contradiction, ...]
     projector_: CompositeProjector
 
     def __init__(
@@ -151,6 +155,7 @@ class CompositeBilinear(CrossModalEstimator):
         reuse: CompositeBilinear | None = None,
         queries: tuple[Queries | None, Queries | None] = (None, None),
         with_content: tuple[bool, bool] = (False, False),
+        keep: Collection[str] = (),
     ) -> Self:
         """Learn the terms, then their weights.
 
@@ -172,6 +177,9 @@ class CompositeBilinear(CrossModalEstimator):
         with_content : tuple of bool
             Of which modality, such as texts, the cosine of the features themselves counts, too, between its
             queries and the partners of a gallery's samples. Its weight is as large as held-out samples allow.
+        keep : collection of str
+            Facets that have a term even if another one explains them, such as a category that follows from
+            the labels. What content says nothing of has none.
 
         Raises
         ------
@@ -195,7 +203,7 @@ class CompositeBilinear(CrossModalEstimator):
                 _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
         if reuse is not None:
             reuse._check_fitted()
-        self.choice_, self.quality_, self.projector_ = learn(
+        self.choice_, self.quality_, self.projector_, self.contradictions_ = learn(
             (x_samples, z_samples),
             annotations,
             LearningOptions(**self.get_params(deep=False)),
@@ -203,6 +211,7 @@ class CompositeBilinear(CrossModalEstimator):
             None if reuse is None else reuse.choice_,
             queries,
             with_content,
+            keep,
         )
         self.weights_ = dict(self.choice_.weights)
         side = self.projector_.x

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 import scipy.optimize
+import scipy.sparse
 from scipy.special import expit, log_expit, softmax
 
 from solver.linalg.matrices import FloatArray
@@ -15,6 +16,9 @@ from solver.supervision.annotations import BoolArray
 
 RIDGES = 10.0 ** np.arange(-6.0, -0.9, 0.5)
 """Penalties to try, as shares of the total variance: from hardly any to almost nothing but the mean."""
+_LEAST_FREE = 1e-9
+"""One minus the leverage at least, against division by nothing: the more is taken, the more of the sample's
+own value its prediction holds, all of it where samples are fewer than coordinates and hardly penalised."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +58,7 @@ class RidgePath:
             coefficients = shrinkage[:, None] * covariances
             leverage = (1.0 + self._squares @ shrinkage) / n_samples
             errors = centred - self._rotated @ coefficients
-            left_out = targets - errors / np.maximum(1.0 - leverage, 1.0 / n_samples)[:, None]
+            left_out = targets - errors / np.maximum(1.0 - leverage, _LEAST_FREE)[:, None]
             if self._axes is not None:
                 coefficients = self._axes @ coefficients
             yield RidgeFit(coefficients, mean - self._mean @ coefficients, left_out)
@@ -224,15 +228,38 @@ class FacetLearner:
         return fits[int(np.argmin(losses))]
 
 
-def predicts(posteriors: FloatArray, indicators: BoolArray, is_exclusive: bool) -> bool:
+def predicts(
+    posteriors: FloatArray, indicators: BoolArray, is_exclusive: bool, others: BoolArray | None = None
+) -> bool:
     """Return whether posteriors (n_samples, n_values) that were not fitted to these samples say more of their
-    values than chance explains."""
-    # Chance is to guess by frequency always. By Akaike's criterion each value has to gain a nat; here two,
-    # since the penalty was chosen, too.
-    frequencies = np.broadcast_to(indicators.mean(axis=0, keepdims=True), indicators.shape)
+    values than chance explains; or than `others` explain, of which each sample has one at most."""
+    # Chance is to guess by frequency always. Others are to guess by the frequency among all other samples
+    # with the same other value, or without any; posteriors say more if the geometric mean with them is
+    # better. By Akaike's criterion each value has to gain a nat; here two, since the penalty was chosen, too.
+    # To guess by samples with the same other value costs half a nat for it, and half for each value that
+    # these have, even where there is no more to say: so much is no gain.
+    n_samples, n_values = indicators.shape
+    least = 2.0 * n_values
+    baseline = np.broadcast_to(indicators.mean(axis=0), indicators.shape)
+    if others is not None:
+        groups = np.where(others.any(axis=1), others.argmax(axis=1), others.shape[1])
+        places = np.ones(n_samples), (groups, np.arange(n_samples))
+        table = scipy.sparse.csr_array(places, shape=(others.shape[1] + 1, n_samples))
+        together = table @ indicators.astype(np.float64)
+        least += 0.5 * (np.count_nonzero(together) + len(np.unique(groups)))
+        counts = together[groups] - indicators
+        baseline = (counts + baseline) / np.bincount(groups)[groups, None]
+        posteriors = _mean_of(posteriors, baseline, is_exclusive)
     losses = []
-    for guesses in (frequencies, posteriors):
+    for guesses in (baseline, posteriors):
         likely = np.where(indicators, guesses, 1.0 if is_exclusive else 1.0 - guesses)
         losses.append(-float(np.log(np.maximum(likely, _LEAST_LIKELY)).sum()))
-    n_values: int = indicators.shape[1]
-    return losses[0] - losses[1] > 2.0 * n_values
+    return bool(losses[0] - losses[1] > least)
+
+
+def _mean_of(first: FloatArray, second: FloatArray, is_exclusive: bool) -> FloatArray:
+    """Return the geometric mean of two posteriors, made to sum to one."""
+    mean: FloatArray = np.sqrt(first * second)
+    others = np.sqrt((1.0 - first) * (1.0 - second)) + mean
+    mean /= np.maximum(mean.sum(axis=1, keepdims=True) if is_exclusive else others, _LEAST_LIKELY)
+    return mean

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from solver.composite.content import content_of, content_width, to_unit_length
+from solver.composite.contradictions import Contradiction, find_contradictions
 from solver.composite.facet_terms import RIDGES, FacetLearner, FacetPosteriors, predicts
 from solver.composite.pairs import (
     DIRECTIONS,
@@ -48,6 +49,7 @@ from solver.progress import WorkPlan
 from solver.scaling.feature_maps import FeatureMapConfig
 from solver.supervision.annotations import Annotations, BoolArray, Queries
 from solver.supervision.base import Indices
+from solver.supervision.conversion import LABEL
 from solver.validation.errors import SupervisionError
 
 
@@ -74,7 +76,7 @@ class Choice:
     weights: Mapping[str, float]  # of each term; the largest is 1
     # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
     partner_share: float | None = None
-    useless: tuple[str, ...] = ()  # facets that content says nothing of
+    unused: Mapping[str, str] = field(default_factory=dict)  # why facets have no term
     # as `weights`, of all that were tried: those that do best by "ndcg", "map" and "recall"
     emphases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -172,6 +174,8 @@ _FEWEST_BANKED = 64
 """Samples without which hubness is left out: of few, a sample's own partner is most of its bank."""
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
+_LONGEST_NAME = 100  # of a facet, in a reason
+_FEWEST_ALIKE = 20  # samples of a value on average: those of one product are fewer
 
 Heartbeat = Callable[[], None]
 
@@ -184,8 +188,9 @@ def learn(
     reused: Choice | None,
     queries: BothQueries = (None, None),
     with_content: tuple[bool, bool] = (False, False),
-) -> tuple[Choice, float, CompositeProjector]:
-    """Return what was chosen (or `reused`), the quality on held-out samples, and the projector.
+    keep: Collection[str] = (),
+) -> tuple[Choice, float, CompositeProjector, tuple[Contradiction, ...]]:
+    """Return what was chosen (or `reused`), its quality, the projector, and wrong values that are carried.
     The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
     is_chosen = reused is not None
     work.plan(costs_of_stages(annotations, options.n_folds, options.max_samples, is_chosen=is_chosen))
@@ -193,8 +198,8 @@ def learn(
     spaces, coordinates = _fit_spaces(samples, maps, options, work)
     work.begin("facets", 2 * len(annotations.facets) * len(RIDGES))
     terms = _Terms(samples, annotations, spaces, coordinates, queries, work)
-    useless = reused.useless if reused else terms.find_useless()
-    terms.forget(useless)
+    unused = reused.unused if reused else terms.find_unused(keep)
+    terms.forget(unused)
     annotations, queries = terms.annotations, terms.queries
     rng = np.random.default_rng(options.random_state)
     parts = _draw_parts(annotations, options, rng)
@@ -235,8 +240,9 @@ def learn(
     curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
     projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
     work.finish()
-    weights |= {FACET + name: 0.0 for name in useless}
-    return Choice(maps, pairing, weights, share, useless, emphases), quality, projector
+    weights |= {FACET + name: 0.0 for name in unused}
+    choice = Choice(maps, pairing, weights, share, unused, emphases)
+    return choice, quality, projector, terms.find_contradictions()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -369,24 +375,55 @@ class _Terms:
             if fits[0] is not None and fits[1] is not None:
                 self._facets[name] = fits[0], fits[1]
 
-    def find_useless(self) -> tuple[str, ...]:
-        """Return the facets of which neither modality says more than chance explains; none, if all are."""
+    def find_contradictions(self) -> tuple[Contradiction, ...]:
+        """Return the values that samples carry against what their content says."""
+        return find_contradictions(self.annotations.facets, self._facets)
+
+    def find_unused(self, keep: Collection[str]) -> dict[str, str]:
+        """Return the facets of which neither modality says more than chance, or than another facet explains,
+        and why; none, if all are. Labels, and those to `keep`, are compared with chance alone."""
         # A sample that carries one thing alone may be its name, and what names say of themselves counts only
-        # where all samples are so.
+        # where all samples are so. Of two facets that explain each other the one with fewer values goes.
         counts = [side.astype(np.intp) for side in map(self._carries_pairs, (0, 1))]
         for facet in self.annotations.facets.values():
             for count, side in zip(counts, (facet.x_indicators, facet.z_indicators), strict=True):
                 count += side.any(axis=1)
-        useless: list[str] = []
-        for name, fits in self._facets.items():
-            facet = self.annotations.facets[name]
-            says_more = False
-            for count, fit, side in zip(counts, fits, (facet.x_indicators, facet.z_indicators), strict=True):
-                rows = side.any(axis=1) & (count >= min(2, int(count.max())))
-                says_more |= predicts(fit.left_out[rows], side[rows], self._exclusive[name])
-            if not says_more:
-                useless.append(name)
-        return tuple(useless) if len(useless) < len(self._facets) else ()
+        rows = [count >= min(2, int(count.max())) for count in counts]
+        explaining = [name for name in self._facets if self._may_explain(name)]
+        unused: dict[str, str] = {}
+        for name in sorted(self._facets, key=lambda name: len(self.annotations.facets[name].values)):
+            if not self._says_more(name, None, rows):
+                unused[name] = "its values are predicted no better than by chance"
+            elif name != LABEL and name not in keep:
+                others = (other for other in explaining if other != name and other not in unused)
+                other = next((other for other in others if not self._says_more(name, other, rows)), None)
+                if other is not None:
+                    unused[name] = f"content says no more of it than {other[:_LONGEST_NAME]!r} does"
+        return unused if len(unused) < len(self._facets) else {}
+
+    def _may_explain(self, name: str) -> bool:
+        """Return whether samples have one value each, and values that are those of many samples."""
+        # A product of a few views has one colour: it decides what people search for all the same.
+        facet = self.annotations.facets[name]
+        return self._exclusive[name] and all(
+            side.sum() >= _FEWEST_ALIKE * side.any(axis=0).sum()
+            for side in (facet.x_indicators, facet.z_indicators)
+        )
+
+    def _says_more(self, name: str, other: str | None, rows: Sequence[BoolArray]) -> bool:
+        """Return whether a modality says more of a facet in some rows than chance, or another one, does."""
+        facets = self.annotations.facets
+        sides = [facets[name].x_indicators, facets[name].z_indicators]
+        of_others = (
+            [None, None] if other is None else [facets[other].x_indicators, facets[other].z_indicators]
+        )
+        for fit, side, of_other, among in zip(self._facets[name], sides, of_others, rows, strict=True):
+            chosen = side.any(axis=1) & among
+            beside = None if of_other is None else of_other[chosen]
+            is_exclusive = self._exclusive[name]
+            if chosen.any() and predicts(fit.left_out[chosen], side[chosen], is_exclusive, beside):
+                return True
+        return False
 
     def _carries_pairs(self, side: int) -> BoolArray:
         """Return which samples of a modality have partners."""

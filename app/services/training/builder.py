@@ -18,7 +18,7 @@ from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBu
 from app.services.models.originals import Originals
 from app.services.models.placement import fill_galleries
 from app.services.training.evaluation import compare_with_active
-from app.services.training.facets import Judgements, judgements_of
+from app.services.training.facets import Judgements, judgements_of, weigh
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.items import LabelledItems
 from app.services.training.progress import Report, StagedReport, add_time_left
@@ -86,7 +86,12 @@ class ModelBuilder:
             selected.method,
             parameters,
             package_version("lrbs"),
-            replace(described, not_ranked=not_ranked),
+            replace(
+                described,
+                not_ranked=not_ranked,
+                columns=weigh(described.columns, selected.fit.weights, selected.unused),
+                doubtful=selected.doubtful,
+            ),
             selected.selection,
             selected.fit,
             selected.held_out_quality,

@@ -18,18 +18,19 @@ import scipy.sparse
 
 from app.domain.entities import Collection, Content, Features, Item, Matrix
 from app.domain.errors import ConflictError
-from app.domain.reports import LeftOut, Supervision, TrainingData
+from app.domain.reports import Column, LeftOut, Supervision, TrainingData
 from app.domain.words import fold
 from app.encoders.base import BaseEncoder
 from app.services.models.originals import accepts, encode_names, item_features
 from app.services.models.placement import (
     LABEL,
     MOST_NAMES,
+    facet_name,
     facet_values,
     most_frequent_names,
     telling_names,
 )
-from app.services.training.facets import Judgements, facet_keys
+from app.services.training.facets import Judgements, columns_of
 from app.services.training.items import LabelledItems, Names, Values, as_values, pairs_of
 from app.services.training.requests import class_of
 from solver import Annotations, Queries, is_sparse
@@ -217,6 +218,7 @@ def training_data(
         facets=data.n_values(),
         n_pairs=0 if data.groups is None else len(pairs_of(*data.groups)),
         n_signs=0 if data.signs is None else int(data.signs.nnz),
+        columns=traits.columns,
     )
 
 
@@ -227,7 +229,9 @@ class _Traits:
         self, sides: tuple[Sequence[Item], Sequence[Item]], supervision: Supervision, judgements: Judgements
     ) -> None:
         self._with_labels = supervision.labels
-        self._keys = facet_keys(sides, supervision)
+        reasons = columns_of(sides, supervision)
+        self.columns = tuple(Column(key, None, reason or "") for key, reason in reasons.items())
+        self._keys = {facet_name(key): key for key, reason in reasons.items() if reason is None}
         pair_ids = [{item.pair_id for item in side} - {None} for side in sides]
         self._shared = pair_ids[0] & pair_ids[1] if supervision.pairs else set()
         ids = [{item.id for item in side} for side in sides]

@@ -17,7 +17,7 @@ from typing import Any
 
 from app.domain.entities import Collection, Feedback, Item
 from app.domain.errors import ConflictError
-from app.domain.reports import Supervision
+from app.domain.reports import Column, Supervision, cut
 from app.services.models.placement import categorical, entries_of, facet_name, facet_values
 
 _SOURCE, _FILE = "source", re.compile(r".+\.[A-Za-z0-9]{2,7}")
@@ -43,11 +43,17 @@ def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
     """Return the metadata key of each facet but the label, by the facet's name: the key's; "metadata.label"
     for "label"."""
     # Raises ConflictError if an asked key has no value that stands on items of both modalities.
+    return {facet_name(key): key for key, reason in columns_of(sides, supervision).items() if reason is None}
+
+
+def columns_of(sides: Sides, supervision: Supervision) -> dict[str, str | None]:
+    """Return why each metadata key that is looked at is no facet, None where it is one, the facets first;
+    raises as `facet_keys` does."""
     x_items, z_items = sides
     metadata = [item.metadata for item in x_items], [item.metadata for item in z_items]
     if supervision.facets == "auto":
         labels = [item.labels for items in sides for item in items] if supervision.labels else None
-        return {facet_name(key): key for key in categorical_keys(metadata, labels)}
+        return _judge(metadata, labels)
     for key in supervision.facets:
         x, z = (Counter(_all_values(side, key)) for side in metadata)
         if not x.keys() & z.keys():
@@ -55,37 +61,79 @@ def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
                 "training-data",
                 f"facet {key!r}: no value of this metadata key stands on training items of both modalities",
             )
-    return {facet_name(key): key for key in supervision.facets}
+    return dict.fromkeys(supervision.facets)
 
 
 def categorical_keys(sides: MetadataSides, labels: Labels | None) -> list[str]:
     """Return the metadata keys that are facets by themselves, sorted; not one that divides all items as their
     labels do (those of the first modality first)."""
+    return [key for key, reason in _judge(sides, labels).items() if reason is None]
+
+
+def weigh(
+    columns: Sequence[Column], weights: Mapping[str, float], unused: Mapping[str, str]
+) -> tuple[Column, ...]:
+    """Return columns of `columns_of` with the weights of their terms, if there are any; `unused` says why a
+    facet has none. Long names are cut."""
+
+    def judge(column: Column) -> Column:
+        facet = facet_name(column.name)
+        weight, reason = weights.get(f"facet:{facet}", 0.0), column.reason
+        if not reason and not weights:
+            reason = "only the method 'composite' learns from columns"
+        elif not reason and weight == 0.0:
+            reason = unused.get(facet, "with it, held-out items are not ranked better")
+        is_used = not reason
+        return Column(
+            cut(column.name),
+            weight if is_used else None,
+            reason or "held-out items are ranked better with it",
+        )
+
+    return tuple(map(judge, columns))
+
+
+def _judge(sides: MetadataSides, labels: Labels | None) -> dict[str, str | None]:
+    """Return why each key is no facet by itself, None where it is one: these first, sorted."""
     counts = Counter(key for side in sides for metadata in side for key in metadata)
-    partitions = set() if labels is None else {_partition(labels)}
-    keys: list[str] = []
+    partitions = {} if labels is None else {_partition(labels): "the labels do"}
+    taken: list[str] = []
+    reasons: dict[str, str | None] = {}
     for key, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST_KEYS]:
-        if not _is_categorical(sides, key) or (key == _SOURCE and _are_files(sides)):
-            continue
-        partition = _partition([facet_values(metadata, key) for side in sides for metadata in side])
-        if partition not in partitions:
-            partitions.add(partition)
-            keys.append(key)
-    return sorted(keys[:_MOST_FACETS])
+        reasons[key] = _why_not_categorical(sides, key)
+        if reasons[key] is None:
+            partition = _partition([facet_values(metadata, key) for side in sides for metadata in side])
+            if partition in partitions:
+                reasons[key] = f"it divides the items as {partitions[partition]}"
+            elif len(taken) == _MOST_FACETS:
+                reasons[key] = f"{_MOST_FACETS} columns that more items have are learned from"
+            else:
+                partitions[partition] = f"the column {cut(key)!r} does"
+                taken.append(key)
+    return dict.fromkeys(sorted(taken)) | reasons
 
 
-def _is_categorical(sides: MetadataSides, key: str) -> bool:
+def _why_not_categorical(sides: MetadataSides, key: str) -> str | None:
+    if key == _SOURCE and _are_files(sides):
+        return "it names the files that items came from"
     counters: list[Counter[str]] = []
     for side in sides:
-        if any(categorical(value) is None for metadata in side for value in entries_of(metadata.get(key))):
-            return False
+        entries = [value for metadata in side for value in entries_of(metadata.get(key))]
+        if any(categorical(value) is None for value in entries):
+            return "some of its values are long texts or no plain values"
         counts = Counter(_all_values(side, key))
-        has_measures = any(_is_measure(value) for metadata in side for value in entries_of(metadata.get(key)))
-        most = _MOST_MEASURES if has_measures else _MOST_VALUES
-        if len(counts) > min(counts.total() // _ITEMS_PER_VALUE, most):
-            return False
+        most = _MOST_MEASURES if any(map(_is_measure, entries)) else _MOST_VALUES
+        if len(counts) > counts.total() // _ITEMS_PER_VALUE:
+            return "most items have a value of their own, as of an id, a file name or a row number"
+        if len(counts) > most:
+            return (
+                f"it has more than {most} {'measures or large numbers' if most < _MOST_VALUES else 'values'}"
+            )
         counters.append(counts)
-    return len(counters[0].keys() & counters[1].keys()) > 1
+    if not all(counters):
+        return "only items of one modality have it"
+    n_shared = len(counters[0].keys() & counters[1].keys())
+    return None if n_shared > 1 else "fewer than two of its values stand on items of both modalities"
 
 
 def _are_files(sides: MetadataSides) -> bool:

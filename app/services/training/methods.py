@@ -7,8 +7,8 @@ import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from solver import (
     Candidate,
     CandidateProgress,
     CompositeBilinear,
+    Contradiction,
     ConvergenceWarning,
     InvalidInputError,
     IterationProgress,
@@ -82,6 +83,8 @@ class FullFit:
     projector: Projector  # which serves
     report: Fit
     candidates: tuple[CandidateQuality, ...] = ()  # combinations that were evaluated, the best first
+    unused: Mapping[str, str] = field(default_factory=dict)  # why facets have no term
+    contradictions: tuple[Contradiction, ...] = ()  # of items, the surest first
 
 
 class TrainingMethod(ABC):
@@ -367,9 +370,13 @@ class CompositeMethod(TrainingMethod):
         weights = {name: float(weight) for name, weight in estimator.weights_.items()}
         projector, dimensions = estimator.projector_, estimator.dimensions_
         emphases = estimator.choice_.emphases
-        return FullFit(
-            projector, Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
-        )
+        fit = Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
+        of_items = [
+            entry
+            for entry in estimator.contradictions_
+            if (data.x_ids, data.z_ids)[entry.side][entry.row]  # the others are names
+        ]
+        return FullFit(projector, fit, (), estimator.choice_.unused, tuple(of_items))
 
     def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
         estimator = CompositeBilinear(
@@ -385,6 +392,7 @@ class CompositeMethod(TrainingMethod):
             reuse=self._chosen,
             queries=short_queries(data, annotations),
             with_content=(has_words[0], has_words[1]),
+            keep=() if self._parameters.supervision.facets == "auto" else tuple(annotations.facets),
         )
         return estimator
 

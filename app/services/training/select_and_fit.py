@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.domain.errors import ConflictError
-from app.domain.reports import Fit, HeldOutQuality, Objective, Selection, TrainingParameters, measure_of
+from app.domain.reports import (
+    Doubt,
+    Fit,
+    HeldOutQuality,
+    Objective,
+    Selection,
+    TrainingParameters,
+    cut,
+    measure_of,
+)
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import with_names
 from app.services.training.evaluation import held_out_quality, measure
 from app.services.training.items import LabelledItems
-from app.services.training.methods import TrainingMethod, affordable_methods, evaluate_all
+from app.services.training.methods import FullFit, TrainingMethod, affordable_methods, evaluate_all
 from app.services.training.progress import Report, StagedReport
 from solver import InvalidInputError, Projector, SupervisionError, objective_value
 
@@ -25,6 +34,7 @@ _SPACE_LOSS = 0.05
 """Of the objective, relative, for a method that keeps what a space of both modalities knows beside labels."""
 _EVALUATION_SHARE = 0.65
 """Of the time of a training, as measured of "composite": choosing takes longer than the final fit."""
+_MOST_DOUBTFUL, _DIGITS = 50, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +46,8 @@ class SelectedModel:
     selection: Selection
     fit: Fit
     held_out_quality: HeldOutQuality
+    unused: Mapping[str, str]  # why facets have no term
+    doubtful: tuple[Doubt, ...]
     judged: HeldOutModel | None  # fitted without the held-out items; None if too few could be held out
     held_out: LabelledItems | None
 
@@ -67,6 +79,8 @@ def select_and_fit(
         replace(selection, refused={**too_costly, **selection.refused}, candidates=full_fit.candidates),
         full_fit.report,
         quality,
+        full_fit.unused,
+        _doubts(full_fit, named, names),
         judged,
         held_out,
     )
@@ -82,6 +96,21 @@ def _keep_space(
             reason = f"it is better by less than {_SPACE_LOSS:.0%}, and forgets the space that both share"
             return method, replace(selection, refused={**selection.refused, best.name: reason})
     return best, selection
+
+
+def _doubts(fit: FullFit, items: LabelledItems, names: tuple[str, str]) -> tuple[Doubt, ...]:
+    ids = items.x_ids, items.z_ids
+    return tuple(
+        Doubt(
+            str(ids[entry.side][entry.row]),
+            names[entry.side],
+            cut(entry.facet),
+            cut(entry.carried),
+            cut(entry.likely),
+            round(entry.probability, _DIGITS),
+        )
+        for entry in fit.contradictions[:_MOST_DOUBTFUL]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

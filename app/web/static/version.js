@@ -86,6 +86,8 @@ async function showVersion(model) {
   byId("remarks").replaceChildren(...remarks.map((remark) => element("li", "", remark)));
   byId("remarks").hidden = remarks.length === 0;
   showQuality(report);
+  showColumns(report.data);
+  showDoubtful(report.data);
   showQueries(report.held_out);
   byId("report").hidden = false;
   document.title = `LRBS: version ${model.version} of ${state.collection.name}`;
@@ -110,6 +112,28 @@ function showQuality(report) {
 }
 
 const shownAs = (value, format) => (value === null || value === undefined ? "" : format(value));
+
+function showColumns({ columns }) {
+  byId("columns-section").hidden = columns.length === 0;
+  fillTable(byId("columns"), "Columns of metadata", ["Column", "Weight", "Why"],
+    columns.map(({ name, weight, reason }) => [name, weight === null ? "out" : share(weight), reason]));
+}
+
+function showDoubtful({ doubtful }) {
+  byId("doubtful-section").hidden = doubtful.length === 0;
+  fillTable(byId("doubtful"), "Labels worth a look", ["Item", "Facet", "Carries", "Content says", "Probability"],
+    doubtful.map(({ id, modality, facet, carried, likely, probability }) =>
+      [linkTo(id, modality), facet, carried, likely, share(probability)]));
+}
+
+/** Return a link to the search for what an item of a modality is like. */
+function linkTo(id, modality) {
+  const link = element("a", "", id);
+  const { name, modalities } = state.collection;
+  const to = Object.keys(modalities).find((each) => each !== modality);
+  link.href = `./?${new URLSearchParams({ collection: name, from: modality, to, item: id })}`;
+  return link;
+}
 
 function headOf(name, meaning) {
   const head = element("span", "", name);

@@ -106,3 +106,37 @@ def test_the_address_decides_what_is_shown_and_a_busy_service_is_asked_again_for
     page.emulate_media(color_scheme="dark")  # draws anew
     expect(reliability.locator("img")).to_be_visible()
     expect(page.locator("#no-plots")).not_to_contain_text("overloaded")
+
+
+def test_columns_and_doubtful_labels_are_shown_as_text(
+    page: Page, watch: Watch, demo_server: str, demo_key: str
+) -> None:
+    markup = "<img src=x onerror=alert(1)>"
+    facts = {"id": "image-1", "modality": "image", "facet": "label", "carried": markup, "likely": "circle"}
+    columns = [
+        {"name": "colour", "weight": 0.5, "reason": "ranked better"},
+        {"name": markup, "weight": None, "reason": "no better than by chance"},
+    ]
+
+    def answer(route: Route) -> None:
+        model = route.fetch().json()
+        model["report"]["data"] |= {"columns": columns, "doubtful": [{**facts, "probability": 0.987}]}
+        route.fulfill(json=model)
+
+    page.add_init_script(f"sessionStorage.setItem('lrbs-key', '{demo_key}')")
+    page.route("**/models/1", answer)
+    page.goto(f"{demo_server}/model?collection=sample")
+    rows = page.locator("#columns tbody tr")
+    expect(rows).to_have_count(2)
+    assert [row.split("\t") for row in rows.all_inner_texts()] == [
+        ["colour", "0.500", "ranked better"],
+        [markup, "out", "no better than by chance"],
+    ]
+    doubtful = page.get_by_role("table", name="Labels worth a look").locator("tbody tr")
+    expect(doubtful.locator("td")).to_have_text(["label", markup, "circle", "0.987"])
+    expect(doubtful.get_by_role("link", name="image-1")).to_have_attribute(
+        "href", "./?collection=sample&from=image&to=text&item=image-1"
+    )
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert watch.complaints == []

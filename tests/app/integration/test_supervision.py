@@ -1,8 +1,9 @@
 """Trainings that learn from more than one label of each item: facets, pairs and feedback."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,16 @@ COMPOSITE = TrainingParameters(method="composite")
 FIRST_LABELS = Supervision(facets=(), pairs=False, feedback=False)
 
 
-def make_data() -> SyntheticPairs:
+def make_data(count: int = COUNT) -> SyntheticPairs:
     """Return partners row by row; each has a class, a colour, and something of its own."""
     rng = np.random.default_rng(0)
-    numbers = np.arange(COUNT)
-    own = rng.standard_normal((COUNT, 4))
+    numbers = np.arange(count)
+    own = rng.standard_normal((count, 4))
     latent = np.hstack(
         [np.eye(N_CLASSES)[numbers % N_CLASSES], np.eye(len(COLOURS))[numbers // 3 % len(COLOURS)], own]
     )
     sides = [
-        (latent @ rng.standard_normal((latent.shape[1], width)) + 0.05 * rng.standard_normal((COUNT, width)))
+        (latent @ rng.standard_normal((latent.shape[1], width)) + 0.05 * rng.standard_normal((count, width)))
         for width in (12, 10)
     ]
     labels = numbers % N_CLASSES
@@ -57,7 +58,14 @@ def shop(tmp_path: Path, data: SyntheticPairs) -> Iterator[Pairs]:
     close(services)
 
 
-def fill(shop: Pairs, *, labels: bool = True, colours: bool = True, partners: bool = True) -> None:
+def fill(
+    shop: Pairs,
+    *,
+    labels: bool = True,
+    colours: bool = True,
+    partners: bool = True,
+    planted: Mapping[str, Sequence[object]] = MappingProxyType({}),
+) -> None:
     shop.make("a")
     for side, rows in (("x", shop.data.X), ("z", shop.data.Z)):
         items = [
@@ -66,7 +74,10 @@ def fill(shop: Pairs, *, labels: bool = True, colours: bool = True, partners: bo
                 f"{side}{n:02d}",
                 row,
                 *([f"class {n % N_CLASSES}"] if labels else []),
-                metadata={"colour": COLOURS[n // 3 % 2], "sku": f"{n:03d}"} if colours else {},
+                metadata={
+                    **({"colour": COLOURS[n // 3 % 2], "sku": f"{n:03d}"} if colours else {}),
+                    **{key: values[n] for key, values in planted.items()},
+                },
                 pair_id=f"p{n}" if partners else None,
             )
             for n, row in enumerate(rows)
@@ -135,6 +146,66 @@ def test_the_sum_of_similarities_finds_partners_that_labels_alone_do_not(shop: P
     assert all_of_it.selection.values["composite"] > labels.selection.values["lrbs"] + 0.05
     assert labels.gate.objective == all_of_it.selection.objective
     assert "its held-out mean of nDCG@10, MAP and recall@10 of" in (labels.not_activated or "")
+
+
+def test_columns_that_say_nothing_of_their_own_change_nothing_and_the_report_says_why(shop: Pairs) -> None:
+    fill(shop)
+    without = train(shop)
+    rng = np.random.default_rng(1)
+    numbers = np.arange(COUNT)
+    columns: dict[str, list[Any]] = {
+        "size": rng.choice(["S", "M", "L"], COUNT).tolist(),
+        "season": [
+            f"season {n // 3 % 2}" if rng.random() < 0.9 else "season 0" for n in numbers
+        ],  # of colours
+        "division": ["front" if n % N_CLASSES else "back" for n in numbers],  # of classes
+        "shelf": [f"shelf {n % N_CLASSES} {rng.integers(3)}" for n in numbers],  # as in rows sorted by class
+        "place": (numbers % 25).tolist(),
+        "brand": rng.choice([f"brand {n}" for n in range(40)], COUNT).tolist(),
+        "row": numbers.tolist(),
+        "file": [f"{n}.jpg" for n in numbers],
+        "rare": [("a", "b")[n % 2] if n % 30 < 2 else None for n in numbers],  # as the classes are
+        "\x1b[31m<b>": ["x" * 101] * COUNT,
+    }
+    shop.services.catalogue.delete_collection("a")
+    fill(shop, planted=columns)
+    report = train(shop)
+    reasons = {column.name: (column.weight, column.reason) for column in report.data.columns}
+    assert reasons.keys() == {"colour", "sku", *columns}
+    assert reasons["colour"][0] == report.fit.weights["facet:colour"] > 0.0
+    assert {name for name, (weight, _) in reasons.items() if weight is not None} == {"colour"}
+    for words, names in {
+        "no better than by chance": ("size", "place", "brand"),
+        "than 'label' does": ("division", "shelf", "rare"),
+        "than 'colour' does": ("season",),
+        "a value of their own": ("sku", "row", "file"),
+        "long texts": ("\x1b[31m<b>",),
+    }.items():
+        for name in names:
+            assert words in reasons[name][1], (name, reasons[name])
+    for direction, quality in report.held_out.directions.items():
+        before = without.held_out.directions[direction]
+        assert (quality.map or 0.0) >= (before.map or 0.0) - 0.03
+        assert quality.precision_at_10["colour"] >= before.precision_at_10["colour"] - 0.03
+        assert (quality.recall_at_10 or 0.0) >= (before.recall_at_10 or 0.0) - 0.06  # one item of 18
+    with shop.client() as client:
+        shown = client.get("/v1/admin/collections/a/models/1").json()["report"]["data"]
+        listed = client.get("/v1/admin/collections/a/models").json()["models"][0]["report"]["data"]
+    assert [column["name"] for column in shown["columns"]] == list(reasons)
+    assert listed["columns"] is listed["doubtful"] is None
+
+
+def test_a_wrong_label_is_listed_as_worth_a_look(shop: Pairs) -> None:
+    shop.data = make_data(300)
+    fill(shop)
+    wrong = shop.item("x", "x00", shop.data.X[0], "class 2", metadata={"colour": COLOURS[0]}, pair_id="p0")
+    shop.services.catalogue.delete_item("a", "x00")
+    shop.services.catalogue.add_items("a", [wrong])
+    report = train(shop)
+    (doubt,) = report.data.doubtful
+    assert (doubt.id, doubt.modality, doubt.facet) == ("x00", "x", "label")
+    assert (doubt.carried, doubt.likely) == ("class 2", "class 0")
+    assert doubt.probability > 0.9
 
 
 @pytest.mark.parametrize("colours", [True, False])

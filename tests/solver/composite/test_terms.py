@@ -6,7 +6,7 @@ import scipy.sparse
 from sklearn.linear_model import Ridge
 
 from solver import Annotations, CompositeBilinear, Facet
-from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath
+from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath, predicts
 from solver.composite.learning import draw, fit_match_curve, make_parts
 from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
 from solver.composite.placement import RankedScores
@@ -243,3 +243,48 @@ def test_a_facet_that_nothing_shows_weighs_nothing_though_its_names_are_learned(
     assert model.projector_.facets == ("colour",)
     again = CompositeBilinear(kernels=("linear",)).fit(X, np.vstack([Z, named]), annotations, reuse=model)
     assert again.weights_ == model.weights_
+
+
+def test_left_out_predictions_of_few_samples_hold_nothing_of_their_own_value() -> None:
+    """With more coordinates than samples and hardly any penalty each sample predicts itself."""
+    rng = np.random.default_rng(0)
+    coordinates = rng.standard_normal((400, 200)) * np.linspace(1.0, 0.05, 200)
+    for _ in range(10):
+        indicators = np.zeros((400, 2), np.bool_)
+        rows = rng.permutation(400)[:50]
+        indicators[rows, rng.integers(0, 2, 50)] = True
+        fit = FacetLearner(coordinates, _nothing).fit(indicators, True)
+        assert fit is not None
+        assert not predicts(fit.left_out[rows], indicators[rows], True)
+
+
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_what_another_facet_explains_is_no_merit(is_exclusive: bool) -> None:
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 10, 1000)
+    seasons = np.where(rng.random(1000) < 0.7, kinds % 3, rng.integers(0, 3, 1000))
+    colours = rng.integers(0, 3, 1000)
+    beside = np.eye(10, dtype=np.bool_)[kinds]
+    beside[:5] = False  # where it is unknown
+    by_kind = 0.7 * np.eye(3)[kinds % 3] + 0.1
+    exact = 0.94 * np.eye(3)[colours] + 0.02
+    for values, posteriors, is_merit in ((seasons, by_kind, False), (colours, exact, True)):
+        indicators = np.eye(3, dtype=np.bool_)[values]
+        assert predicts(posteriors, indicators, is_exclusive)
+        assert predicts(posteriors, indicators, is_exclusive, beside) == is_merit
+
+
+def test_a_facet_that_labels_explain_is_used_only_if_it_is_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    classes, products = rng.integers(0, 6, 300), np.arange(300) // 5
+    colours = rng.integers(0, 3, 60)[products]
+    latent = np.hstack([np.eye(6)[classes], np.eye(3)[colours], 2.0 * rng.standard_normal((60, 8))[products]])
+    X, Z = (latent @ rng.standard_normal((17, 20)) + 0.3 * rng.standard_normal((300, 20)) for _ in "xz")
+    columns = {"label": classes, "family": classes // 2, "colour": colours, "product": products}
+    entries = {name: [[f"{name} {value}"] for value in column] for name, column in columns.items()}
+    annotations = Annotations((300, 300), {name: Facet.of(side, side) for name, side in entries.items()})
+    model = CompositeBilinear(kernels=("linear",), scalings=("center",), max_samples=100)
+    # Each product has one colour, and no column is worth less for that.
+    assert model.fit(X, Z, annotations).choice_.unused.keys() == {"family"}
+    assert model.weights_["facet:family"] == 0.0
+    assert model.fit(X, Z, annotations, keep=("family",)).choice_.unused == {}

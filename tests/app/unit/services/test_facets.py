@@ -1,11 +1,14 @@
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
+from app.cli.models import column_lines
 from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
-from app.domain.reports import Supervision
+from app.domain.reports import Column, Supervision
 from app.services.models.placement import facet_values
-from app.services.training.facets import categorical_keys, facet_keys
+from app.services.training.facets import categorical_keys, columns_of, facet_keys, weigh
 from app.services.training.items import pairs_of
 from app.services.training.requests import check_facets, teaches_without_labels
 from tests.app.refused import refused
@@ -142,3 +145,65 @@ def test_the_files_that_items_came_from_are_no_facet_but_a_column_of_that_name_i
     assert categorical_keys((files, files), None) == ["kind"]
     shops = [{**facts, "source": ("web", "shop")[number % 2]} for number, facts in enumerate(files)]
     assert categorical_keys((shops, shops), None) == ["kind", "source"]
+
+
+def test_each_column_has_a_reason_to_be_left_out() -> None:
+    x = items(
+        84,
+        colour=lambda n: "abc"[n // 2 % 3],
+        colour_code=lambda n: n // 2 % 3,
+        sku=lambda n: f"sku {n}",
+        price=lambda n: 0.5 + n // 2,
+        description=lambda n: "x" * 101 if n % 2 else "y",
+        constant="a",
+        name=lambda n: f"class {n % 2}",
+        source=lambda n: f"{n % 2}.csv",
+    )
+    reasons = columns_of((x, x), Supervision())
+    assert next(iter(reasons.items())) == ("colour", None)
+    assert None not in [reasons[key] for key in reasons.keys() - {"colour"}]
+    for key, words in {
+        "colour_code": "as the column 'colour' does",
+        "sku": "a value of their own",
+        "price": "more than 20 measures",
+        "description": "long texts",
+        "constant": "fewer than two",
+        "name": "as the labels do",
+        "source": "files",
+    }.items():
+        assert words in (reasons[key] or ""), key
+    many = items(2100, many=lambda n: n // 2)
+    assert columns_of((many, many), Supervision()) == {"many": "it has more than 1000 values"}
+    alone = columns_of((x, items(40, other="a")), Supervision())
+    assert "one modality" in (alone["colour"] or "")
+    assert "one modality" in (alone["other"] or "")
+    crowded = items(
+        400, **{f"k{n:02d}": lambda i, n=n: (i >> n % 8 & 1) + (i % (n + 2) == 0) for n in range(1, 21)}
+    )
+    assert (
+        sum(
+            "16 columns" in (reason or "")
+            for reason in columns_of((crowded, crowded), Supervision()).values()
+        )
+        == 4
+    )
+
+
+def test_a_column_is_reported_with_its_weight_or_why_it_has_none() -> None:
+    hostile = "\x1b[31m" + "k" * 500
+    columns = [
+        Column(name, None, reason) for name, reason in {"a": "", "b": "", "c": "", hostile: "out"}.items()
+    ]
+    a, b, c, cut = weigh(columns, {"facet:label": 1.0, "facet:a": 0.5, "facet:b": 0.0}, {"b": "chance"})
+    assert (a.weight, b.weight, b.reason, c.weight) == (0.5, None, "chance", None)
+    assert "not ranked better" in c.reason
+    assert len(cut.name) == 100
+    assert all("composite" in column.reason for column in weigh(columns[:3], {}, {}))
+    doubt = {"id": "x1", "facet": "label", "carried": "\x1b[2J", "likely": "b", "probability": 0.987}
+    data = {"columns": [asdict(column) for column in (a, b, cut)], "doubtful": [doubt] * 5}
+    lines = column_lines({"data": data})
+    assert lines[0].startswith("column 'a': in with weight 0.5, ")
+    assert lines[1] == "column 'b': out, chance"
+    assert lines[3].startswith("labels worth a look: 5, first x1 has ")
+    assert lines[3].count("its content says 'b' (99%)") == 3
+    assert "\x1b" not in "".join(lines)
