@@ -406,6 +406,8 @@ def test_an_objective_weighs_measures(shop: Pairs) -> None:
 
 
 def test_floors_hold_in_a_training_by_another_measure(shop: Pairs) -> None:
+    noise = np.random.default_rng(1).standard_normal(shop.data.X.shape).astype(np.float32)
+    shop.data = replace(shop.data, X=shop.data.X + noise)
     fill(shop, colours=False)
     objective = {"map": 1, "at_least": {"recall_1": 0.99}}
     with shop.client() as client:
