@@ -234,7 +234,7 @@ def learn(
             weights[name] = _choose_content(
                 side, everything, weights, share, reused, queries, min(annotations.shape)
             )
-            emphases = {measure: {**each, name: weights[name]} for measure, each in emphases.items()}
+            emphases = {measure: {**trial, name: weights[name]} for measure, trial in emphases.items()}
     vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
     curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))

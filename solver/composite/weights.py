@@ -291,7 +291,7 @@ class WeightSearch:
                 for measures in (x_to_z.measure(total), z_to_x.measure(total.T)):
                     for name, value in measures.items():
                         values[name].append(value)
-            self._tried[key] = {name: float(np.mean(each)) for name, each in values.items()}
+            self._tried[key] = {name: float(np.mean(parts)) for name, parts in values.items()}
         return self._tried[key]
 
     def _facet_precision(self, weights: Mapping[str, float]) -> float:
@@ -338,9 +338,9 @@ class WeightSearch:
             for key, measures in self._tried.items()
             if not any(weight > 0.0 and name in none for name, weight in key)
         ]
-        tried = [each for each in tried if self._keeps_floors(each[1])]
+        tried = [(measures, trial) for measures, trial in tried if self._keeps_floors(trial)]
         best = {
-            measure: max(tried, key=lambda each: each[0][name])[1]
+            measure: max(tried, key=lambda pair: pair[0][name])[1]
             for measure, name in _MEASURE_OF.items()
             if tried and name in tried[0][0]
         }
