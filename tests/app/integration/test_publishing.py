@@ -66,7 +66,7 @@ def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
 
 def test_a_given_penalty_needs_no_held_out_part(pairs: Any) -> None:
     pairs.make("a")
-    items = [pairs.item(side, f"{side}{n}", [n - 1.0] * 3, str(n)) for side in "xz" for n in (0, 2)]
+    items = [pairs.item(side, f"{side}{n}", [n - 1.5] * 3, str(n)) for side in "xz" for n in range(4)]
     pairs.services.catalogue.add_items("a", items)
     pairs.train("a", TrainingParameters(alpha=1e-2))
     assert held_out_map(pairs, 1) == {}

@@ -154,3 +154,29 @@ def test_what_nothing_connects_is_refused_with_what_is_missing(
     with refused("model-not-trained") as too_many:
         pairs.search(NAME)
     assert "no more than 3 items" in str(too_many.value)
+
+
+@pytest.mark.parametrize(
+    ("n_pairs", "labels", "alpha", "missing"),
+    [
+        (3, (), None, "3 pairs and no metadata"),
+        (2, ("a", "b"), 1e-3, "too few items of 'picture' and 'text': there are 2 items of 'picture'"),
+        (6, ("a",), None, "pairs (the same pair_id on two items) that do not all have one label"),
+    ],
+)
+def test_few_pairs_and_those_of_one_label_are_no_training(
+    pairs: Pairs, n_pairs: int, labels: tuple[str, ...], alpha: float | None, missing: str
+) -> None:
+    modalities = [Modality("picture", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create(NAME, modalities)
+    for number, words in enumerate(NAMES[:n_pairs]):
+        own = labels[number % 2 : number % 2 + 1] or labels[:1]
+        items = [picture(number, *own), text(number, words, labels=own)]
+        pairs.services.catalogue.add_items(NAME, items)
+    with pairs.client() as client:
+        answer = client.post(f"/v1/admin/collections/{NAME}/retrain", json={"alpha": alpha} if alpha else {})
+        assert answer.status_code == 409
+        assert missing in answer.json()["detail"]
+        assert "typed queries are compared with the words of 'text'" in answer.json()["detail"]
+        assert "that suffices" not in answer.json()["detail"]
+        assert found(client, "text", "picture", text=NAMES[1])[0] == "p1"
