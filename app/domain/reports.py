@@ -263,8 +263,8 @@ class TrainingParameters:
     #
     # The objective is what the method is chosen by, and a version compared with the active one: graded
     # nDCG@10, mean average precision by label, the share of queries whose partner is among the first ten, or
-    # the mean of some of these with the given weights. None stands for the mean of those that can be measured
-    # where there is more than one facet or pairs, and "map" otherwise. "composite" chooses its weights by it.
+    # the mean of some of these with the given weights. None stands for two parts of
+    # nDCG and one of MAP, or what of both can be measured. "composite" chooses its weights by it.
 
     method: str = "auto"
     # penalty weight of "lrbs" or "squared"; chosen on the held-out part when None; with "auto" it means

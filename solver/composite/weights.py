@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.evaluation.metrics import average_precisions_of_hits
-from solver.evaluation.quality import OBJECTIVES, Objective, check_objective, floors_of
+from solver.evaluation.quality import USUAL_OBJECTIVE, Objective, check_objective, floors_of
 from solver.evaluation.ranking import FIRST_PAGE, discounted_gains, ideal_gains, rank_gallery
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, BoolArray, Queries
@@ -217,7 +217,6 @@ class _Direction:
 
 
 _MEASURE_OF = {"ndcg": "ndcg", "map": "map", "recall": "recall_10"}
-_EVERYTHING = MappingProxyType(dict.fromkeys(OBJECTIVES, 1.0))
 _Measures = Mapping[str, float]
 
 
@@ -245,7 +244,7 @@ class WeightSearch:
         parts: Sequence[HeldOutScores],
         bases: Mapping[str, str] = MappingProxyType({}),
         judged: Sequence[JudgedScores] = (),
-        objective: Objective = _EVERYTHING,
+        objective: Objective = USUAL_OBJECTIVE,
     ) -> None:
         self._parts = parts
         self._judged = judged

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,11 @@ FLOORS = ("ndcg", "map", "recall_1", "recall_10")
 """What an objective can have a least share of, by name under "at_least"."""
 Objective = str | Mapping[str, float | Mapping[str, float]]
 """One of `OBJECTIVES`, or a weight for each of some of them; "at_least" among them holds floors."""
+USUAL_OBJECTIVE: Mapping[str, float] = MappingProxyType({"ndcg": 2.0, "map": 1.0})
+"""Where nothing else is asked for."""
+# With equal weights of nDCG, MAP and R@10 more partners are recalled, and items as people find them, by
+# partners and values, lose .03 of nDCG, on parts of 2030 products that no term had learned from. With more of
+# nDCG, Wikipedia's articles lose MAP.
 _Relevance = Callable[[slice], BoolArray]
 
 
@@ -164,11 +170,10 @@ def measure_quality(
 
 
 def default_objective(annotations: Annotations) -> Objective:
-    """Return equal weights of nDCG, MAP (with facets) and R@10 (with pairs); of one facet alone, "map"."""
+    """Return "map" for one facet alone, "ndcg" for pairs alone, and `USUAL_OBJECTIVE` otherwise."""
     if annotations.top_grade <= 1 and not len(annotations.pairs):
         return "map"
-    has = {"ndcg": True, "map": bool(annotations.facets), "recall": len(annotations.pairs) > 0}
-    return {name: 1.0 for name in OBJECTIVES if has[name]}
+    return dict(USUAL_OBJECTIVE) if annotations.facets else "ndcg"
 
 
 def objective_value(quality: RetrievalQuality, objective: Objective) -> float:

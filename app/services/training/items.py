@@ -17,6 +17,7 @@ from app.encoders.base import BaseEncoder
 from app.services.models.placement import LABEL
 from solver import (
     MIN_CLASS_SIZE,
+    USUAL_OBJECTIVE,
     Annotations,
     Facet,
     LabelledPair,
@@ -179,12 +180,10 @@ class LabelledItems(LabelledPair):
 
     @property
     def default_objective(self) -> Objective:
-        """Equal weights of nDCG, MAP (with facets) and R@10 (with pairs); of one facet alone, MAP."""
-        has_facets, has_pairs = bool(self.named_values()), self.groups is not None
-        if len(self.facets) <= 1 and not has_pairs:
+        """MAP for one facet alone, graded nDCG for pairs alone, and `USUAL_OBJECTIVE` otherwise."""
+        if len(self.facets) <= 1 and self.groups is None:
             return "map"
-        has = {"ndcg": True, "map": has_facets, "recall": has_pairs}
-        return {name: 1.0 for name, is_measured in has.items() if is_measured}
+        return dict(USUAL_OBJECTIVE) if self.named_values() else "ndcg"
 
     def annotations(self) -> Annotations:
         """Return all that the items carry; raises SupervisionError if that is nothing."""
