@@ -63,6 +63,7 @@ def _details(report: Report, quality: Mapping[str, Any]) -> list[str]:
     lines += [
         f"nDCG@10 of {queries}: {placed['content']:.4f} by content alone, "
         f"{placed['partners']:.4f} with partners, {placed['complete']:.4f} as people find items"
+        + ("" if placed["untrained"] is None else f", {placed['untrained']:.4f} before any training")
         for key, queries in _QUERIES.items()
         if (placed := quality.get(key)) is not None
     ]

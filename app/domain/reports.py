@@ -125,6 +125,9 @@ class PlacedQuality:
     content: Annotated[float, Says("of items' content alone")]
     partners: Annotated[float, Says("and of their partners'")]
     complete: Annotated[float, Says("and of their labels and values: as people find them")]
+    untrained: Annotated[
+        float | None, Says("before any training, of their partners; null where they have none")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +30,7 @@ from solver import (
     CompositeProjector,
     InvalidInputError,
     Projector,
+    Queries,
     RankingQuality,
     Reliability,
     RetrievalQuality,
@@ -42,6 +44,7 @@ from solver import (
     rank_gallery,
     retrieval_curves,
     score_blocks,
+    untrained_projector,
 )
 
 _DIGITS = 6  # of stored curves: far more than a plot shows
@@ -228,21 +231,42 @@ def _measure_placed(
     x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
     annotations = held_out.take(x_rows, z_rows).annotations()
     samples = projected[0][x_rows], projected[1][z_rows]
-    vectors = projector.held_out(samples, annotations, short_queries(held_out, annotations))
+    queries = short_queries(held_out, annotations)
+    vectors = projector.held_out(samples, annotations, queries)
     share = projector.x.partner_share if projector.uses_partners else None
     by_content, by_partners, by_all = (
         vectors.rankings(share if with_partners else None, with_values=with_values)
         for with_partners, with_values in ((False, False), (True, False), (True, True))
     )
+    untrained: Iterable[float | None] = itertools.repeat(None)
+    if projector.uses_partners:
+        untrained = _gains_untrained(held_out.take(x_rows, z_rows), annotations, queries)
     placed = {
         (content.side, content.is_own is None): PlacedQuality(
-            *(round(ranking.gain(), _DIGITS) for ranking in (content, partners, complete))
+            round(content.gain(), _DIGITS),
+            round(partners.gain(), _DIGITS),
+            round(complete.gain(), _DIGITS),
+            before,
         )
-        for content, partners, complete in zip(by_content, by_partners, by_all, strict=True)
+        for content, partners, complete, before in zip(
+            by_content, by_partners, by_all, untrained, strict=False
+        )
         if content.grades.any()
     }
     bins = measure_reliability_of_blocks(projector.estimates(by_all))
     return placed, _bins(bins, balanced=False)
+
+
+def _gains_untrained(
+    held_out: LabelledItems, annotations: Annotations, queries: tuple[Queries | None, Queries | None]
+) -> list[float]:
+    """Return graded nDCG@10 of items with partners before anything is learned, by words and likeness."""
+    is_fitted = any(encoder.is_fitted_with_model for encoder in held_out.encoders or ())
+    shares_space = held_out.X.shape[1] == held_out.Z.shape[1] and not is_fitted
+    untrained = untrained_projector(held_out.X, held_out.Z, shares_space=shares_space)
+    vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
+    rankings = vectors.rankings(untrained.x.partner_share, with_values=False)
+    return [round(ranking.gain(), _DIGITS) for ranking in rankings]
 
 
 def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:

@@ -398,6 +398,7 @@ class CompositeMethod(TrainingMethod):
 
 
 _FEW_ITEMS = 1000  # of both modalities: "lrbs" takes seconds then; of 4000 it took 80 seconds
+_FEW_LABELS = 200  # with which "composite" is tried for a space that both modalities may share
 _LABEL_ALONE = (
     "it learns from one label of each item alone; "
     "where items carry more (labels, facets, pairs), 'composite' is tried"
@@ -418,7 +419,8 @@ def affordable_methods(
         names = ["composite"]  # the only one that keeps floors
     elif requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
         names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
-        if not parameters.scaling and data.X.shape[1] == data.Z.shape[1]:  # they may share a space
+        few = sum(data.n_values().values()) <= _FEW_LABELS
+        if not parameters.scaling and few and data.X.shape[1] == data.Z.shape[1]:  # they may share a space
             names.append("composite")
     elif requested == "auto":
         names, refused = _methods_of_all(data)

@@ -169,3 +169,53 @@ def test_what_saturated_posteriors_say_is_finite_and_several_values_may_be_meant
     assert (same, none) == pytest.approx((most, 0.0), abs=1e-9)
     assert attainable(sure[:2], SEVERAL) == pytest.approx([4.0, 8.0])
     assert attainable(sure[:2], EXCLUSIVE) == pytest.approx([4.0, 4.0])
+
+
+def test_content_is_of_the_sample_or_else_of_partners_and_values() -> None:
+    expected = np.zeros((N_COLOURS, 2), np.float32)
+    expected[1] = [0.0, 1.0]  # what texts of the second colour say
+    blocks = [EXCLUSIVE[0], Block(None, False, 3.0, 2, is_content=True, expected=expected)]
+    facet = np.full((3, N_COLOURS), 2.0 / N_COLOURS, np.float32)
+    own = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0]], np.float32)
+    projected = np.hstack([facet, own])
+    partners = nobody(projected)
+    partners[0] = [*facet[0], 3.0, 0.0]
+    placed = place(projected, partners, carry(1, 1, 1), blocks, 0.5)[:, N_COLOURS:] / 3.0
+    np.testing.assert_allclose(
+        placed[0], [0.5**0.5, 0.5**0.5], rtol=1e-5
+    )  # half its partner's, half its value's
+    np.testing.assert_allclose(placed[1], [0.0, 1.0], atol=1e-5)
+    np.testing.assert_allclose(placed[2], [1.0, 0.0])
+
+
+def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n, n_words = 240, 600  # more words than a block has dimensions
+    kinds = np.arange(n) % 2
+    X = (np.eye(2)[kinds] + 0.3 * rng.standard_normal((n, 2))).astype(np.float32)
+    words = rng.integers(2, n_words, (n, 3))
+    Z = np.zeros((n, n_words), np.float32)
+    Z[np.arange(n), kinds] = 1.0
+    for column in range(3):
+        Z[np.arange(n), words[:, column]] = 1.0
+    values = [[f"kind {kind}"] for kind in kinds]
+    pairs = np.column_stack([range(n)] * 2)
+    annotations = Annotations((n, n), {"kind": Facet.of(values, values)}, pairs)
+    rows = np.arange(160)
+    ranks = []
+    for with_content in (False, True):
+        model = CompositeBilinear(kernels=("linear",)).fit(
+            X[:160], Z[:160], annotations.subset(rows, rows), with_content=(False, with_content)
+        )
+        queries = Z[160:].copy()
+        queries[:, :2] = 0.0  # a name without its kind
+        projected = model.project_x(X[160:])
+        placed = model.projector_.place_x(projected, model.project_z(Z[160:]), {})
+        scores = model.project_z(queries) @ placed.T
+        ranks.append(float(np.mean(np.argmax(scores, axis=1) == np.arange(80))))
+    assert model.weights_["content:z"] >= 1500 / 160
+    assert ranks[0] < 0.5
+    assert ranks[1] > 0.9
+    save_projector(model.projector_, tmp_path, {})
+    stored, _ = load_projector(tmp_path)
+    np.testing.assert_array_equal(stored.place_x(projected, model.project_z(Z[160:]), {}), placed)

@@ -257,7 +257,7 @@ def test_the_default_objective_grades_where_there_is_more_than_one_facet_or_pair
     facet, pairs = Facet.of([["a"]], [["a"]]), np.array([[0, 0]])
     assert default_objective(Annotations((1, 1), {"label": facet})) == "map"
     both = {"label": facet, "colour": facet}
-    assert default_objective(Annotations((1, 1), both)) == {"ndcg": 1.0, "map": 1.0}
+    assert default_objective(Annotations((1, 1), both)) == {"ndcg": 2.0, "map": 1.0}
     assert default_objective(Annotations((1, 1), {}, pairs)) == "ndcg"
     assert default_objective(Annotations((1, 1), both, pairs)) == {"ndcg": 2.0, "map": 1.0}
 
