@@ -288,15 +288,15 @@ def choose_partner_share(parts: Sequence[HeldOutVectors]) -> float:
     return max(PARTNER_SHARES, key=lambda share: (gains[share], share == 0.5))
 
 
-CONTENT_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+CONTENT_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2)
 """To try, where the largest of the others is 1."""
 _USUAL_WEIGHT = 0.4  # where nothing distinguishes them
-_PRIOR = 1500.0
-"""Samples from which what is learned counts as much as content, which learns from none. With 20 to 500
-products, short texts found more of 500 others so than with the weight that held-out samples choose."""
 _LOSS = 0.0025
 """Of the gain, relative, for more weight of content: rare words, and those that nothing was learned of,
 are in no measure."""
+_PRIOR, _LOSS_OF_FEW = 1500.0, 0.02
+"""Samples from which what is learned counts as much as content, which learns from none, and the loss up to
+that weight. With 20 to 500 products, short texts found more of 500 others so."""
 
 
 def choose_content_weight(
@@ -317,5 +317,7 @@ def choose_content_weight(
         for weight in CONTENT_WEIGHTS
     }
     best = max(gains.values())
-    chosen = [weight for weight, gain in gains.items() if gain >= (1.0 - _LOSS) * best]
-    return max(max(chosen) if best else _USUAL_WEIGHT, _PRIOR / n_samples)
+    if not best:
+        return _USUAL_WEIGHT
+    losses = {weight: _LOSS_OF_FEW if weight <= _PRIOR / n_samples else _LOSS for weight in gains}
+    return max(weight for weight, gain in gains.items() if gain >= (1.0 - losses[weight]) * best)
