@@ -294,7 +294,7 @@ _USUAL_WEIGHT = 0.4  # where nothing distinguishes them
 _LOSS = 0.0025
 """Of the gain, relative, for more weight of content: rare words, and those that nothing was learned of,
 are in no measure."""
-_PRIOR, _LOSS_OF_FEW = 1500.0, 0.02
+_PRIOR, _LOSS_OF_FEW = 1280.0, 0.02
 """Samples from which what is learned counts as much as content, which learns from none, and the loss up to
 that weight. With 20 to 500 products, short texts found more of 500 others so."""
 
