@@ -318,6 +318,6 @@ def choose_content_weight(
     }
     best = max(gains.values())
     if not best:
-        return _USUAL_WEIGHT
+        return max(_USUAL_WEIGHT, _PRIOR / n_samples)
     losses = {weight: _LOSS_OF_FEW if weight <= _PRIOR / n_samples else _LOSS for weight in gains}
     return max(weight for weight, gain in gains.items() if gain >= (1.0 - losses[weight]) * best)
