@@ -263,11 +263,15 @@ class HeldOutVectors:
         return attainable(queries, self.blocks[0]), information(queries, self.blocks[0])
 
 
+_FEWEST_TEXTS = 30  # that say alone what a match is worth
+
+
 def as_people_ask(rankings: Sequence[RankedScores], side: int) -> list[RankedScores]:
-    """Return the rankings by queries of one modality: by short ones if there are any, since these are what
-    people type, or else by samples."""
-    own = [one for one in rankings if one.side == 1 - side]
-    return [one for one in own if one.is_own is None and len(one.scores)] or own
+    """Return the rankings by queries of one modality: by short ones if there are enough, since these are what
+    people type, or else by samples, too."""
+    own = [one for one in rankings if one.side == 1 - side and len(one.scores)]
+    short = [one for one in own if one.is_own is None]
+    return short if sum(len(one.scores) for one in short) >= _FEWEST_TEXTS else own
 
 
 def mean_of_partners(is_paired: BoolArray, partners: FloatArray) -> FloatArray:

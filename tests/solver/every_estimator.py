@@ -87,6 +87,7 @@ INVALID = [
     ("coupling", -1.0), ("coupling", np.nan), ("mu", 0.0), ("mu", np.inf), ("gamma", 0.0), ("gamma", None),
     ("eigenvalue_power", -0.5), ("eigenvalue_power", None),
     ("n_intrinsic", 0), ("n_intrinsic", 2.0), ("n_penalty", 0), ("n_penalty", None),
+    ("objective", "accuracy"),
     ("alphas", (True,)), ("alphas", "0.1"), ("alphas", ("0.1",)), ("x_map", ("rbf", True)),
     ("scalings", "standard"), ("scalings", (["standard"],)), ("kernels", (1,)),
     ("x_map", "rbf"), ("x_map", ("rbf", 0.0)), ("z_map", ("no such kernel", 1.0)), ("z_map", None),

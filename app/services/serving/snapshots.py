@@ -172,7 +172,7 @@ class Snapshots:
         # whatever process; what any key wrote, where none is named; and every write, when None. A few writes
         # are replayed in any case.
         began = time.monotonic()
-        awaits_swap = True
+        awaits_swap, is_again = True, False
         while True:
             self._forget_other_incarnations()
             mark = self._database.change_mark()
@@ -199,7 +199,12 @@ class Snapshots:
                 is_over = self._scheduler.wait_for(reload, release_slot, seconds)
                 awaits_swap = is_over and reload.error is None
             else:
-                self._scheduler.wait(action.reload, release_slot)
+                try:
+                    self._scheduler.wait(action.reload, release_slot)
+                except ConflictError:  # it may have begun before a version was active
+                    if collection.active_version is None or is_again:
+                        raise
+                    is_again = True
             if release_slot is not None and waited > self.waiting_room.max_wait_seconds:
                 raise overload(f"collection {name!r} is being written to faster than it is replayed")
 

@@ -44,7 +44,7 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
         assert client.post("/v1/collections/a/items", json=broken).status_code == 422
         files = {"picture": picture}
         assert client.post("/v1/collections/a/items", files=files).status_code == 201
-        assert client.post("/v1/collections/a/search/text-to-image", json={"text": TEXT}).status_code == 409
+        assert client.post("/v1/collections/a/search/text-to-image", json={"text": TEXT}).status_code == 200
         for secret in ("lrbs_a-guess", other):
             answer = client.get("/v1/admin/keys", headers={"Authorization": f"Bearer {secret}"})
             assert answer.status_code in (401, 403)
@@ -62,7 +62,7 @@ def test_every_line_is_json_and_none_holds_a_key_or_content(
     # Asking for readiness is not worth a line.
     assert len(asked) == 10
     assert {line["request_id"] for line in asked} == {ID}
-    assert {line["status"] for line in asked} == {201, 401, 403, 409, 422, 503}
+    assert {line["status"] for line in asked} == {200, 201, 401, 403, 409, 422, 503}
     assert all(line["milliseconds"] > 0 for line in asked)
     assert sum("X-Forwarded-Prefix" in line["message"] for line in lines) == 1  # once a minute
     away = [line for line in lines if "database unavailable" in line["message"]]
