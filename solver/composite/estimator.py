@@ -70,7 +70,7 @@ class CompositeBilinear(CrossModalEstimator):
         What the weights are chosen by, as of `objective_value`; MAP is by label here, and by all facets where
         none is called "label". By default that of `default_objective`. ``{"map": 1, "at_least":
         {"recall_1": 0.97}}`` adds floors: held-out samples keep these shares of what the cosine alone has,
-        or, where there is none, of what the weights for nDCG, MAP and R@10 together have.
+        or, where there is none, of what the weights by `USUAL_OBJECTIVE` have.
 
     Attributes
     ----------

@@ -570,7 +570,7 @@ class _Terms:
         for number, space in enumerate(self._spaces):
             heads, coefficients, intercepts = [], [np.empty((len(space.variances), 0))], [np.empty(0)]
             for name, fits in self._facets.items():
-                if weights[FACET + name] > 0.0:
+                if weights.get(FACET + name, 0.0) > 0.0:
                     fit, kind = fits[number], "softmax" if self._exclusive[name] else "sigmoid"
                     values = self.annotations.facets[name].values
                     heads.append(

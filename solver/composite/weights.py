@@ -335,7 +335,8 @@ class WeightSearch:
         tried = [
             (measures, dict(key))
             for key, measures in self._tried.items()
-            if not any(weight > 0.0 and name in none for name, weight in key)
+            if any(weight for _, weight in key)
+            and not any(weight > 0.0 and name in none for name, weight in key)
         ]
         tried = [(measures, trial) for measures, trial in tried if self._keeps_floors(trial)]
         best = {

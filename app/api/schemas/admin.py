@@ -174,7 +174,7 @@ _Share = Annotated[float, Field(gt=0, le=1)]
 
 class FloorsIn(Strict):
     """Shares that held-out items keep of what the features' cosine alone has where both modalities have as
-    many features, and else of what the mean of all measures would choose."""
+    many features, and else of what the usual objective would choose."""
 
     ndcg: _Share | None = None
     map: _Share | None = None
@@ -254,7 +254,7 @@ class RetrainIn(Strict):
         None,
         description="what held-out quality is, which `composite` chooses its weights by, too: graded nDCG@10 "
         "over facets and pairs, mean average precision by label, how often the partner is among the first "
-        "ten, or a weighted mean of these; default: the mean of those that can be measured where there is "
+        "ten, or a weighted mean of these; default: two parts of nDCG and one of MAP where there is "
         "more than one facet or pairs, and `map` otherwise",
     )
     encoders: dict[str, EncoderIn] = Field(

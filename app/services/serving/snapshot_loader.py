@@ -114,7 +114,7 @@ class SnapshotLoader:
             self._unservable[collection.id] = (str(collection.revision), LoadFailure(str(error)))
             raise _not_trained(work, collection, str(error)) from error
         snapshot = self._load_bundle_galleries(work, collection, model, "", pause)
-        return replace_fields(snapshot, n_unsaved=0)
+        return replace_fields(snapshot, n_unsaved=0, load_failure=base.load_failure if base else None)
 
     def check_untrained(self, work: UnitOfWork, collection: Collection) -> None:
         """Raise ConflictError where it is plain that a collection cannot be searched untrained."""

@@ -429,7 +429,8 @@ def affordable_methods(
             "training-data", f"method {names[0]!r} learns from labels: no items of both modalities have any"
         )
     too_costly = _too_costly(data, requested)
-    if requested == "auto" and data.has_labels and any(too_costly[name] for name in names):
+    may_fall_back = requested == "auto" and data.has_labels and not floors_of(parameters.objective or "map")
+    if may_fall_back and any(too_costly[name] for name in names):
         names += [name for name in ("lrbs", "squared") if name not in names]
     reasons = {name: reason for name in names if (reason := too_costly[name]) is not None}
     if len(reasons) == len(names):

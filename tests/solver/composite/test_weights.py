@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solver import Annotations, Facet, Queries, SupervisionError, bidirectional_map
+from solver import (
+    Annotations,
+    CompositeBilinear,
+    Facet,
+    Labels,
+    Queries,
+    SupervisionError,
+    bidirectional_map,
+)
 from solver.composite.weights import GradedGain, HeldOutScores, WeightSearch
 
 
@@ -210,3 +218,11 @@ def test_of_the_weights_that_were_tried_the_best_by_each_measure_are_kept() -> N
     assert _measures(parts, kept["map"])["map"] > _measures(parts, kept["recall"])["map"]
     # What has no weight where it serves has none here: it is no part of the vectors.
     assert WeightSearch.emphases(search, {**weights, "pairs": 0.0})["recall"].get("pairs", 0.0) == 0.0
+
+
+def test_what_says_nothing_is_no_emphasis() -> None:
+    rng = np.random.default_rng(0)
+    labels = ["a"] * 72 + ["b"] * 18
+    X, Z = rng.normal(size=(90, 6)), rng.normal(size=(90, 6))
+    model = CompositeBilinear(kernels=("linear",)).fit(X, Z, Labels(labels, labels))
+    assert all(any(weights.values()) for weights in model.choice_.emphases.values())
