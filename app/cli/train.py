@@ -157,7 +157,8 @@ ObjectiveOption = Annotated[
     typer.Option(
         callback=known_objective,
         help=f"{join_words(OBJECTIVES)}, or weights such as {_EXAMPLE}: what held-out quality is, by which "
-        "the weights are chosen, too; default: the mean of all three with facets or pairs, map otherwise",
+        "the weights are chosen, too; default: ndcg=2,map=1 with facets or pairs, ndcg for pairs alone, map "
+        "for labels alone",
     ),
 ]
 EngineOption = Annotated[

@@ -11,7 +11,6 @@ from solver.composite.facet_terms import FacetPosteriors
 from solver.composite.placement import WRONG
 from solver.supervision.annotations import Facet
 
-_MOST = 200  # the surest ones: more than are looked through
 _TINY = 1e-12  # chances of values that no sample has are not divided by
 _FIRM = 0.9  # least posterior of the value that content speaks for
 
@@ -68,4 +67,4 @@ def find_contradictions(
                 )
                 sure.append((float(lift[row, worst[row]]), entry))
     sure.sort(key=lambda pair: pair[0])
-    return tuple(entry for _, entry in sure[:_MOST])
+    return tuple(entry for _, entry in sure)

@@ -85,7 +85,7 @@ class CompositeBilinear(CrossModalEstimator):
     choice_ : Choice
         Feature maps, ridge and weights, as chosen.
     contradictions_ : tuple of Contradiction
-        Values that samples carry against what their content says, the surest first, two hundred at most.
+        Values that samples carry against what their content says, the surest first.
     projector_ : CompositeProjector
         What projects new samples.
 

@@ -73,7 +73,7 @@ class Choice:
 
     maps: tuple[FeatureMapConfig, FeatureMapConfig]
     pairing: Pairing | None  # how pairs are learned from; None without pairs
-    weights: Mapping[str, float]  # of each term; the largest is 1
+    weights: Mapping[str, float]  # of each term; the largest of those that are learned is 1
     # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
     partner_share: float | None = None
     unused: Mapping[str, str] = field(default_factory=dict)  # why facets have no term
@@ -223,17 +223,19 @@ def learn(
     share = None
     if len(annotations.pairs):
         share = reused.partner_share if reused else None
-        share = (
-            choose_partner_share([part.vectors(weights, queries) for part in everything])
-            if share is None
-            else share
-        )
+        if share is None:
+            share = choose_partner_share([part.vectors(weights, queries) for part in everything])
     for side, name in enumerate(CONTENTS):
         if with_content[side]:
             terms.add_content(side, everything, weights)
-            weights[name] = _choose_content(
-                side, everything, weights, share, reused, queries, min(annotations.shape)
-            )
+            if reused and name in reused.weights:
+                weights[name] = reused.weights[name]
+            else:
+
+                def with_weight(weight: float, name: str = name) -> list[HeldOutVectors]:
+                    return [part.vectors({**weights, name: weight}, queries) for part in everything]
+
+                weights[name] = choose_content_weight(with_weight, side, share, min(annotations.shape))
             emphases = {measure: {**trial, name: weights[name]} for measure, trial in emphases.items()}
     vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
@@ -260,25 +262,6 @@ class _HeldOut:
         return HeldOutVectors.of(
             self.terms, weights, self.annotations, queries, self.is_exclusive, self.expected
         )
-
-
-def _choose_content(
-    side: int,
-    everything: Sequence[_HeldOut],
-    weights: Mapping[str, float],
-    share: float | None,
-    reused: Choice | None,
-    queries: BothQueries,
-    n_samples: int,
-) -> float:
-    """Return the weight of a modality's content."""
-    name = CONTENTS[side]
-    if reused is not None and name in reused.weights:
-        return reused.weights[name]
-    parts = [
-        lambda weight, part=part: part.vectors({**weights, name: weight}, queries) for part in everything
-    ]
-    return choose_content_weight(parts, side, share, n_samples)
 
 
 def _fit_spaces(
@@ -537,7 +520,7 @@ class _Terms:
             terms[side] = np.vstack([content[part.rows[side]], of_queries])
             part.terms[CONTENTS[side]] = terms[0], terms[1]
             part.expected[CONTENTS[side]] = self._mean_content(side, content, weights, part.rows[side])
-        self._expected_of_all[side] = self._mean_content(side, content, weights, part.rows[side][:0])
+        self._expected_of_all[side] = self._mean_content(side, content, weights, np.empty(0, np.intp))
 
     def _mean_content(
         self, side: int, content: FloatArray, weights: Mapping[str, float], without: Indices

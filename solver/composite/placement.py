@@ -304,18 +304,18 @@ that weight. With 20 to 500 products, short texts found more of 500 others so.""
 
 
 def choose_content_weight(
-    parts: Sequence[Callable[[float], HeldOutVectors]], side: int, share: float | None, n_samples: int
+    vectors: Callable[[float], Sequence[HeldOutVectors]], side: int, share: float | None, n_samples: int
 ) -> float:
     """Return the largest weight of the content of `side` with which the other modality's gallery is ranked
-    about as well as possible, larger after a fit of few samples; a part returns its vectors for a weight."""
+    about as well as possible, larger after a fit of few samples; `vectors` are those of all parts."""
     # Held-out samples are of few values, too, and short texts of values that no sample carries are in none.
     gains = {
         weight: np.mean(
             [
                 one.gain()
-                for part in parts
+                for part in vectors(weight)
                 for with_values in (False, True)
-                for one in part(weight).rankings(share, with_values=with_values, sides=[1 - side])
+                for one in part.rankings(share, with_values=with_values, sides=[1 - side])
             ]
         )
         for weight in CONTENT_WEIGHTS

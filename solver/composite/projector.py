@@ -193,7 +193,7 @@ class CompositeSide:
             if head.is_own and head.n_scores != content_width(self.feature_map.n_features):
                 raise InvalidInputError(f"{head.term}: {head.n_scores} scores do not suit the features")
             if head.kind == "content" and not head.is_own:
-                n_values = sum(len(other.values) for other in self.heads)
+                n_values = sum(len(other.values) for other in self.heads[: self.heads.index(head)])
                 check_array(
                     "expected",
                     np.empty(0) if self.expected is None else self.expected,

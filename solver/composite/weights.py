@@ -357,7 +357,8 @@ class WeightSearch:
             reference = {name: default[name] for name in weights}
         measures = self._measure(reference)
         if lacking := [name for name in self._shares if name not in measures]:
-            raise SupervisionError(f"objective: {lacking[0]!r} of 'at_least' needs pairs or facets")
+            needed = "pairs" if lacking[0].startswith("recall") else "pairs or facets"
+            raise SupervisionError(f"objective: {lacking[0]!r} of 'at_least' needs {needed}")
         self._floors = {name: share * measures[name] for name, share in self._shares.items()}
         trials = [{**weights, COSINE: share} for share in (1.0, 4.0, 16.0, 64.0) if COSINE in weights]
         return next((trial for trial in trials if self._keeps_floors(trial)), reference)

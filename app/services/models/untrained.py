@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Item
+from app.domain.entities import Collection, Features, Item
 from app.domain.errors import ConflictError
+from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, LoadedModel
 from app.services.models.originals import Originals, item_features
 from app.services.models.placement import fill_galleries, most_frequent_names, words_of
 from app.services.storage.pacing import in_batches
-from solver import untrained_projector
+from solver import CompositeProjector, untrained_projector
 
 _MOST_ITEMS = 20_000
 """Of a modality: all of them are read and placed when the first search comes."""
@@ -29,6 +30,13 @@ def check_size(counts: dict[str, int], collection: Collection) -> str | None:
     if max(counts.values()) > _MOST_ITEMS:
         return f"without a training, no more than {_MOST_ITEMS} items of a modality are searched"
     return None
+
+
+def untrained_of(x: Features, z: Features, encoders: Iterable[BaseEncoder]) -> CompositeProjector:
+    """Return what ranks items with these features before any training."""
+    # Of one length by chance are those that are made of what a collection's items say.
+    is_fitted = any(encoder.is_fitted_with_model for encoder in encoders)
+    return untrained_projector(x, z, shares_space=x.shape[1] == z.shape[1] and not is_fitted)
 
 
 def make_untrained(
@@ -48,13 +56,10 @@ def make_untrained(
     encoders = originals.fit_encoders(collection, items, names)
     pause()
     x, z = (item_features(side[:1], encoders[side[0].modality]) for side in sides)
-    # Of one length by chance are those that are made of what this collection's items say.
-    is_fitted = any(encoder.is_fitted_with_model for encoder in encoders.values())
-    shares_space = x.shape[1] == z.shape[1] and not is_fitted
     model = LoadedModel(
         UNTRAINED,
         collection.revision,
-        untrained_projector(x, z, shares_space=shares_space),
+        untrained_of(x, z, encoders.values()),
         encoders,
         collection.modalities,
         {},

@@ -50,7 +50,7 @@ _SAVED_WITHOUT = "it was saved without an index, which was given up, or whose it
 _MOST_KEPT = 2  # a comparison is of two versions
 _MOST_BYTES = 256 << 20
 """Estimated memory of those that are kept, beside the budget of what serves: some 100,000 items each side."""
-_MOST_FITTED_AT_ONCE = 600  # items whose words a search learns again, in a tenth of a second
+_MOST_FITTED_AT_ONCE = 600  # items whose words a search learns again, with `tfidf` in a fifth of a second
 _BESIDE = " (rebuilt)"
 """Added to a modality, for the key of its gallery until that takes the place of the one that serves."""
 _logger = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from app.domain.reports import (
 )
 from app.services.models.model_bundles import HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
+from app.services.models.untrained import untrained_of
 from app.services.training.data import short_queries
 from app.services.training.items import LabelledItems, Names
 from solver import (
@@ -44,7 +45,6 @@ from solver import (
     rank_gallery,
     retrieval_curves,
     score_blocks,
-    untrained_projector,
 )
 
 _DIGITS = 6  # of stored curves: far more than a plot shows
@@ -261,9 +261,7 @@ def _gains_untrained(
     held_out: LabelledItems, annotations: Annotations, queries: tuple[Queries | None, Queries | None]
 ) -> list[float]:
     """Return graded nDCG@10 of items with partners before anything is learned, by words and likeness."""
-    is_fitted = any(encoder.is_fitted_with_model for encoder in held_out.encoders or ())
-    shares_space = held_out.X.shape[1] == held_out.Z.shape[1] and not is_fitted
-    untrained = untrained_projector(held_out.X, held_out.Z, shares_space=shares_space)
+    untrained = untrained_of(held_out.X, held_out.Z, held_out.encoders or ())
     vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
     rankings = vectors.rankings(untrained.x.partner_share, with_values=False)
     return [round(ranking.gain(), _DIGITS) for ranking in rankings]

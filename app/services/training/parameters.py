@@ -95,4 +95,4 @@ def _check_objective(parameters: TrainingParameters, objective: Objective) -> No
         if name == "recall" and weight > 0.0 and not supervision.pairs:
             raise InvalidFieldError(place, "'recall' is that of partners: it needs supervision.pairs")
     if not any(weights.values()):
-        raise InvalidFieldError("objective", "expected a weight above 0")
+        raise InvalidFieldError("objective", f"expected a weight above 0 of {join_words(OBJECTIVES)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from solver import (
     CompositeProjector,
     Facet,
     FloatArray,
+    InvalidInputError,
     load_projector,
     save_projector,
 )
@@ -214,6 +216,9 @@ def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_th
         scores = model.project_z(queries) @ placed.T
         ranks.append(float(np.mean(np.argmax(scores, axis=1) == np.arange(80))))
     assert model.weights_["content:z"] >= 6.4
+    side = model.projector_.x
+    with pytest.raises(InvalidInputError, match="expected"):  # its rows are of the facets before it
+        replace(side, heads=side.heads[::-1])
     assert ranks[0] < 0.5
     assert ranks[1] > 0.9
     save_projector(model.projector_, tmp_path, {})
