@@ -24,6 +24,7 @@ from typing import Annotated, Self
 
 import typer
 import uvicorn
+from uvicorn.server import HANDLED_SIGNALS
 
 from app.api.metrics import forget_process
 from app.api.state import ApiState
@@ -290,6 +291,9 @@ def serve_on(
 
 def _run(bound: socket.socket, server: Server) -> None:
     with keep_event_loop_responsive():
+        # Before uvicorn does so itself: until then a signal would leave its coroutine behind, with a warning.
+        for number in HANDLED_SIGNALS:
+            signal.signal(number, server.handle_exit)
         server.run(sockets=[bound])
 
 

@@ -117,7 +117,7 @@ def test_who_did_what_and_which_process_died_how_is_told(
     lines = server.said().splitlines()
     form = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d{4} \[\d+\] (INFO|WARNING|ERROR) (.+)")
     matches = [form.fullmatch(line) for line in lines]
-    assert None not in matches, lines
+    assert [line for line, match in zip(lines, matches, strict=True) if not match] == []
     told = [match[2] for match in matches if match]
     deeds = [
         "collection a was created",
