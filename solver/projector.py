@@ -112,7 +112,11 @@ class Projector(Protocol):
         return False
 
     def place_x(
-        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
     ) -> FloatArray:
         """Return vectors of samples of the first modality for a gallery, by all that is known of them.
 
@@ -124,6 +128,9 @@ class Projector(Protocol):
             Mean projection of each sample's partners of the other modality; NaN for a sample without any.
         values : mapping of str to sequence of collections of str
             Values that each sample carries, by facet; none where they are unknown.
+        words : ndarray of shape (n_samples, rank), optional
+            Mean projection of the names of what each sample carries, as samples of the modality that has
+            words; NaN for a sample without any.
 
         Returns
         -------
@@ -132,9 +139,13 @@ class Projector(Protocol):
         return projected
 
     def place_z(
-        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
     ) -> FloatArray:
-        """Return vectors of samples of the second modality for a gallery, as `place_x` does."""
+        """Return vectors of samples of the second modality for a gallery; parameters as of `place_x`."""
         return projected
 
 

@@ -139,7 +139,9 @@ def draw(rows: Part, max_samples: int, pairs: Indices, rng: np.random.Generator)
 
 _MOST_PAIRS = 2_000_000  # similarities that a curve is fitted to: more do not change it
 _LEVELS = 64  # points of the curve at most
-_LEAST = 0.5  # share of what the median query says that the curve is taken to hold for: one value of two
+_LEASTS = np.linspace(0.0, 0.5, 11)
+"""Shares of what the median query says, to try, that a query has to say so that the curve holds for it. By
+the largest, half, texts of one value had too low probabilities."""
 
 
 def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
@@ -151,8 +153,9 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     # 1, so the targets are those of J. Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
     from sklearn.isotonic import IsotonicRegression
 
-    scores = np.concatenate([one.margins.ravel() for one in rankings]).astype(np.float64)
-    matches = np.concatenate([one.is_match.ravel() for one in rankings])
+    deciding = [(one, slice(None) if one.decides is None else one.decides) for one in rankings]
+    scores = np.concatenate([one.margins[rows].ravel() for one, rows in deciding]).astype(np.float64)
+    matches = np.concatenate([one.is_match[rows].ravel() for one, rows in deciding])
     if len(scores) > _MOST_PAIRS:
         chosen = rng.choice(len(scores), _MOST_PAIRS, replace=False)
         scores, matches = scores[chosen], matches[chosen]
@@ -162,8 +165,25 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     shares = np.linspace(0.0, 1.0, _LEVELS // 2)
     groups = [scores, scores[matches]] if matches.any() else [scores]
     levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups]))
-    least = _LEAST * float(np.median(np.concatenate([one.information for one in rankings])))
-    return MatchCurve(levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0)), least)
+    median = float(np.median(np.concatenate([one.information[rows] for one, rows in deciding])))
+    probabilities = np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0))
+    curves = [MatchCurve(levels, probabilities, median * share) for share in _LEASTS]
+    return min(reversed(curves), key=lambda curve: _surprise(curve, rankings))
+
+
+def _surprise(curve: MatchCurve, rankings: Sequence[RankedScores]) -> float:
+    """Return the log loss of a curve's probabilities for short queries that did not decide about it."""
+    loss = 0.0
+    for one in rankings:
+        if one.decides is not None and not one.decides.all():
+            others = ~one.decides
+            probability = curve.probability(one.margins[others], one.information[others])
+            of_truth = np.where(one.is_match[others], probability, 1.0 - probability)
+            loss -= float(np.log(np.maximum(of_truth, _LEAST_PROBABILITY)).sum())
+    return loss
+
+
+_LEAST_PROBABILITY = 1e-3  # so that no single pair decides
 
 
 PAIRS, DISTINCTNESS = "pairs", "distinctness"

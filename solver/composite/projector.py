@@ -23,6 +23,7 @@ from solver.composite.placement import (
     attainable,
     information,
     place,
+    project_words,
 )
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.linalg.samples import check_array
@@ -223,7 +224,11 @@ class CompositeSide:
         return project_in_range(self._project, samples, sum(self.widths))
 
     def place(
-        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
     ) -> FloatArray:
         """Return vectors for a gallery, as of `Projector.place`."""
         carried = {}
@@ -233,7 +238,9 @@ class CompositeSide:
                 carried[head.facet] = indicators_of(
                     [names.intersection(entry) for entry in values[head.facet]], head.values
                 )
-        return place(projected, partners, carried, self.blocks, self.partner_share)
+        if words is None:
+            words = np.full_like(projected, np.nan)
+        return place(projected, partners, words, carried, self.blocks, self.partner_share)
 
     @property
     def blocks(self) -> list[Block]:
@@ -338,19 +345,27 @@ class CompositeProjector(Projector):
     @property
     @override
     def uses_words(self) -> bool:
-        return all(head.kind in ("content", "cosine") for head in self.x.heads)  # no facet was learned
+        return any(head.kind == "content" for head in self.x.heads)
 
     @override
     def place_x(
-        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
     ) -> FloatArray:
-        return self.x.place(projected, partners, values)
+        return self.x.place(projected, partners, values, words)
 
     @override
     def place_z(
-        self, projected: FloatArray, partners: FloatArray, values: Mapping[str, Sequence[Collection[str]]]
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
     ) -> FloatArray:
-        return self.z.place(projected, partners, values)
+        return self.z.place(projected, partners, values, words)
 
     def held_out(
         self, samples: Sides, annotations: Annotations, queries: BothQueries = (None, None)
@@ -381,7 +396,9 @@ class CompositeProjector(Projector):
         )
         carried = x_carried, z_carried
         blocks = self.x.blocks, self.z.blocks
-        return HeldOutVectors(samples, (x_queries, z_queries), blocks, annotations, queries, carried)
+        short = x_queries, z_queries
+        words = project_words(annotations, queries, short)
+        return HeldOutVectors(samples, short, blocks, annotations, queries, carried, words)
 
     def estimates(self, rankings: Sequence[RankedScores]) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Yield the probabilities of a match in rankings of `held_out` as people ask, and what matches."""

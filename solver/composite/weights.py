@@ -176,14 +176,17 @@ class HeldOutScores:
         scores = {name: _inner(x[:n_x], z[:n_z]) for name, (x, z) in terms.items()}
         shared = {name: facet.is_shared(*rows) for name, facet in annotations.facets.items()}
         query_scores: list[QueryScores] = []
-        if queries[0] is not None:
-            of_x = {name: _inner(x[n_x:], z[:n_z]) for name, (x, z) in terms.items()}
-            gallery = {name: facet.z_indicators for name, facet in annotations.facets.items()}
-            query_scores.append(QueryScores(of_x, queries[0].grades(gallery)))
-        if queries[1] is not None:
-            of_z = {name: _inner(z[n_z:], x[:n_x]) for name, (x, z) in terms.items()}
-            gallery = {name: facet.x_indicators for name, facet in annotations.facets.items()}
-            query_scores.append(QueryScores(of_z, queries[1].grades(gallery)))
+        turned = annotations, annotations.transpose()
+        for side, (of_side, of_both) in enumerate(zip(queries, turned, strict=True)):
+            if of_side is None:
+                continue
+            n_own, n_gallery = of_both.shape
+            scored = {
+                name: _inner(both[side][n_own:][of_side.decides], both[1 - side][:n_gallery])
+                for name, both in terms.items()
+            }
+            gallery = {name: facet.z_indicators for name, facet in of_both.facets.items()}
+            query_scores.append(QueryScores(scored, of_side.grades(gallery)[of_side.decides]))
         partners = annotations.is_paired(*rows) if len(annotations.pairs) else None
         return cls(scores, annotations.grades(*rows), shared, tuple(query_scores), partners)
 
@@ -480,6 +483,12 @@ class GradedGain:
     def mean(self, scores: FloatArray) -> float:
         """Return the mean over the queries of (n_queries, n_gallery) scores, 0 if there are no queries."""
         return self.mean_of(self.first_page(scores)) if len(self._ideal) else 0.0
+
+    def of_each(self, scores: FloatArray) -> FloatArray:
+        """Return the gain of each query that has a relevant sample."""
+        grades = np.take_along_axis(self._grades, self.first_page(scores), axis=1)
+        gains: FloatArray = discounted_gains(grades)[self._is_query] / self._ideal
+        return gains
 
     def first_page(self, scores: FloatArray) -> Indices:
         """Return the columns of the ten highest scores of each query, the highest first."""

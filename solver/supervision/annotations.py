@@ -281,6 +281,21 @@ class Queries:
             indicators[name] = indicators_of([set(entry) & set(columns) for entry in entries], columns)
         return cls(samples, indicators)
 
+    @property
+    def n_named(self) -> Indices:
+        """How many values each query names, shape (n_queries,)."""
+        counts = np.zeros(self.samples.shape[0], np.intp)
+        for side in self.indicators.values():
+            counts += side.sum(axis=1)
+        return counts
+
+    @property
+    def decides(self) -> BoolArray:
+        """Which queries decide about weights: those of several values, or all if there are none."""
+        # By texts of one value, too, weights of products ranked no text better, and names worse.
+        several = self.n_named > 1
+        return several if several.any() else ~several
+
     def without(self, facets: Collection[str]) -> tuple[Self, Indices]:
         """Return the queries that name no value of these facets, and their rows.
 

@@ -12,7 +12,7 @@ from unicodedata import normalize
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import MOST_PARTNERS, Collection, Content, Item, Matrix, Vector
+from app.domain.entities import MOST_PARTNERS, Collection, Content, Item, Matrix
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.originals import accepts, encode_names, item_features
 from app.services.storage.pacing import no_pause
@@ -199,36 +199,42 @@ def _place_side(
         words = _project_words(model, number, items, paired)
         values: dict[str, list[tuple[str, ...]]] = {facet: [] for facet in model.projector.facets}
         for row, item in enumerate(items):
-            vectors = [other.projected[n] for n in partners.get(item.pair_id or "", [])] + words[row]
+            vectors = [other.projected[n] for n in partners.get(item.pair_id or "", [])]
             if vectors:
                 means[row] = np.mean(vectors, axis=0, dtype=np.float64)
             for facet, entries in values.items():
                 entries.append(_values(item, facet) or _values_of_all(paired[row], facet))
-        parts.append(place(projected, means, values))
+        parts.append(place(projected, means, values, words))
     return np.concatenate(parts)
 
 
 def _project_words(
     model: LoadedModel, number: int, items: Sequence[Item], paired: Sequence[Sequence[Item]]
-) -> list[list[Vector]]:
-    """Return for each item of a modality the projection of the words that it and its partners carry, as a
-    text of the other modality, or of its own; none without any that the encoder knows."""
+) -> Matrix | None:
+    """Return the mean projections of the names that the items of a modality and their partners carry, as
+    texts of the other modality, or of their own; NaN without any that the encoder knows."""
     names = model.modality_names
     takers = [name for name in (names[1 - number], names[number]) if _takes_text(model, name)]
     if not model.projector.uses_words or not takers:
-        return [[] for _ in items]
-    texts = [
-        " ".join(dict.fromkeys(word for carrier in (item, *partners) for word in words_of(carrier)))
+        return None
+    carried = [
+        list(dict.fromkeys(word for carrier in (item, *partners) for word in words_of(carrier)))
         for item, partners in zip(items, paired, strict=True)
     ]
     encoder = model.encoders[takers[0]]
-    contents = [Content(text=text) for text in dict.fromkeys(texts)]
+    contents = [Content(text=word) for word in dict.fromkeys(word for words in carried for word in words)]
     contents = [content for content in contents if accepts(encoder, content)]
-    features, of_text = encode_names(encoder, contents), {}
+    features, of_word = encode_names(encoder, contents), {}
     if features is not None:
         for content, projected in zip(contents, model.project(takers[0], features), strict=True):
-            of_text[content.text] = [projected] if np.isfinite(projected).all() and projected.any() else []
-    return [of_text.get(text, []) for text in texts]
+            if np.isfinite(projected).all() and projected.any():
+                of_word[content.text] = projected
+    means = np.full((len(items), model.projector.rank), np.nan, np.float32)
+    for row, words in enumerate(carried):
+        vectors = [of_word[word] for word in words if word in of_word]
+        if vectors:
+            means[row] = np.mean(vectors, axis=0, dtype=np.float64)
+    return means
 
 
 def _takes_text(model: LoadedModel, modality: str) -> bool:

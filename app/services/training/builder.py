@@ -17,7 +17,7 @@ from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, Trainin
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.placement import fill_galleries
-from app.services.training.evaluation import compare_with_active
+from app.services.training.evaluation import compare_with_active, compare_with_untrained
 from app.services.training.facets import Judgements, judgements_of, weigh
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.items import LabelledItems
@@ -202,8 +202,12 @@ class ModelBuilder:
         selected: SelectedModel,
         items: Sequence[Item],
     ) -> Gate:
+        names, tolerance = collection.modality_names, self._gate_tolerance
+        untrained = compare_with_untrained(selected.judged, selected.held_out, names, tolerance)
         if active is None:
-            return Gate(None, "no version is active")
+            return untrained or Gate(None, "no version is active")
+        if untrained is not None and untrained.refusal is not None:
+            return untrained
         try:
             old = self._bundles.load(collection, active), self._bundles.load_held_out_model(active)
         except DamagedBundleError as error:
@@ -211,7 +215,7 @@ class ModelBuilder:
             return Gate(active.version, f"the active version is damaged: {error}")
         by_id = self._as_before(old[0], collection, selected, items)
         return compare_with_active(
-            selected.judged, selected.held_out, old, by_id, selected.selection.objective, self._gate_tolerance
+            selected.judged, selected.held_out, old, by_id, selected.selection.objective, tolerance
         )
 
     def _as_before(

@@ -113,13 +113,15 @@ def _is_in_texts(features: Features, data: LabelledItems, side: int, meaning: Ma
 
 
 def frequent_combinations(facets: Mapping[str, tuple[Values, Values]]) -> list[Named]:
-    """Return the most frequent pairs of values of different facets that stand on one item; of many, evenly
-    spaced ones count. Values without a letter and truth values are left out: alone they say nothing."""
+    """Return the most frequent values, and pairs of values of different facets that stand on one item, of
+    evenly spaced items. Values without a letter and truth values say nothing alone: they are left out."""
     counts: Counter[Named] = Counter()
     names = {
         facet: [telling_names(values) for side in sides for values in _evenly_spaced_rows(side)]
         for facet, sides in facets.items()
     }
+    for facet, items in names.items():
+        counts.update(((facet, value),) for values in items for value in values)
     for (first, items), (second, other_items) in itertools.combinations(names.items(), 2):
         for values, other_values in zip(items, other_items, strict=True):
             counts.update(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.domain.entities import Item, Matrix
+from app.domain.entities import Item, Matrix, Vector
 from app.domain.reports import (
     Curve,
     DirectionQuality,
@@ -21,7 +21,7 @@ from app.domain.reports import (
     QueryExample,
     ReliabilityBins,
 )
-from app.services.models.model_bundles import HeldOutModel, LoadedModel
+from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
 from app.services.models.untrained import untrained_of
 from app.services.training.data import short_queries
@@ -240,7 +240,8 @@ def _measure_placed(
     )
     untrained: Iterable[float | None] = itertools.repeat(None)
     if projector.uses_partners:
-        untrained = _gains_untrained(held_out.take(x_rows, z_rows), annotations, queries)
+        gains = _gains_untrained(held_out.take(x_rows, z_rows), annotations, queries)
+        untrained = [round(float(of_each.mean()), _DIGITS) if len(of_each) else 0.0 for of_each in gains]
     placed = {
         (content.side, content.is_own is None): PlacedQuality(
             round(content.gain(), _DIGITS),
@@ -251,7 +252,7 @@ def _measure_placed(
         for content, partners, complete, before in zip(
             by_content, by_partners, by_all, untrained, strict=False
         )
-        if content.grades.any()
+        if len(content.gains())
     }
     bins = measure_reliability_of_blocks(projector.estimates(by_all))
     return placed, _bins(bins, balanced=False)
@@ -259,12 +260,66 @@ def _measure_placed(
 
 def _gains_untrained(
     held_out: LabelledItems, annotations: Annotations, queries: tuple[Queries | None, Queries | None]
-) -> list[float]:
-    """Return graded nDCG@10 of items with partners before anything is learned, by words and likeness."""
+) -> list[Vector]:
+    """Return the graded nDCG@10 of each query before anything is learned, by words and likeness, for each
+    ranking of items with partners."""
     untrained = untrained_of(held_out.X, held_out.Z, held_out.encoders or ())
     vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
     rankings = vectors.rankings(untrained.x.partner_share, with_values=False)
-    return [round(ranking.gain(), _DIGITS) for ranking in rankings]
+    return [ranking.gains() for ranking in rankings]
+
+
+def compare_with_untrained(
+    new: HeldOutModel | None, held_out: LabelledItems | None, names: tuple[str, str], tolerance: float
+) -> Gate | None:
+    """Compare a new version with what ranks items before any training, both by content and partners; None
+    where either has nothing to rank by, or too few items were held out."""
+    from solver.comparison import bootstrap_interval  # with scipy.stats, which only a training needs
+
+    if new is None or held_out is None:
+        return None
+    projector = new.projector
+    if not isinstance(projector, CompositeProjector) or not projector.uses_partners:
+        return None
+    projected = _project(projector, held_out)
+    rows = [np.flatnonzero(can_be_ranked(side)) for side in projected]
+    if min(map(len, rows)) < _MIN_COMPARED:
+        return None
+    ranked = held_out.take(*rows)
+    annotations = ranked.annotations()
+    queries = short_queries(held_out, annotations)
+    samples = projected[0][rows[0]], projected[1][rows[1]]
+    share = projector.x.partner_share
+    after = projector.held_out(samples, annotations, queries).rankings(share, with_values=False)
+    both = zip(
+        (ranking.gains() for ranking in after), _gains_untrained(ranked, annotations, queries), strict=True
+    )
+    gains = [(new, old) for new, old in both if len(new)]
+    if not any(old.any() for _, old in gains):
+        return None
+    new_value, old_value = (float(np.mean([of_each[side].mean() for of_each in gains])) for side in (0, 1))
+    # Each ranking counts alike, whatever the number of its queries.
+    n_queries = np.mean([len(new) for new, _ in gains])
+    interval = bootstrap_interval(
+        np.concatenate([(new - old) * (n_queries / len(new)) for new, old in gains])
+    )
+    counts = dict(zip(names, map(len, rows), strict=True))
+    return Gate(UNTRAINED, None, counts, None, None, tolerance, "ndcg", new_value, old_value, interval)
+
+
+def is_better(first: Projector, second: Projector, held_out: LabelledItems, objective: Objective) -> bool:
+    """Return whether the first ranks held-out items better than the second, beyond chance."""
+    from solver import objective_interval
+
+    sides = [_project(projector, held_out) for projector in (first, second)]
+    rows = [
+        np.flatnonzero(can_be_ranked(one) & can_be_ranked(other)) for one, other in zip(*sides, strict=True)
+    ]
+    ranked = held_out.take(*rows)
+    annotations = ranked.annotations()
+    one, other = ((x[rows[0]], z[rows[1]]) for x, z in sides)
+    interval = objective_interval(one, other, annotations, objective, label=_label(ranked, annotations))
+    return interval[0] > 0.0
 
 
 def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:

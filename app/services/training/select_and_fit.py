@@ -19,7 +19,7 @@ from app.domain.reports import (
 )
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import with_names
-from app.services.training.evaluation import held_out_quality, measure
+from app.services.training.evaluation import held_out_quality, is_better, measure
 from app.services.training.items import LabelledItems
 from app.services.training.methods import FullFit, TrainingMethod, affordable_methods, evaluate_all
 from app.services.training.progress import Report, StagedReport
@@ -69,6 +69,7 @@ def select_and_fit(
         best = max(evaluated, key=lambda method: selection.values[method.name])
         if parameters.objective is None:
             best, selection = _keep_space(evaluated, best, selection)
+        best, selection = _keep_placement(evaluated, best, selection, evaluation.fits, held_out)
         judged = HeldOutModel(evaluation.fits[best.name], evaluation.fitting_ids)
         quality = held_out_quality(evaluation.fits, best.name, held_out, names)
     staged.enter(_EVALUATION_SHARE, 1.0)
@@ -94,6 +95,24 @@ def _keep_space(
     for method in evaluated:
         if method.keeps_space and method is not best and selection.values[method.name] >= least:
             reason = f"it is better by less than {_SPACE_LOSS:.0%}, and forgets the space that both share"
+            return method, replace(selection, refused={**selection.refused, best.name: reason})
+    return best, selection
+
+
+def _keep_placement(
+    evaluated: Sequence[TrainingMethod],
+    best: TrainingMethod,
+    selection: Selection,
+    fits: Mapping[str, Projector],
+    held_out: LabelledItems,
+) -> tuple[TrainingMethod, Selection]:
+    """Return the method that ranks items by all that they carry, too, rather than one that may be better by
+    chance, and why: held-out items are compared by their content alone."""
+    for method in evaluated:
+        if fits[method.name].uses_partners and not fits[best.name].uses_partners:
+            if is_better(fits[best.name], fits[method.name], held_out, selection.objective):
+                break
+            reason = "it is not better beyond chance, and ranks items without their partners and values"
             return method, replace(selection, refused={**selection.refused, best.name: reason})
     return best, selection
 

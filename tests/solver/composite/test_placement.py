@@ -15,10 +15,11 @@ from solver import (
     Facet,
     FloatArray,
     InvalidInputError,
+    Queries,
     load_projector,
     save_projector,
 )
-from solver.composite.placement import Block, attainable, information, place
+from solver.composite.placement import Block, attainable, information, place, project_words
 
 N_COLOURS = 4
 COLOURS = tuple(f"colour {number}" for number in range(N_COLOURS))
@@ -42,7 +43,7 @@ def carry(*values: int | None) -> dict[str, np.ndarray]:
 
 def test_a_carried_value_replaces_a_guess_and_what_is_unknown_stays_as_it_was() -> None:
     projected = 2.0 * np.full((2, N_COLOURS), 1 / N_COLOURS, np.float32)
-    placed = place(projected, nobody(projected), carry(1, None), EXCLUSIVE, 0.0) / 2.0
+    placed = place(projected, nobody(projected), nobody(projected), carry(1, None), EXCLUSIVE, 0.0) / 2.0
     assert placed[0, 1] > 0.9
     assert placed.sum(axis=1) == pytest.approx([1.0, 1.0])
     np.testing.assert_array_equal(placed[1] * 2.0, projected[1])
@@ -51,14 +52,14 @@ def test_a_carried_value_replaces_a_guess_and_what_is_unknown_stays_as_it_was() 
 @pytest.mark.parametrize("blocks", [EXCLUSIVE, SEVERAL])
 def test_content_that_contradicts_a_carried_value_keeps_a_say(blocks: list[Block]) -> None:
     sure = np.array([[0.001, 0.997, 0.001, 0.001], [0.25, 0.25, 0.25, 0.25]], np.float32)
-    placed = place(2.0 * sure, nobody(sure), carry(0, 0), blocks, 0.0) / 2.0
+    placed = place(2.0 * sure, nobody(sure), nobody(sure), carry(0, 0), blocks, 0.0) / 2.0
     assert placed[0, 1] > placed[0, 0]
     assert placed[1, 0] > 0.8
 
 
 def test_where_several_values_may_be_true_one_says_little_of_the_others() -> None:
     projected = 2.0 * np.array([[0.5, 0.5, 0.9, 0.1]], np.float32)
-    (placed,) = place(projected, nobody(projected), carry(0), SEVERAL, 0.0) / 2.0
+    (placed,) = place(projected, nobody(projected), nobody(projected), carry(0), SEVERAL, 0.0) / 2.0
     assert placed[0] > 0.9
     assert 0.1 < placed[1] < 0.5
     assert placed[2] > placed[1] > placed[3]
@@ -67,7 +68,7 @@ def test_where_several_values_may_be_true_one_says_little_of_the_others() -> Non
 def test_partners_have_their_share_and_those_without_any_lose_nothing() -> None:
     projected = np.array([[1.0, 0.0], [1.0, 0.0]], np.float32)
     partners = np.array([[0.0, 1.0], [np.nan, np.nan]], np.float32)
-    placed = place(projected, partners, {}, [Block(None, False, 1.0, 2)], 0.75)
+    placed = place(projected, partners, nobody(projected), {}, [Block(None, False, 1.0, 2)], 0.75)
     np.testing.assert_allclose(placed, [[0.25, 0.75], [1.0, 0.0]])
 
 
@@ -173,21 +174,37 @@ def test_what_saturated_posteriors_say_is_finite_and_several_values_may_be_meant
     assert attainable(sure[:2], EXCLUSIVE) == pytest.approx([4.0, 4.0])
 
 
-def test_content_is_of_the_sample_or_else_of_partners_and_values() -> None:
-    expected = np.zeros((N_COLOURS, 2), np.float32)
-    expected[1] = [0.0, 1.0]  # what texts of the second colour say
-    blocks = [EXCLUSIVE[0], Block(None, False, 3.0, 2, is_content=True, expected=expected)]
-    facet = np.full((3, N_COLOURS), 2.0 / N_COLOURS, np.float32)
-    own = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0]], np.float32)
+def test_content_is_of_the_sample_or_else_of_partners_and_names_or_values() -> None:
+    expected = np.zeros((N_COLOURS, 3), np.float32)
+    expected[1] = [0.0, 1.0, 0.0]  # what texts of the second colour say
+    blocks = [EXCLUSIVE[0], Block(None, False, 3.0, 3, is_content=True, expected=expected)]
+    facet = np.full((4, N_COLOURS), 2.0 / N_COLOURS, np.float32)
+    own = np.zeros((4, 3), np.float32)
+    own[2, 0] = 3.0
     projected = np.hstack([facet, own])
-    partners = nobody(projected)
-    partners[0] = [*facet[0], 3.0, 0.0]
-    placed = place(projected, partners, carry(1, 1, 1), blocks, 0.5)[:, N_COLOURS:] / 3.0
-    np.testing.assert_allclose(
-        placed[0], [0.5**0.5, 0.5**0.5], rtol=1e-5
-    )  # half its partner's, half its value's
-    np.testing.assert_allclose(placed[1], [0.0, 1.0], atol=1e-5)
-    np.testing.assert_allclose(placed[2], [1.0, 0.0])
+    partners, words = nobody(projected), nobody(projected)
+    partners[[0, 3]] = [*facet[0], 3.0, 0.0, 0.0]
+    words[3] = [*facet[0], 0.0, 0.0, 3.0]
+    placed = place(projected, partners, words, carry(1, 1, 1, 1), blocks, 0.5)[:, N_COLOURS:] / 3.0
+    half = 0.5**0.5
+    np.testing.assert_allclose(placed[0], [half, half, 0.0], rtol=1e-5)  # its partner's, and its value's
+    np.testing.assert_allclose(placed[1], [0.0, 1.0, 0.0], atol=1e-5)
+    np.testing.assert_allclose(placed[2], [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(placed[3], [half, 0.0, half], rtol=1e-5)  # names rather than what is expected
+
+
+def test_names_of_what_samples_carry_are_those_of_texts_that_name_one_value() -> None:
+    facets = {
+        "colour": Facet.of([["red"], ["blue"], []], [["red"], ["blue"], []]),
+        "kind": Facet.of([["shoe"], [], []], [["shoe"], ["shoe"], []]),
+    }
+    annotations = Annotations((3, 3), facets)
+    values = {"colour": [["red"], ["blue"], ["red"], []], "kind": [[], [], ["shoe"], ["shoe"]]}
+    named = Queries.of(np.zeros((4, 1)), values, facets)
+    of_names = np.array([[1.0, 0.0], [5.0, 5.0], [9.0, 9.0], [0.0, 1.0]], np.float32)
+    x, z = project_words(annotations, (None, named), (of_names[:0], of_names))
+    np.testing.assert_array_equal(x, [[0.5, 0.5], [5.0, 5.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(z, [[0.5, 0.5], [2.5, 3.0], [np.nan, np.nan]])
 
 
 def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_them(tmp_path: Path) -> None:

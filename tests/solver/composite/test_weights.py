@@ -144,6 +144,15 @@ def test_a_query_scores_samples_of_the_other_modality() -> None:
     np.testing.assert_array_equal(of_z.grades, [[1, 0, 0]])
 
 
+def test_queries_of_one_value_do_not_decide_beside_others() -> None:
+    facet = Facet.of([["red", "new"], ["red"]], [["red", "new"], ["new"]])
+    queries = Queries.of(np.zeros((3, 1)), {"f": [["red"], ["red", "new"], ["new"]]}, {"f": facet})
+    terms = {"facet:f": (np.eye(2), np.vstack([np.eye(2), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))}
+    (of_z,) = HeldOutScores.of(terms, Annotations((2, 2), {"f": facet}), (None, queries)).queries
+    np.testing.assert_array_equal(of_z.terms["facet:f"], [[3.0, 4.0]])
+    np.testing.assert_array_equal(of_z.grades, [[2, 1]])
+
+
 def _part_of_pairs(seed: int) -> HeldOutScores:
     """Labels that a facet's term knows, partners that the cosine and another term know."""
     rng = np.random.default_rng(seed)

@@ -6,8 +6,8 @@ import pytest
 from app.domain.entities import Content
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
-from app.services.training.data import frequent_combinations, short_queries
-from app.services.training.items import LabelledItems, as_values
+from app.services.training.data import Named, frequent_combinations, short_queries
+from app.services.training.items import LabelledItems, Values, as_values
 
 TEXTS = ["a red handbag", "a blue handbag", "a red shoe", "a grey shoe"]
 COLOURS, KINDS = ["red", "blue", "red", "grey"], ["Handbags", "Handbags", "Shoes", "Shoes"]
@@ -22,6 +22,11 @@ def items(colours: list[str], kinds: list[str]) -> LabelledItems:
     facets = {name: (side, side) for name, side in zip(("colour", "kind"), sides, strict=True)}
     blank = np.full(n, "")
     return LabelledItems(features, features, blank, blank, names, names, facets, encoders=(PICTURES, ENCODER))
+
+
+def combined(facets: dict[str, tuple[Values, Values]]) -> list[Named]:
+    """Return the combinations of several values."""
+    return [named for named in frequent_combinations(facets) if len(named) > 1]
 
 
 def asked(data: LabelledItems) -> list[set[str]]:
@@ -41,11 +46,13 @@ def asked(data: LabelledItems) -> list[set[str]]:
 def test_queries_are_the_combinations_that_items_carry() -> None:
     data = items(COLOURS, KINDS)
     expected = [{"red", "Handbags"}, {"blue", "Handbags"}, {"red", "Shoes"}, {"grey", "Shoes"}]
+    expected += [{"red"}, {"blue"}, {"grey"}, {"Handbags"}, {"Shoes"}]
     assert sorted(map(sorted, asked(data))) == sorted(map(sorted, expected))
     _, of_z = short_queries(data, data.annotations())
     assert of_z is not None
-    encoded = ENCODER.encode([Content(text="blue Handbags")])
-    np.testing.assert_array_equal(of_z.samples.toarray()[0], encoded.toarray()[0])
+    encoded = ENCODER.encode([Content(text=" ".join(values)) for values in (["blue"], ["blue", "Handbags"])])
+    (row,) = np.flatnonzero((of_z.n_named == 2) & of_z.indicators["colour"][:, 0])
+    np.testing.assert_array_equal(of_z.samples.toarray()[row], encoded.toarray()[1])
 
 
 def test_of_items_that_are_held_out_nothing_is_used() -> None:
@@ -58,13 +65,13 @@ def test_numbers_and_truth_values_are_no_queries_of_any_encoder() -> None:
         name: (as_values([(value,)]),) * 2
         for name, value in (("size", "42"), ("new", "true"), ("kind", "Shoes"))
     }
-    assert frequent_combinations(sides) == []
+    assert frequent_combinations(sides) == [(("kind", "Shoes"),)]
 
 
 def test_of_many_items_evenly_spaced_ones_are_counted() -> None:
     colours = as_values([("red",), ("blue",)] * 20_000)
     kinds = as_values([("Shoes",)] * 40_000)
-    (first, *rest) = frequent_combinations({"colour": (colours, colours), "kind": (kinds, kinds)})
+    (first, *rest) = combined({"colour": (colours, colours), "kind": (kinds, kinds)})
     assert first in ((("colour", colour), ("kind", "Shoes")) for colour in ("red", "blue"))
     assert len(rest) <= 1
 
@@ -74,16 +81,16 @@ def test_of_many_items_evenly_spaced_ones_are_counted() -> None:
     [["17", "23", "17", "42"], ["true", "false", "true", "True"], ["mauve", "ochre", "mauve", "xyzzy"]],
 )
 def test_values_whose_words_no_text_has_make_no_query(colours: list[str]) -> None:
-    assert asked(items(colours, KINDS)) == []
+    assert asked(items(colours, KINDS)) == [{"Handbags"}, {"Shoes"}]
 
 
-def test_without_encoders_or_with_one_facet_there_are_none() -> None:
+def test_without_encoders_there_are_none_and_with_one_facet_those_of_one_value() -> None:
     data = items(COLOURS, KINDS)
     one = LabelledItems(
         data.X, data.Z, data.x_labels, data.z_labels, data.x_ids, data.z_ids, {"kind": data.facets["kind"]}
     )
     assert short_queries(one, one.annotations()) == (None, None)
-    assert frequent_combinations(one.facets) == []
+    assert frequent_combinations(one.facets) == [(("kind", "Handbags"),), (("kind", "Shoes"),)]
 
 
 def test_the_most_frequent_combinations_come_first_and_equal_values_are_none() -> None:
@@ -92,7 +99,8 @@ def test_the_most_frequent_combinations_come_first_and_equal_values_are_none() -
         for entries in ([("a", "b"), ("b",), ()], [("x",), ("x",), ("x",)], [("B",), ("B",), ("B",)])
     ]
     facets = {name: (side, side) for name, side in zip("fgh", sides, strict=True)}
-    assert frequent_combinations(facets) == [
+    assert frequent_combinations(facets)[0] == (("g", "x"),)
+    assert combined(facets) == [
         (("g", "x"), ("h", "B")),
         (("f", "b"), ("g", "x")),
         (("f", "a"), ("g", "x")),

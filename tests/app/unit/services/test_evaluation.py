@@ -1,0 +1,74 @@
+"""What a new version is compared with before it serves, and which method is kept."""
+
+import numpy as np
+import pytest
+
+from app.services.models.model_bundles import HeldOutModel
+from app.services.training.evaluation import compare_with_untrained, is_better
+from app.services.training.items import LabelledItems, as_values
+from app.services.training.requests import TrainingParameters
+from app.services.training.select_and_fit import select_and_fit
+from solver import CompositeBilinear
+
+N, N_KINDS = 160, 4
+NAMES = ("image", "text")
+
+
+def pairs(seed: int, noise: float) -> LabelledItems:
+    """Return pictures that show their kind under noise, and texts of which one word in two names it."""
+    rng = np.random.default_rng(seed)
+    kinds = np.arange(N) % N_KINDS
+    pictures = (np.eye(N_KINDS)[kinds] + noise * rng.standard_normal((N, N_KINDS))).astype(np.float32)
+    texts = np.zeros((N, 40), np.float32)
+    texts[np.arange(N), kinds] = 1.0
+    texts[np.arange(N), rng.integers(N_KINDS, 40, N)] = 1.0
+    ids = np.char.add("n", np.arange(N).astype(np.str_))
+    kinds_of = as_values([(f"kind {kind}",) for kind in kinds])
+    blank = np.full(N, "")
+    facets = {"kind": (kinds_of, kinds_of)}
+    return LabelledItems(
+        pictures, texts, blank, blank, np.char.add("x", ids), np.char.add("z", ids), facets, (ids, ids)
+    )
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_version_that_finds_less_than_no_training_is_refused(learns: bool) -> None:
+    data = pairs(0, 0.5)
+    shuffled = data.take(np.arange(N), np.random.default_rng(0).permutation(N))
+    of_kind = (data if learns else shuffled).annotations()
+    model = CompositeBilinear().fit(data.X, data.Z, of_kind, with_content=(False, learns))
+    judged = HeldOutModel(model.projector_, frozenset())
+    gate = compare_with_untrained(judged, pairs(2, 0.5), NAMES, 0.02)
+    assert gate is not None
+    assert gate.items == {"image": N, "text": N}
+    assert gate.interval is not None
+    assert gate.new_value is not None
+    assert gate.active_value is not None
+    assert gate.interval[0] < gate.new_value - gate.active_value < gate.interval[1]
+    assert (gate.refusal is None) == learns
+    if not learns:
+        assert "version 0" in (gate.refusal or "")
+
+
+def test_nothing_is_compared_with_no_training_where_few_items_were_held_out() -> None:
+    data = pairs(0, 0.5)
+    model = CompositeBilinear().fit(data.X, data.Z, data.annotations())
+    judged, rows = HeldOutModel(model.projector_, frozenset()), np.arange(7)
+    assert compare_with_untrained(judged, data.take(rows, rows), NAMES, 0.02) is None
+    assert compare_with_untrained(None, data, NAMES, 0.02) is None
+
+
+def test_what_is_better_by_chance_alone_does_not_replace_what_ranks_by_partners_and_values() -> None:
+    data = pairs(0, 0.5)
+    whole, part = (
+        CompositeBilinear().fit(side.X, side.Z, side.annotations()).projector_
+        for side in (data, data.take(np.arange(12), np.arange(12)))
+    )
+    held_out = pairs(3, 0.5)
+    assert is_better(whole, part, held_out, "ndcg")
+    assert not is_better(part, whole, held_out, "ndcg")
+    assert not is_better(whole, whole, held_out, "ndcg")
+    learned = select_and_fit(
+        pairs(4, 2.0).take(np.arange(40), np.arange(40)), TrainingParameters(), NAMES, lambda _: None
+    )
+    assert learned.method == "composite"
