@@ -168,6 +168,7 @@ class Folder:
             stem, form = _stem_and_form(name)
             modality, path = self.modality_names[form], PurePosixPath(name)
             is_train = layout.is_train(path)
+            split = {"split": "train" if is_train else "test"} if layout.splits else {}
             try:
                 yield NewItem(
                     modality=modality,
@@ -175,7 +176,7 @@ class Folder:
                     id=f"{modality}-{identifier_of(file)}",
                     labels=layout.labels(path) if self.has_class_folders else (),
                     pair_id=identifier_of(pairs[stem]),
-                    metadata=with_source({"split": "train" if is_train else "test"}, name),
+                    metadata=with_source(split, name),
                     train=is_train,
                     place=name,
                 )

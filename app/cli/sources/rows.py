@@ -8,7 +8,8 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,29 @@ def identifier_of(name: str) -> str:
     path = name.replace("/", ":")
     if len(path) <= _MAX_NAME and ":" not in name and _NAME.fullmatch(path):
         return path
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST_CHARACTERS]
-    return f"{_NOT_IN_NAMES.sub('_', path)[-_MAX_NAME:]}:{digest}"
+    return f"{_NOT_IN_NAMES.sub('_', path)[-_MAX_NAME:]}:{_digest(name)}"
+
+
+def row_name(contents: Iterable[Content | None], counts: Counter[str]) -> str:
+    """Return an id for a row of a table by what it holds, whatever its number; `counts` is of the rows before
+    that hold the same."""
+    # The page makes the same ids (`rows.js`).
+    digest = _digest("\0".join(map(_held_by, contents)))
+    counts[digest] += 1
+    return digest if counts[digest] == 1 else _digest(f"{digest}\0{counts[digest]}")
+
+
+def _held_by(content: Content | None) -> str:
+    if content is None:
+        return ""
+    if content.text is not None:
+        return unicodedata.normalize("NFC", content.text.strip())
+    file = content.picture if content.picture is not None else content.sound
+    return str(content.vector) if file is None else hashlib.sha256(file).hexdigest()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def readable_name(name: str) -> str:

@@ -15,7 +15,16 @@ from typing import Any
 
 from app.cli.sources.columns import Column, Kind, decide_all, is_blank, plain, plain_text
 from app.cli.sources.folders import NamedFiles
-from app.cli.sources.rows import Refusal, Row, content_of, form_of, identifier_of, read_bounded, with_source
+from app.cli.sources.rows import (
+    Refusal,
+    Row,
+    content_of,
+    form_of,
+    identifier_of,
+    read_bounded,
+    row_name,
+    with_source,
+)
 from app.cli.sources.sheets import Sheet, open_sheet
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -113,11 +122,10 @@ def fit_columns(sheet: Sheet, request: TableColumns) -> TableColumns:
     labels = request.labels
     if labels is None:
         labels = (usual_label,) if usual_label else ()
-    is_index = fitting["id"] != _INDEX and all(str(cell).isdecimal() for cell in columns.get(_INDEX) or ["?"])
     return replace(
         request,
         **fitting,
-        index=_INDEX if is_index else None,
+        index=_INDEX if fitting["id"] != _INDEX and _numbers_rows(columns) else None,
         labels=tuple(_find(header, name) or name for name in labels),
         pair=_find(header, request.pair) if request.pair else None,
         split=_find_split(columns) if request.split is None else _find(header, request.split),
@@ -160,12 +168,17 @@ def _guess(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> dict[str, s
         likely = likely or [
             name for name in free if _rank(name, role) < inf and not _holds_files(columns[name])
         ]
-        if role == "id" and _INDEX in free and not likely:
+        if role == "id" and _INDEX in free and not likely and not _numbers_rows(columns):
             likely = [_INDEX]
         for best in sorted(likely, key=lambda name: _rank(name, role))[:1]:
             guesses[role] = best
             free.remove(best)
     return guesses
+
+
+def _numbers_rows(columns: Mapping[str, Sequence[Any]]) -> bool:
+    """Return whether pandas wrote numbers before the other columns; another table has the same ones."""
+    return all(str(cell).isdecimal() for cell in columns.get(_INDEX) or ["?"])
 
 
 def _find_words(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> str | None:
@@ -228,49 +241,60 @@ class Table:
 
     def rows(self) -> Iterator[Row]:
         """Yield the items of each row; one without content is a change, an empty one is passed over."""
-        for number, (place, cells) in enumerate(self.sheet.rows(lambda _: None)):
+        counts: Counter[str] = Counter()
+        for place, cells in self.sheet.rows(lambda _: None):
             place = f"{self.sheet.file.name}, {place}"
             if isinstance(cells, str):
                 yield Refusal(place, cells)
             elif cells:
-                yield from self._row(number, place, dict(zip(self.sheet.header, cells, strict=True)))
+                yield from self._row(place, dict(zip(self.sheet.header, cells, strict=True)), counts)
 
-    def _row(self, number: int, place: str, cells: dict[str, Any]) -> Iterator[Row]:
+    def _row(self, place: str, cells: dict[str, Any], counts: Counter[str]) -> Iterator[Row]:
         columns = self.columns
         if columns.id and is_blank(cells[columns.id]):
             yield Refusal(place, f"column {columns.id!r} is empty")
             return
-        # With the name of the file: other parts of the same set have rows of the same numbers.
-        numbered = identifier_of(f"{self.sheet.file.stem}/{number:06d}")
-        name = self._identifier(plain_text(cells[columns.id])) if columns.id else numbered
+        contents: list[Content | None] = [None, None]
+        refusals = []
+        used = columns.picture, columns.text
+        for side, (column, form) in enumerate(zip(used, self.content_forms, strict=True)):
+            if column and not is_blank(cells[column]):
+                try:
+                    contents[side] = self._content(cells[column], form)
+                except InvalidFieldError as error:
+                    where = f"{place}, {_short_text(cells[column]) or column}"
+                    refusals.append(Refusal(where, error.message))
+        yield from refusals
+        if columns.id:
+            name = self._identifier(plain_text(cells[columns.id]))
+        elif refusals:  # a part would get another id than the whole
+            return
+        elif contents == [None, None]:
+            yield Refusal(place, "has neither a picture nor a text, and no id that names an item to change")
+            return
+        else:
+            name = row_name(contents, counts)
         pair = cells[columns.pair] if columns.pair else name
         shared: dict[str, Any] = {
             "labels": self._labels(cells),
             "pair_id": None if is_blank(pair) else self._identifier(plain_text(pair)),
             "train": self._is_train(cells),
         }
-        metadata, has_content = self._metadata(cells), False
-        for column, modality, form in zip(
-            (columns.picture, columns.text), self.modality_names, self.content_forms, strict=True
+        metadata = self._metadata(cells)
+        for column, modality, form, content in zip(
+            used, self.modality_names, self.content_forms, contents, strict=True
         ):
-            if not column or is_blank(cells[column]):
-                continue
-            has_content = True
-            try:
-                content = self._content(cells[column], form)
-            except InvalidFieldError as error:
-                yield Refusal(f"{place}, {_short_text(cells[column]) or column}", error.message)
-                continue
-            source = _short_text(cells[column]) if form in ("picture", "sound") else ""
-            yield NewItem(
-                modality=modality,
-                content=content,
-                id=f"{modality}-{name}",
-                metadata=with_source(metadata, source or self.sheet.file.name),
-                place=place,
-                **shared,
-            )
-        if not has_content:  # of what is stored, this is a change
+            if column and content is not None:
+                file = _short_text(cells[column]) if form in ("picture", "sound") else ""
+                yield NewItem(
+                    modality=modality,
+                    content=content,
+                    id=f"{modality}-{name}",
+                    metadata=with_source(metadata, file) if file else metadata,
+                    place=place,
+                    **shared,
+                )
+        if not refusals and contents == [None, None]:  # of what is stored, this is a change
             ids = (*(f"{modality}-{name}" for modality in self.modality_names), name)
             yield ItemChange(ids, shared["labels"] or None, self._facts(cells), place)
 
@@ -329,7 +353,7 @@ class Table:
         if self.columns.id:
             written = plain_text(cells[self.columns.id])
             metadata |= {} if self._identifier(written) == written else {self.columns.id: written}
-        if self.columns.split or not (self.sheet.is_typed or "split" in metadata):
+        if self.columns.split:
             metadata["split"] = "train" if self._is_train(cells) else "test"
         return metadata
 
@@ -411,7 +435,7 @@ def _describe(columns: TableColumns, types: Mapping[str, Column]) -> Iterator[st
     }
     shares = [f"{name} = {use}" for use, name in {"ids": columns.id, **uses}.items() if name]
     shares += [f"{name} = labels" for name in columns.labels or ()]
-    yield f"columns: {', '.join(shares)}" + ("" if columns.id else "; without ids the rows are numbered")
+    yield f"columns: {', '.join(shares)}" + ("" if columns.id else "; ids are made of what rows hold")
     for word in ("number", "date", "yes or no", "text"):
         named = [column for column in types.values() if column.word == word and not column.is_empty]
         shown = [

@@ -96,6 +96,8 @@ def weigh(
 def _judge(sides: MetadataSides, labels: Labels | None) -> dict[str, str | None]:
     """Return why each key is no facet by itself, None where it is one: these first, sorted."""
     counts = Counter(key for side in sides for metadata in side for key in metadata)
+    if all(_FILE.fullmatch(value) for side in sides for value in _all_values(side, _SOURCE)):
+        counts.pop(_SOURCE, None)
     partitions = {} if labels is None else {_partition(labels): "the labels do"}
     taken: list[str] = []
     reasons: dict[str, str | None] = {}
@@ -114,8 +116,6 @@ def _judge(sides: MetadataSides, labels: Labels | None) -> dict[str, str | None]
 
 
 def _why_not_categorical(sides: MetadataSides, key: str) -> str | None:
-    if key == _SOURCE and _are_files(sides):
-        return "it names the files that items came from"
     counters: list[Counter[str]] = []
     for side in sides:
         entries = [value for metadata in side for value in entries_of(metadata.get(key))]
@@ -134,10 +134,6 @@ def _why_not_categorical(sides: MetadataSides, key: str) -> str | None:
         return "only items of one modality have it"
     n_shared = len(counters[0].keys() & counters[1].keys())
     return None if n_shared > 1 else "fewer than two of its values stand on items of both modalities"
-
-
-def _are_files(sides: MetadataSides) -> bool:
-    return all(_FILE.fullmatch(value) for side in sides for value in _all_values(side, _SOURCE))
 
 
 def _partition(values: Sequence[tuple[str, ...]]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import { typesOf } from "./columns.js";
 import { byId, element } from "./elements.js";
 import { filesOfDrop, filesOfInput, isHidden } from "./files.js";
 import { announce, attempt, showError } from "./messages.js";
-import { KINDS, isLabels, isTable, isTar, isTrainingSplit, isWorkbook, kindOfFile, lastStepOf, layoutOf, rowsOfFiles, rowsOfTable } from "./rows.js";
+import { KINDS, isLabels, isTable, isTar, isTrainingSplit, isWorkbook, kindOfFile, lastStepOf, layoutOf, numbersRows, rowsOfFiles, rowsOfTable } from "./rows.js";
 import { collectionPath, kindOf, state } from "./state.js";
 import { readTable } from "./tables.js";
 import { upload } from "./uploads.js";
@@ -145,7 +145,7 @@ function guessColumns(header, rows) {
   const holdsFiles = (cells) => cells.filter((cell) => ["picture", "sound"].includes(kindOfFile({ name: cell }))).length * 2 > cells.length;
   const tests = {
     file: holdsFiles,
-    id: (cells) => !holdsFiles(cells),
+    id: (cells, column) => !holdsFiles(cells) && !numbersRows(column, cells),
     text: (cells) => !holdsFiles(cells),
     label: () => true,
     split: (cells) => cells.length > 0 && cells.every((cell) => isTrainingSplit(cell) !== null),
@@ -156,7 +156,7 @@ function guessColumns(header, rows) {
     const names = COLUMNS[use].split(" ");
     const rank = (column) => Math.min(...column.toLowerCase().split(/[^\p{L}\p{N}:]|_/u).concat(column.toLowerCase().replace(/ /g, "")).map((word) => names.indexOf(word)).filter((place) => place >= 0));
     const free = header.filter((column) => !Object.values(guesses).includes(column));
-    const called = free.filter((column) => Number.isFinite(rank(column)) && fits(sample(column))).sort((left, right) => rank(left) - rank(right));
+    const called = free.filter((column) => Number.isFinite(rank(column)) && fits(sample(column), column)).sort((left, right) => rank(left) - rank(right));
     const likely = { file: holdsFiles, text: (cells) => holdsProse(cells) && !holdsFiles(cells) }[use];
     const guess = called[0] ?? (likely && free.find((column) => likely(sample(column))));
     if (guess) guesses[use] = guess;

@@ -17,25 +17,31 @@ function bitsOfRoot(prime, exponent) {
 
 const turn = (word, bits) => (word >>> bits) | (word << (32 - bits));
 
-/** Return the digest of a text as hexadecimal digits. */
-export function sha256(text) {
-  const bytes = new TextEncoder().encode(text);
+/** Return the digest of a text, or of bytes, as hexadecimal digits. */
+export function sha256(content) {
+  const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
   const block = new DataView(new ArrayBuffer((((bytes.length + 8) >> 6) + 1) * 64));
-  new Uint8Array(block.buffer).set([...bytes, 0x80]);
+  new Uint8Array(block.buffer).set(bytes);
+  block.setUint8(bytes.length, 0x80);
+  block.setUint32(block.byteLength - 8, bytes.length / 2 ** 29);
   block.setUint32(block.byteLength - 4, bytes.length * 8);
-  let state = START;
+  const state = Int32Array.from(START);
+  const words = new Int32Array(64);
   for (let start = 0; start < block.byteLength; start += 64) {
-    const words = [];
     let [a, b, c, d, e, f, g, h] = state;
     for (let round = 0; round < 64; round += 1) {
-      const [before, last] = [words[round - 15], words[round - 2]];
-      words.push(round < 16 ? block.getInt32(start + 4 * round) : (words[round - 16] + (turn(before, 7) ^ turn(before, 18) ^ (before >>> 3))
-        + words[round - 7] + (turn(last, 17) ^ turn(last, 19) ^ (last >>> 10))) | 0);
-      const first = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + ROUNDS[round] + words[round];
+      if (round < 16) {
+        words[round] = block.getInt32(start + 4 * round);
+      } else {
+        const [before, last] = [words[round - 15], words[round - 2]];
+        words[round] = words[round - 16] + (turn(before, 7) ^ turn(before, 18) ^ (before >>> 3))
+          + words[round - 7] + (turn(last, 17) ^ turn(last, 19) ^ (last >>> 10));
+      }
+      const first = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + ROUNDS[round] + words[round]) | 0;
       const second = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
       [a, b, c, d, e, f, g, h] = [(first + second) | 0, a, b, c, (d + first) | 0, e, f, g];
     }
-    state = [a, b, c, d, e, f, g, h].map((word, place) => (word + state[place]) | 0);
+    for (const [place, word] of [a, b, c, d, e, f, g, h].entries()) state[place] += word;
   }
-  return state.map((word) => (word >>> 0).toString(16).padStart(8, "0")).join("");
+  return [...state].map((word) => (word >>> 0).toString(16).padStart(8, "0")).join("");
 }

@@ -3,7 +3,7 @@
 import { readValue } from "./address.js";
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
-import { collectionPath, state } from "./state.js";
+import { collectionPath, namesFile, state } from "./state.js";
 
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
@@ -47,7 +47,7 @@ async function countValues({ target, query }) {
 }
 
 function groupsOf({ labels, metadata }) {
-  const groups = Object.entries(metadata).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
+  const groups = Object.entries(metadata).filter(([key, [{ value }]]) => !namesFile(key, value)).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
   if (labels.length > 0) groups.unshift(groupOf("Label", labels, (label) => ({ label })));
   return groups;
 }

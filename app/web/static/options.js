@@ -5,7 +5,7 @@ import { byId, element } from "./elements.js";
 import { encoderOf, explain, loadEncoders } from "./encoders.js";
 import { attempt } from "./messages.js";
 import { buildParameters, readParameters } from "./parameters.js";
-import { collectionPath, kindOf, listItems, state } from "./state.js";
+import { collectionPath, kindOf, listItems, namesFile, state } from "./state.js";
 
 const KEYS_SHOWN = 32; // as many as a request may name
 const OWN = ["supervision", "objective", "encoders"]; // options with fields of their own
@@ -131,7 +131,7 @@ async function showKeys() {
   if (state.collection !== collection) return;
   const counts = new Map();
   for (const item of sides.flat()) {
-    for (const key of Object.keys(item.metadata ?? {})) counts.set(key, (counts.get(key) ?? 0) + 1);
+    for (const [key, value] of Object.entries(item.metadata ?? {})) if (!namesFile(key, value)) counts.set(key, (counts.get(key) ?? 0) + 1);
   }
   const keys = [...counts].sort((left, right) => right[1] - left[1]).map(([key]) => key);
   clearKeys();

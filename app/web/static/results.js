@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { element } from "./elements.js";
 import { showFile } from "./pictures.js";
-import { collectionPath, contentUrlOf, pictureUrlOf, plural, state } from "./state.js";
+import { collectionPath, contentUrlOf, namesFile, pictureUrlOf, plural, state } from "./state.js";
 
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
@@ -102,6 +102,7 @@ function detailsOf(hit) {
 /** Return the first short values of an item's metadata. */
 export function factsOf(metadata) {
   return Object.entries(metadata)
+    .filter(([key, value]) => !namesFile(key, value))
     .filter(([, value]) => ["string", "number", "boolean"].includes(typeof value))
     .map(([key, value]) => `${key}: ${value}`)
     .filter((text) => text.length <= LONGEST_FACT)

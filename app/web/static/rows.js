@@ -92,7 +92,7 @@ export function rowsOfFiles(files, modalities, layout, hasClassFolders) {
       const facts = factsOf(file.name, modalityFor(kind, modalities), layout, hasClassFolders);
       const labelFile = labelFiles.get(stemOf(file));
       if (labelFile) facts.labels = (await readText(await labelFile.open())).split("\n").map((label) => label.trim()).filter(Boolean);
-      return { ...await contentOf(file, kind), ...facts, pair_id: identifierOf(pairs.get(stemOf(file))) };
+      return { ...await contentOf(await file.open(), kind), ...facts, pair_id: identifierOf(pairs.get(stemOf(file))) };
     },
   }));
 }
@@ -113,8 +113,7 @@ function pairsOf(files) {
   }));
 }
 
-async function contentOf(file, kind) {
-  const blob = await file.open();
+async function contentOf(blob, kind) {
   return kind === "text" ? { text: (await readText(blob)).trim() } : { [FIELDS[kind]]: await encode(blob) };
 }
 
@@ -129,7 +128,7 @@ function factsOf(name, modality, { splits, labelLevel }, hasClassFolders) {
     id: `${modality}-${identifierOf(name)}`,
     modality,
     labels: hasClassFolders ? wayTo(name, splits).slice(labelLevel, labelLevel + 1) : [],
-    metadata: { source: name, split: train ? "train" : "test" },
+    metadata: { source: name, ...(splits.size > 0 && { split: train ? "train" : "test" }) },
     train,
   };
 }
@@ -142,7 +141,8 @@ function identifierOf(name) {
 }
 
 /**
- * Make a row of each picture or sound and each text of a table; one without either changes what is stored of its id.
+ * Make a row of each picture or sound and each text of a table; one without either changes what is stored of its id. A
+ * row without an id is one of all that it holds, by which its id is made, as by `lrbs ingest table`.
  *
  * columns: {id, file, text, label, split}, names of columns or ""; types: what the others are, as of `typesOf`; separator:
  * between labels of a cell, or ""; files: among which its pictures and sounds are; findStored: returns the ids of the items
@@ -150,35 +150,61 @@ function identifierOf(name) {
  */
 export function rowsOfTable(table, { header, rows }, { columns, types, separator, files, modalities, findStored }) {
   const find = finderOf(files, table.name.slice(0, table.name.lastIndexOf("/") + 1));
-  const isIndex = (column) => column === "Unnamed: 0" && rows.every(({ cells }) => /^\d*$/.test(cells?.[header.indexOf(column)] ?? "")); // of pandas
+  const isIndex = (column) => numbersRows(column, rows.map(({ cells }) => cells?.[header.indexOf(column)] ?? ""));
   const used = new Set([...Object.values(columns), ...header.filter(isIndex)]);
   const isTrain = (row) => !columns.split || isTrainingSplit(row[columns.split]) === true;
   const factsOfRow = (row) => Object.fromEntries(header.filter((column) => !used.has(column) && row[column].trim())
     .map((column) => [column, types.get(column).value(row[column])]).filter(([, value]) => value !== null));
+  const counts = new Map(); // of rows that hold the same
   return rows.flatMap(({ line, cells, fault }) => {
     const place = `${table.name}, line ${line}`;
     if (fault) return [refusal(place, fault)];
     const row = Object.fromEntries(header.map((column, number) => [column, cells[number]]));
-    const written = columns.id ? row[columns.id].trim() : `line-${line}`;
-    if (!written) return [refusal(place, `column “${columns.id}” is empty`)];
-    const id = NAME.test(written) && written.length <= LONGEST_ID ? written : identifierOf(written);
+    const written = columns.id ? row[columns.id].trim() : null;
+    if (written === "") return [refusal(place, `column “${columns.id}” is empty`)];
+    const named = written !== null && (NAME.test(written) && written.length <= LONGEST_ID ? written : identifierOf(written));
     const labels = columns.label ? labelsOf(row[columns.label], separator) : [];
-    const facts = (modality, source) => ({
+    const itemOf = ({ modality, source, content }, id) => ({
+      ...content,
       id: `${modality}-${id}`,
       modality,
       labels,
       pair_id: id,
-      metadata: { split: isTrain(row) ? "train" : "test", source, ...(id !== written && columns.id && { [columns.id]: written }), ...factsOfRow(row) },
+      metadata: {
+        ...(source && { source }),
+        ...(columns.split && { split: isTrain(row) ? "train" : "test" }),
+        ...(written && id !== written && { [columns.id]: written }),
+        ...factsOfRow(row),
+      },
       train: isTrain(row),
     });
     const name = columns.file ? row[columns.file].trim() : "";
     const text = columns.text ? row[columns.text].trim() : "";
-    if (!name && !text) return [{ place, read: () => changesOf(id, labels, factsOfRow(row), findStored) }];
-    const made = [];
-    if (name) made.push({ place: `${place}, ${name}`, read: async () => readFile(find(name), (modality) => facts(modality, name), modalities) });
-    if (text) made.push({ place, read: async () => ({ text, ...facts(modalityFor("text", modalities), table.name) }) });
-    return made;
+    const readers = [];
+    if (name) readers.push({ place: `${place}, ${name}`, read: () => readFile(find(name), name, modalities) });
+    if (text) readers.push({ place, read: () => ({ modality: modalityFor("text", modalities), content: { text } }) });
+    if (named) {
+      if (readers.length === 0) return [{ place, read: () => changesOf(named, labels, factsOfRow(row), findStored) }];
+      return readers.map((reader) => ({ place: reader.place, read: async () => itemOf(await reader.read(), named) }));
+    }
+    if (readers.length === 0) return [refusal(place, "has neither a picture nor a text, and no id that names an item to change")];
+    return [{ place: readers[0].place, read: async () => {
+      const parts = await Promise.all(readers.map(({ read }) => read()));
+      const digest = name ? sha256(new Uint8Array(await parts[0].blob.arrayBuffer())) : "";
+      const id = rowName(digest, text, counts);
+      return parts.map((part) => itemOf(part, id));
+    } }];
   });
+}
+
+/** Return whether a column has the numbers that pandas writes before the others: another table has the same ones. */
+export const numbersRows = (column, cells) => column === "Unnamed: 0" && cells.every((cell) => /^\d*$/.test(cell));
+
+/** Return an id for a row by what it holds, whatever its number; `counts` is of the rows before that hold the same. */
+function rowName(digest, text, counts) {
+  const held = sha256(`${digest}\0${text.normalize("NFC")}`).slice(0, DIGEST_CHARACTERS);
+  counts.set(held, (counts.get(held) ?? 0) + 1);
+  return counts.get(held) === 1 ? held : sha256(`${held}\0${counts.get(held)}`).slice(0, DIGEST_CHARACTERS);
 }
 
 async function changesOf(id, labels, metadata, findStored) {
@@ -227,10 +253,12 @@ function finderOf(files, folder) {
   };
 }
 
-async function readFile(file, facts, modalities) {
+async function readFile(file, source, modalities) {
   const kind = kindOfFile(file);
   if (!kind || kind === "text") throw new Error("is neither a picture nor a sound");
-  return { ...await contentOf(file, kind), ...facts(modalityFor(kind, modalities)) };
+  const modality = modalityFor(kind, modalities);
+  const blob = await file.open();
+  return { modality, source, blob, content: await contentOf(blob, kind) };
 }
 
 const refusal = (place, reason) => ({ place, read: async () => { throw new Error(reason); } });

@@ -59,3 +59,6 @@ export function plural(name, count = 2) {
   const noun = { image: "picture", text: "text" }[name] ?? `“${name}” item`;
   return count === 1 ? noun : `${noun}s`;
 }
+
+/** Return whether metadata name the file that an item came from, which its table does not have. */
+export const namesFile = (key, value) => key === "source" && /.\.[A-Za-z0-9]{2,7}$/.test(value);

@@ -10,7 +10,9 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Page, expect
 
 from app.cli.sources.rows import identifier_of
+from app.cli.sources.tables import TableColumns, open_table
 from app.client import Client
+from app.services.catalogue.preparation import NewItem
 from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held
 from tests.app.phone_pictures import picture_of
 
@@ -172,13 +174,13 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     assert item.text == f'ein; "Grün" {MARKUP}'
     assert (item.labels, item.pair_id) == (["x", "y,z"], "a")
     assert (item.metadata, item.train) == (
-        {"size": 1, "split": "test", "source": "table.csv"},
+        {"size": 1, "split": "test"},
         False,
     )
     item = client.get_item(NAME, "text-b")
     assert (item.labels, item.metadata, item.train) == (
         [],
-        {"size": 2, "split": "train", "source": "table.csv"},
+        {"size": 2, "split": "train"},
         True,
     )
     page.get_by_role("radio", name="texts").check()
@@ -276,10 +278,9 @@ def test_tables_as_people_write_them_and_a_price_list_are_added(
     )
     expect(refused.nth(1)).to_contain_text("of items.csv, line 3, bilder\\1.PNG, which differs")
     stored = client.list_items(NAME, modality="text").items
-    facts = {"split": "train", "source": "items.csv"}
     assert [(item.text, item.metadata) for item in stored] == [
-        ('"27 inch', {**facts, "SKU": "A 1", "Preis": 9.5, "seit": "2024-02-01", "code": "007"}),
-        ("two\r\nlines", {**facts, "SKU": "A 2", "Preis": 1200, "seit": "2024-12-31", "code": "008"}),
+        ('"27 inch', {"SKU": "A 1", "Preis": 9.5, "seit": "2024-02-01", "code": "007"}),
+        ("two\r\nlines", {"SKU": "A 2", "Preis": 1200, "seit": "2024-12-31", "code": "008"}),
     ]
 
     # Found by its id, whatever its pair.
@@ -300,6 +301,44 @@ def test_tables_as_people_write_them_and_a_price_list_are_added(
     found_by_id = client.list_items(NAME, item_id=["text-other", "none"], modality="text").items
     assert [item.id for item in found_by_id] == ["text-other"]
     assert client.list_items(NAME, item_id=["text-other"], label=["sale"]).items == []
+    assert watch.complaints == []
+
+
+def test_rows_without_ids_take_the_place_of_no_others_and_have_the_ids_of_the_command(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, tmp_path: Path
+) -> None:
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
+    page.goto(f"{demo_server}/collection?collection={NAME}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    page.get_by_text("Add items", exact=True).click()
+    (tmp_path / "1.png").write_bytes(picture := png("red"))
+    file, ids = tmp_path / "items.csv", set[str]()
+    lines = [
+        ",image,text,price",
+        "0,1.png,ein grünes,9",
+        "1,,cafe\u0301 ,8",
+        "2,,words,7",
+        "3,,words,7",
+        "4,,,6",
+    ]
+    moved = [lines[0], "0,,more words,5", "1,1.png,ein grünes,4", *lines[2:5]]
+    for rows, said in (
+        (lines, "5 new items, 0 changed, 0 unchanged; 1 refused"),
+        ([lines[0], "0,,other words,1"], "1 new item, 0 changed, 0 unchanged"),
+        (moved, "1 new item, 2 changed, 3 unchanged"),
+    ):
+        file.write_text("\n".join(rows), encoding="utf-8")
+        use_files(page, items_csv=file.read_bytes(), **{"1_png": picture})
+        expect(page.get_by_label("Ids", exact=True)).to_have_value("")
+        page.get_by_role("button", name="Add them").click()
+        expect(page.locator("#add-state")).to_have_text(said)
+        table = open_table(file, TableColumns(), ("image", "text"), ("picture", "text"))
+        ids |= {row.id for row in table.rows() if isinstance(row, NewItem) and row.id}
+        assert {item.id for item in client.iter_items(NAME)} == ids
+    assert {item.metadata["price"] for item in client.iter_items(NAME)} == {1, 4, 5, 7, 8}
+    # No card shows the file of an item as if the table had such a column.
+    expect(page.locator("#hits .hit")).to_have_count(1)
+    expect(page.locator("#hits .fact")).to_have_text(["price: 4"])
     assert watch.complaints == []
 
 

@@ -178,7 +178,7 @@ def test_parquet_tables_and_pairs_of_arrays_are_brought_in(lrbs_inside: LrbsInsi
     assert (shown["labels"], shown["train"], shown["metadata"]) == (
         ["blue"],
         False,
-        {"source": "items.parquet", "split": "test"},
+        {"split": "test"},
     )
     assert "has no column 'caption'" in lrbs_inside(*ingest, "--text-column", "caption").stderr
 

@@ -243,7 +243,7 @@ def test_sounds_are_brought_in_from_folders_and_tables_and_are_queries(
     again = lrbs_inside("ingest", "folder", str(folder), *names)
     assert again.stdout.endswith("0 new, 0 changed, 16 unchanged\n"), "the collection says what it takes"
 
-    lines = ["id,file,text,label", "a,low/0.wav,a low one,low", "b,low/0.txt,a text,low"]
+    lines = ["id,file,text,label,pitch", "a,low/0.wav,a low one,low,deep", "b,low/0.txt,a text,low,"]
     (folder / "items.csv").write_text("\n".join(lines))
     columns = ("--picture-column", "file", "--label-column", "label")
     done = lrbs_inside("ingest", "table", str(folder / "items.csv"), *names, *columns)
@@ -256,13 +256,15 @@ def test_sounds_are_brought_in_from_folders_and_tables_and_are_queries(
     found = lrbs_inside("search", "calls", "--sound", str(query), "-k", "4").stdout.splitlines()
     assert ["high" in line for line in found] == [True] * 4
     # A person knows a sound by the text of its partner and its file.
-    asked = ("--sound", str(query), "-k", "1", "--to", "sound", "--show", "split,none", "--where")
+    asked = ("--sound", str(query), "-k", "1", "--to", "sound", "--show", "source,none", "--where")
     (line,) = lrbs_inside("search", "calls", *asked, "source=high/3.wav").stdout.splitlines()
-    assert line.endswith("  a high tone (high/3.wav)  high  source=high/3.wav, split=train  sound-high:3.wav")
+    assert line.endswith("  a high tone (high/3.wav)  high  source=high/3.wav  sound-high:3.wav")
+    (line,) = lrbs_inside("search", "calls", *asked, "pitch=deep").stdout.splitlines()
+    assert line.endswith("  a low one (low/0.wav)  low  pitch=deep, source=low/0.wav  sound-a")
     missing = lrbs_inside("search", "calls", *asked, "Source=high/3.wav")
     assert "no item has the key 'Source' (did you mean 'source'?)" in missing.stderr
-    listed = lrbs_inside("items", "list", "calls", "--where", "split=trian")
-    assert (listed.stdout, "(did you mean 'train'?)" in listed.stderr) == ("", True)
+    listed = lrbs_inside("items", "list", "calls", "--where", "pitch=dep")
+    assert (listed.stdout, "(did you mean 'deep'?)" in listed.stderr) == ("", True)
     wrong = lrbs_inside("search", "calls", "--picture", str(query))
     assert "--picture: collection 'calls' has no modality for pictures" in wrong.stderr
     judged = lrbs_inside("feedback", "give", "calls", "text-a", "--not-relevant", "--sound", str(query))

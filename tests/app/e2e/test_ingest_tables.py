@@ -36,7 +36,7 @@ def test_numbers_are_found_and_compared_as_numbers(lrbs_inside: LrbsInside, tabl
     listed = lrbs_inside("items", "list", "shop", "--where", "size=42", "--json").stdout.splitlines()
     assert [json.loads(line)["id"] for line in listed] == ["image-1", "text-1", "image-3", "text-3"]
     shown = json.loads(lrbs_inside("items", "show", "shop", "image-3", "--json").stdout)
-    assert shown["metadata"] == {"size": 42, "price": 11.0, "split": "train", "source": "3.png"}
+    assert shown["metadata"] == {"size": 42, "price": 11.0, "source": "3.png"}
 
 
 def test_a_header_that_does_not_fit_is_answered_with_a_command_to_copy(
@@ -120,4 +120,4 @@ def test_a_price_list_changes_what_is_stored(lrbs_inside: LrbsInside, table: Pat
     done = lrbs_inside("ingest", "ndjson", str(write(prices, *lines)), "-c", "shop")
     assert done.stdout == "1 items stored in 'shop': 0 new, 1 changed, 0 unchanged; 1 refused\n"
     shown = json.loads(lrbs_inside("items", "show", "shop", "image-1", "--json").stdout)
-    assert shown["metadata"] == {"size": 42, "split": "train", "source": "1.png", "new": True}
+    assert shown["metadata"] == {"size": 42, "source": "1.png", "new": True}

@@ -118,19 +118,43 @@ def test_the_one_column_of_words_that_is_left_is_named_for_the_texts(tmp_path: P
 def test_a_header_in_capitals_or_with_the_index_of_pandas_fits(tmp_path: Path) -> None:
     table = table_of(tmp_path, " ID ,IMAGE,Text,Label", "1,a.png,one,x")
     assert [(item.id, item.labels) for item in items_of(table)] == [("image-1", ("x",)), ("text-1", ("x",))]
+    plain = [item.id for item in items_of(table_of(tmp_path, "image,text", "a.png,one"))]
     for header in (",image,text", "Unnamed: 0,image,text"):
-        assert [item.id for item in items_of(table_of(tmp_path, header, "7,a.png,one"))] == [
-            "image-7",
-            "text-7",
-        ]
-    (item,) = items_of(table_of(tmp_path, "text", "one"))
-    assert item.id.startswith("text-items_000000:") or item.id == "text-items:000000"
+        assert [item.id for item in items_of(table_of(tmp_path, header, "7,a.png,one"))] == plain
+        named = items_of(table_of(tmp_path, header, "shoe-7,a.png,one"))
+        assert [item.id for item in named] == ["image-shoe-7", "text-shoe-7"]
+
+
+def test_rows_without_ids_are_the_same_items_wherever_they_stand_and_no_others(tmp_path: Path) -> None:
+    lines = ["a.png,one,9", "a.png,two,8", "a.png,one,7", ",two,6"]
+    first = items_of(table_of(tmp_path, "image,text,price", *lines))
+    ids = [item.id for item in first]
+    assert len(set(ids)) == 7
+    assert all(item.id == f"{item.modality}-{item.pair_id}" for item in first)
+    # Rows that are added, moved or changed beside their content are those of before.
+    lines = [",two,5", "a.png,three,1", *lines[1:3], lines[0]]
+    second = items_of(table_of(tmp_path, "image,text,price", *lines))
+    assert {item.id for item in second} > set(ids)
+    assert len(second) == len({item.id for item in second}) == 9
+    # Another picture of the same name is another row.
+    (other := tmp_path / "other").mkdir()
+    (other / "a.png").write_bytes(b"another")
+    moved = items_of(table_of(tmp_path, "image,text,price", "a.png,two,8", pictures=other))
+    assert set(ids).isdisjoint(item.id for item in moved)
+
+
+def test_a_row_without_an_id_is_stored_whole_and_changes_nothing(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "image,text,price", "b.png,one,9", ",,8", ",two,7")
+    (item,) = [row for row in table.rows() if isinstance(row, NewItem)]
+    assert item.content.text == "two"
+    assert [place for place, _ in refused(table)] == ["items.csv, line 2, b.png", "items.csv, line 3"]
+    assert "no id that names an item to change" in refused(table)[1][1]
 
 
 def test_titles_before_the_header_and_the_index_of_pandas_are_left_out(tmp_path: Path) -> None:
     table = table_of(tmp_path, "Export 2024;;;", "", ";id;text;size", "0;a;one, two;42", "1;b;three;43")
     assert [(item.id, item.metadata["size"]) for item in items_of(table)] == [("text-a", 42), ("text-b", 43)]
-    assert {"split", "source", "size"} == set(items_of(table)[0].metadata)
+    assert {"size"} == set(items_of(table)[0].metadata)
     assert "1 rows before the header are left out" in table.notes
     assert "pandas" not in " ".join(table_of(tmp_path, ";id;text", ";a;one").notes)
     with pytest.raises(InvalidFieldError, match="its first line seems to be no header"):
@@ -159,7 +183,7 @@ def test_empty_rows_and_cells_are_left_out_and_others_are_named_by_their_line(tm
     rows = list(table.rows())
     assert len(rows) == table.total
     assert [row.id for row in rows if isinstance(row, NewItem)] == ["image-1", "text-2", "text-6"]
-    assert [set(row.metadata) for row in rows if isinstance(row, NewItem)] == [{"split", "source"}] * 3
+    assert [row.metadata for row in rows if isinstance(row, NewItem)] == [{"source": "a.png"}, {}, {}]
     assert [place for place, _ in refused(table)] == [
         "items.csv, line 7",
         "items.csv, line 8",
@@ -281,8 +305,6 @@ def test_what_the_user_says_of_a_column_overrules(tmp_path: Path) -> None:
         "kilos": 1.25,
         "when": "2024-02-01",
         "code": 12,
-        "split": "train",
-        "source": "items.csv",
     }
     assert item.metadata == facts
     (item,) = items_of(table := table_of(tmp_path, *lines))
@@ -308,7 +330,7 @@ def test_several_labels_in_a_cell_are_said(tmp_path: Path) -> None:
 def test_an_id_that_can_be_none_is_kept_beside_one_that_can(tmp_path: Path) -> None:
     (item,) = items_of(table_of(tmp_path, "id,text", "A 12/34 ä,one"))
     assert item.id.startswith("text-A_12")
-    assert item.metadata == {"id": "A 12/34 ä", "split": "train", "source": "items.csv"}
+    assert item.metadata == {"id": "A 12/34 ä"}
 
 
 @pytest.mark.parametrize(

@@ -67,15 +67,13 @@ def test_cells_have_the_types_of_the_workbook(tmp_path: Path, write: Any) -> Non
     assert (picture.id, first.id, second.id) == ("image-1", "text-1", "text-2")
     assert (first.labels, second.labels, second.content.text) == (("40",), ("x",), "two\nlines")
     facts = {"price": 12.5, "since": "2024-01-31", "moment": "2024-01-31T10:30:00", "size": "42"}
-    rest = {"split": "train", "source": "items.xlsx"}
-    assert first.metadata == {**facts, "zip": "00123", "sold": True, **rest}
+    assert first.metadata == {**facts, "zip": "00123", "sold": True}
     assert second.metadata == {
         "price": 3,
         "since": "2024-02-01",
         "size": "XL",
         "zip": "04109",
         "sold": False,
-        **rest,
     }
     notes = "\n".join(table.notes)
     assert "sheet 'Items' is read, not 'Other'; --sheet names another" in notes
@@ -114,8 +112,7 @@ def test_what_a_cell_shows_is_read_and_formulas_without_results_are_said(tmp_pat
     book.save(file)
     table = open_book(file)
     facts = [row.metadata for row in table.rows() if isinstance(row, NewItem)]
-    rest = {"split": "train", "source": "items.xlsx"}
-    assert facts == [{"plz": "04109", "price": 5, **rest}, {"plz": "10115", **rest}]
+    assert facts == [{"plz": "04109", "price": 5}, {"plz": "10115"}]
     notes = "\n".join(table.notes)
     assert "formulas without results are empty cells" in notes
     assert "2 rows before the header are left out" in notes
