@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.backend import KeyOption, UrlOption, open_backend
-from app.cli.console import JsonLinesFlag, print_json, print_one
+from app.cli.console import JsonLinesFlag, print_json, print_one, shorten
 from app.domain.names import LARGEST_VERSION, some_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Report = Mapping[str, Any]
 """A training report as the service answers it: the JSON of `TrainingReport`, with the names of its fields."""
 _LONGEST_HISTORY = 1000
-_DOUBTS_SHOWN = 3
+DOUBTS_SHOWN = 3
 FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
 """What bounds a precision at ten on a small gallery."""
 
@@ -88,8 +88,9 @@ def data_lines(report: Report) -> list[str]:
     ]
 
 
-def column_lines(report: Report) -> list[str]:
-    """Return a line for each metadata column, and one for labels that content contradicts."""
+def column_lines(report: Report, names: Mapping[str, str]) -> list[str]:
+    """Return a line for each metadata column, and for the first labels that content contradicts, with what
+    their items are called by id."""
     # Keys and values are quoted: whatever they hold, terminals show it and do not obey it.
     data = report["data"]
     lines = [
@@ -99,12 +100,13 @@ def column_lines(report: Report) -> list[str]:
         for column in data["columns"]
     ]
     if data["doubtful"]:
-        first = "; ".join(
-            f"{doubt['id']} has {doubt['carried']!r} as {doubt['facet']!r}, its content says "
+        lines.append(f"labels worth a look: {len(data['doubtful'])}, first")
+    for doubt in data["doubtful"][:DOUBTS_SHOWN]:
+        name = f" {shorten(names[doubt['id']])!r}" if names.get(doubt["id"]) else ""
+        lines.append(
+            f"  {doubt['id']}{name} has {doubt['carried']!r} as {doubt['facet']!r}, its content says "
             f"{doubt['likely']!r} ({doubt['probability']:.0%})"
-            for doubt in data["doubtful"][:_DOUBTS_SHOWN]
         )
-        lines.append(f"labels worth a look: {len(data['doubtful'])}, first {first}")
     return lines
 
 

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated, Literal
 
@@ -23,6 +23,7 @@ from app.cli.backend import ready_services
 from app.cli.console import ENCODER_HELP, LOG, OUT, PERCENT, JsonFlag, progress, time_left
 from app.cli.encoders import read_encoders
 from app.cli.models import (
+    DOUBTS_SHOWN,
     column_lines,
     convergence_line,
     count_words,
@@ -299,16 +300,19 @@ def train(
     if as_json:
         typer.echo(msgspec.json.format(encode(show_model(model)), indent=2).decode())
         return
-    _print_report(collection, version, model.report)
+    doubtful = [doubt.id for doubt in model.report.data.doubtful[:DOUBTS_SHOWN]]
+    items = services.catalogue.page(collection, None, 0, DOUBTS_SHOWN, ids=doubtful).rows if doubtful else ()
+    names = {item.id: item.text or str(item.metadata.get("source") or "") for _, item in items}
+    _print_report(collection, version, model.report, names)
 
 
-def _print_report(collection: str, version: int, report: TrainingReport) -> None:
+def _print_report(collection: str, version: int, report: TrainingReport, names: Mapping[str, str]) -> None:
     fit, answer = report.fit, report.to_answer(is_whole=True)
     scaled = f"scaling {fit.scaling}, " if fit.scaling else ""
     penalty = "" if fit.alpha is None else f"alpha {fit.alpha:.3g}, "
     what = f"version {version}: {report.method}, {scaled}{penalty}rank {fit.rank}"
     OUT.print(f"{what}, learned from {count_words(report.data.items)} items")
-    rows = [*data_lines(answer), *column_lines(answer), *label_lines(answer), *index_lines(answer)]
+    rows = [*data_lines(answer), *column_lines(answer, names), *label_lines(answer), *index_lines(answer)]
     for line in [*choice_lines(report), *rows]:
         OUT.print(line, markup=False)
     print_quality(report)
@@ -323,10 +327,13 @@ def _print_report(collection: str, version: int, report: TrainingReport) -> None
 def choice_lines(report: TrainingReport) -> list[str]:
     """Return lines that explain the choice of the method, where there was one."""
     selection = report.selection
-    lines = [
-        f"{method!r} {'was not taken' if method in selection.values else 'could not be tried'}: {reason}"
-        for method, reason in selection.refused.items()
-    ]
+    lines = []
+    for method, reason in selection.refused.items():
+        if method == report.method:
+            lines.append(f"nothing was measured {reason}")
+        else:
+            verb = "was not taken" if method in selection.values else "was left out"
+            lines.append(f"method {method!r} {verb}: {reason}")
     if len(selection.values) < 2:
         return lines
     figures = ", ".join(f"{method} {value:.4f}" for method, value in selection.values.items())
@@ -348,7 +355,8 @@ def gate_lines(report: TrainingReport) -> list[str]:
 def print_quality(report: TrainingReport) -> None:
     """Print the held-out quality, and on standard error a warning if the fit did not converge."""
     answer = report.to_answer(is_whole=True)
-    for line in validation_lines(answer):
+    caution = report.held_out.caution
+    for line in [*validation_lines(answer), *([f"{caution}."] if caution else [])]:
         OUT.print(line, highlight=False)
     unconverged = convergence_line(answer)
     if unconverged is not None:

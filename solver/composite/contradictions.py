@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse
 
 from solver.composite.facet_terms import FacetPosteriors
 from solver.composite.placement import WRONG
 from solver.supervision.annotations import Facet
+from solver.supervision.base import Indices
 
 _TINY = 1e-12  # chances of values that no sample has are not divided by
 _FIRM = 0.9  # least posterior of the value that content speaks for
@@ -42,9 +44,13 @@ class Contradiction:
 
 
 def find_contradictions(
-    facets: Mapping[str, Facet], fits: Mapping[str, tuple[FacetPosteriors, FacetPosteriors]]
+    facets: Mapping[str, Facet], fits: Mapping[str, tuple[FacetPosteriors, FacetPosteriors]], pairs: Indices
 ) -> tuple[Contradiction, ...]:
     """Return the carried values that posteriors without the sample firmly contradict, the surest first."""
+    # A sample's content may have nothing that shows its value. Where its partners' content speaks for it
+    # rather than for the likely one, it is taken to be right. With a twentieth of the values of 2030 products
+    # shuffled, .97 of what was listed was wrong then instead of .90, .49 of what was wrong was listed instead
+    # of .50; with none shuffled 27 of 16240 were listed instead of 86.
     # Wrong values are taken to be as frequent among each other as right ones are. Posteriors learned from
     # wrong values, too: where the content leaves no doubt, what they say of another value is just the chance
     # of a wrong one. A carried value that is less likely than this is probably wrong.
@@ -58,8 +64,13 @@ def find_contradictions(
             lift = np.where(carried, fit.left_out / np.maximum(chance, _TINY), np.inf)
             others = np.where(carried, 0.0, fit.left_out)
             worst, likely = lift.argmin(axis=1), others.argmax(axis=1)
-            rows = np.arange(len(carried))
+            rows, places = np.arange(len(carried)), (pairs[:, side], pairs[:, 1 - side])
+            shape = len(carried), len(both[1 - side].left_out)
+            of_partners = (
+                scipy.sparse.csr_array((np.ones(len(pairs)), places), shape) @ both[1 - side].left_out
+            )
             is_sure = (lift[rows, worst] <= 1.0) & (others[rows, likely] >= _FIRM)
+            is_sure &= of_partners[rows, worst] <= of_partners[rows, likely]
             for row in np.flatnonzero(is_sure).tolist():
                 probability = float(others[row, likely[row]])
                 entry = Contradiction(

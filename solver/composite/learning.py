@@ -380,7 +380,7 @@ class _Terms:
 
     def find_contradictions(self) -> tuple[Contradiction, ...]:
         """Return the values that samples carry against what their content says."""
-        return find_contradictions(self.annotations.facets, self._facets)
+        return find_contradictions(self.annotations.facets, self._facets, self.annotations.pairs)
 
     def find_unused(self, keep: Collection[str]) -> dict[str, str]:
         """Return the facets of which neither modality says more than chance, or than another facet explains,

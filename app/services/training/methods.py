@@ -140,7 +140,9 @@ def evaluate_all(
             errors[method.name] = error
     if not fits:
         raise errors[methods[0].name]
-    return fits, {name: f"without held-out items: {error}" for name, error in errors.items()}
+    return fits, {
+        name: f"it cannot be fitted without held-out items: {error}" for name, error in errors.items()
+    }
 
 
 def _fit_of_m(

@@ -9,6 +9,7 @@ import { WHEN, describeTraining, qualityOf, remarksOn } from "./reports.js";
 import { pictureOf } from "./results.js";
 import { adminPath, collectionPath, pictureUrlOf, state } from "./state.js";
 
+const IDS_AT_ONCE = 10; // as many as a request may name
 const MOST_TRIES = 3; // of a drawing: the tables hold its numbers
 
 const share = (value) => value.toFixed(3);
@@ -124,11 +125,31 @@ function showDoubtful({ doubtful }) {
   fillTable(byId("doubtful"), "Labels worth a look", ["Item", "Facet", "Carries", "Content says", "Probability"],
     doubtful.map(({ id, modality, facet, carried, likely, probability }) =>
       [linkTo(id, modality), facet, carried, likely, share(probability)]));
+  const { signal } = reading;
+  attempt(() => showContents([...byId("doubtful").querySelectorAll("a")], signal));
+}
+
+/** Show before the ids of links what these items are. */
+async function showContents(links, signal) {
+  for (let start = 0; start < links.length; start += IDS_AT_ONCE) {
+    const some = links.slice(start, start + IDS_AT_ONCE);
+    const ids = new Set(some.map(({ dataset }) => dataset.id));
+    const query = new URLSearchParams([...ids].map((id) => ["item_id", id]));
+    const { items } = await (await call(`${collectionPath()}/items?${query}`, { signal })).json();
+    const byItem = new Map(items.map((item) => [item.id, item]));
+    for (const link of some) {
+      const item = byItem.get(link.dataset.id);
+      if (item && pictureUrlOf(item, item.modality)) link.prepend(pictureOf(item));
+      else if (item?.text) link.prepend(element("span", "", item.text));
+    }
+  }
 }
 
 /** Return a link to the search for what an item of a modality is like. */
 function linkTo(id, modality) {
-  const link = element("a", "", id);
+  const link = element("a", "item");
+  link.dataset.id = id;
+  link.append(element("small", "", id));
   const { name, modalities } = state.collection;
   const to = Object.keys(modalities).find((each) => each !== modality);
   link.href = `./?${new URLSearchParams({ collection: name, from: modality, to, item: id })}`;

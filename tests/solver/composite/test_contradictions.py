@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from solver import Annotations, CompositeBilinear, Facet
+from solver.composite.contradictions import find_contradictions
+from solver.composite.facet_terms import FacetPosteriors
 
 COUNT = 400
 
@@ -41,3 +43,12 @@ def test_shuffled_values_are_contradicted_and_hardly_any_other(noise: float) -> 
     assert all(entry.probability >= 0.9 and entry.carried != entry.likely for entry in listed)
     clean, _ = fit(0.0, noise)
     assert len(clean.contradictions_) <= 0.005 * 4 * COUNT
+
+
+def test_a_value_that_the_content_of_partners_shows_is_not_contradicted() -> None:
+    says_b, says_a = [0.001, 0.999], [0.9, 0.1]
+    left_out = np.array([[says_b] * 3, [says_a, says_b, says_a]])
+    fits = [FacetPosteriors(np.ones((1, 2)), np.ones(2), side, 0.1, True) for side in left_out]
+    facets = {"colour": Facet.of([("a",)] * 3, [("a",), ("a",), ("b",)])}
+    listed = find_contradictions(facets, {"colour": (fits[0], fits[1])}, np.array([[0, 0], [1, 1]]))
+    assert sorted((entry.side, entry.row) for entry in listed) == [(0, 1), (0, 2), (1, 1)]

@@ -39,9 +39,13 @@ def test_the_other_method_is_used_when_one_cannot_be_fitted(
     for order in (methods, methods[::-1]):
         fits, refused = evaluate_all(order, *parts, lambda _: None)
         assert list(fits) == ["lrbs"]
-        assert refused == {"refusing": "without held-out items: too odd"}
+        assert refused == {"refusing": (why := "it cannot be fitted without held-out items: too odd")}
     report = TrainingReport.from_json({"methods": {"lrbs": 0.5}, "refused": refused})
-    assert choice_lines(report) == ["'refusing' could not be tried: without held-out items: too odd"]
+    assert choice_lines(report) == [f"method 'refusing' was left out: {why}"]
+    report = TrainingReport.from_json(
+        {"method": "lrbs", "refused": {"lrbs": "without held-out items: too few"}}
+    )
+    assert choice_lines(report) == ["nothing was measured without held-out items: too few"]
 
 
 def test_when_none_can_be_fitted_the_first_says_why(parts: tuple[LabelledPair, LabelledPair]) -> None:
