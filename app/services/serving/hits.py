@@ -155,9 +155,9 @@ def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWo
     return tuple(query for query in dict.fromkeys(queries) if query != text)
 
 
-def weak_match_notices(hits: Sequence[Hit], weak: float) -> tuple[Notice, ...]:
-    """Return a notice if even the first result of a text is a match with less than the probability `weak`;
-    nothing where it is not shown."""
+def weak_match_notices(hits: Sequence[Hit], weak: float, is_text: bool) -> tuple[Notice, ...]:
+    """Return a notice if even the first result of a text or a file is a match with less than the probability
+    `weak`; nothing where it is not shown."""
     if not hits or hits[0].rank > 1:
         return ()
     probability = hits[0].probability
@@ -165,6 +165,6 @@ def weak_match_notices(hits: Sequence[Hit], weak: float) -> tuple[Notice, ...]:
         return ()
     message = (
         f"no result stands out: the best is a match with a probability of {100 * probability:.1f} %; "
-        "other or more words may help"
+        + ("other or more words may help" if is_text else "nothing like the query may have been learned from")
     )
     return (Notice("weak-match", message, ()),)

@@ -75,6 +75,11 @@ class Query:
         return self.content is not None and self.content.text is not None
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is a picture or sound of its own."""
+        return self.content is not None and self.content.file is not None
+
+    @property
     def field(self) -> str:
         """Path of the content or id in the request."""
         return join_path(self.path, "item_id" if self.content is None else self.content.field)
@@ -96,9 +101,7 @@ class Search:
     @property
     def is_short(self) -> bool:
         """Whether query and answer are small, so that others can wait for it."""
-        content = self.queries[0].content
-        has_file = content is not None and content.file is not None
-        return len(self.queries) == 1 and not has_file and self.offset + self.k <= _SHORT_PAGE
+        return len(self.queries) == 1 and not self.queries[0].is_file and self.offset + self.k <= _SHORT_PAGE
 
     @property
     def is_stored(self) -> bool:
@@ -572,12 +575,15 @@ def _result(
             zip(page, probabilities, strict=True), search.offset + 1
         )
     ]
-    weak = snapshot.model.projector.weak_probability
+    of_weak_match: tuple[Notice, ...] = ()
+    if query.is_text or query.is_file:
+        weak = snapshot.model.projector.weak_probability
+        of_weak_match = weak_match_notices(hits, weak, query.is_text)
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,
         exact=page.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
-        notices=(*weak_match_notices(hits, weak), *notices) if query.is_text else notices,
+        notices=(*of_weak_match, *notices),
     )

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, Route, expect
 
+from app.client import Client
 from tests.app.e2e.browsing import Watch
 
 pytestmark = pytest.mark.browser
@@ -118,9 +119,14 @@ def test_columns_and_doubtful_labels_are_shown_as_text(
         {"name": markup, "weight": None, "reason": "no better than by chance"},
     ]
 
+    with Client(demo_server, demo_key) as client:
+        stored = [client.list_items("sample", modality=name, limit=1).items[0] for name in ("image", "text")]
+
     def answer(route: Route) -> None:
         model = route.fetch().json()
-        model["report"]["data"] |= {"columns": columns, "doubtful": [{**facts, "probability": 0.987}]}
+        doubts = [{**facts, "probability": 0.987}]
+        doubts += [{**doubts[0], "id": item.id, "modality": item.modality} for item in stored]
+        model["report"]["data"] |= {"columns": columns, "doubtful": doubts}
         route.fulfill(json=model)
 
     page.add_init_script(f"sessionStorage.setItem('lrbs-key', '{demo_key}')")
@@ -133,8 +139,10 @@ def test_columns_and_doubtful_labels_are_shown_as_text(
         [markup, "out", "no better than by chance"],
     ]
     doubtful = page.get_by_role("table", name="Labels worth a look").locator("tbody tr")
-    expect(doubtful.locator("td")).to_have_text(["label", markup, "circle", "0.987"])
-    expect(doubtful.get_by_role("link", name="image-1")).to_have_attribute(
+    expect(doubtful.locator("td")).to_have_text(["label", markup, "circle", "0.987"] * 3)
+    expect(doubtful.nth(1).locator("a img")).to_be_visible()
+    expect(doubtful.nth(2).locator("a")).to_contain_text(stored[1].text or "none")
+    expect(doubtful.get_by_role("link", name="image-1", exact=True)).to_have_attribute(
         "href", "./?collection=sample&from=image&to=text&item=image-1"
     )
     page.set_viewport_size({"width": 360, "height": 800})

@@ -1,5 +1,9 @@
+import base64
+import io
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from app.domain.entities import Content, Modality
 from app.services.catalogue.service import NewItem
@@ -140,6 +144,35 @@ def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
     assert codes(text="red shoe", filter=handbags) == ["weak-match"]
     assert codes(text="red xyzzy shoe", filter=handbags) == ["weak-match", "unknown-words"]
     assert codes(item_id="t1", filter=handbags) == []
+
+
+def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:
+    def picture(number: int, is_red: bool) -> bytes:
+        stored = io.BytesIO()
+        rng = np.random.default_rng(number)
+        pixels = rng.integers(0, 80, (32, 32, 3), np.uint8)
+        pixels[..., 0 if is_red else 2] += 150
+        Image.fromarray(pixels).save(stored, "PNG")
+        return stored.getvalue()
+
+    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("shop", modalities)
+    items = []
+    for number in range(40):
+        colour = ("red", "blue")[number % 2]
+        items.append(
+            NewItem("image", Content(picture=picture(number, number % 2 == 0)), f"i{number}", (colour,))
+        )
+        items.append(NewItem("text", Content(text=f"a {colour} thing"), f"t{number}", (colour,)))
+    pairs.services.catalogue.add_items("shop", items)
+    pairs.train("shop", TrainingParameters(method="composite"))
+    asked = {"image_base64": base64.b64encode(picture(99, is_red=True)).decode()}
+    for label, messages in (("red", 0), ("blue", 1)):
+        body = {**asked, "filter": {"labels": [label]}}
+        answer = pairs.client().post("/v1/collections/shop/search/image-to-text", json=body).json()
+        assert len(answer["hits"]) == 10
+        assert [notice["code"] for notice in answer["notices"]] == ["weak-match"] * messages
+        assert all(notice["message"].endswith("may have been learned from") for notice in answer["notices"])
 
 
 @pytest.mark.parametrize("with_labels", [True, False], ids=["labels and pairs", "facet alone"])
