@@ -47,7 +47,7 @@ async function countValues({ target, query }) {
 }
 
 function groupsOf({ labels, metadata }) {
-  const groups = Object.entries(metadata).filter(([key, [{ value }]]) => !namesFile(key, value)).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
+  const groups = Object.entries(metadata).filter(([key, [first]]) => !namesFile(key, first?.value)).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
   if (labels.length > 0) groups.unshift(groupOf("Label", labels, (label) => ({ label })));
   return groups;
 }
