@@ -17,7 +17,6 @@ from solver.datasets.features import (
 from solver.datasets.files import read_array, read_arrays, read_labels, read_row_arrays
 from solver.datasets.protocols import PROTOCOLS, PublishedProtocol, load_protocol, load_wikipedia
 from solver.datasets.synthetic import SyntheticPairs, make_low_rank_pairs
-from solver.datasets.table import PictureTextRow, read_picture_text_table
 
 __all__ = [
     "LABEL",
@@ -25,7 +24,6 @@ __all__ = [
     "PROTOCOLS",
     "AnnotatedFeatures",
     "PairedFeatures",
-    "PictureTextRow",
     "PublishedProtocol",
     "RowClasses",
     "SyntheticPairs",
@@ -41,7 +39,6 @@ __all__ = [
     "read_array",
     "read_arrays",
     "read_labels",
-    "read_picture_text_table",
     "read_row_arrays",
     "training_rows",
 ]

@@ -1,5 +1,6 @@
 """Several labels per sample on real data: product pictures and names that share a category or a colour."""
 
+import csv
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from PIL import Image
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from solver import FeatureScaler, Labels, LowRankBilinear, MultiLabels, alpha_max, mean_average_precision
-from solver.datasets import PictureTextRow, read_picture_text_table
 from solver.evaluation.metrics import chance_average_precision
 from solver.linalg.matrices import FloatArray
 
@@ -62,13 +62,13 @@ def _indicators(values: list[str]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _describe(rows: list[PictureTextRow], network: Path, onnxruntime: Any) -> FloatArray:
+def _describe(pictures: list[Path], network: Path, onnxruntime: Any) -> FloatArray:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
     session = onnxruntime.InferenceSession(str(network), options, providers=["CPUExecutionProvider"])
     features = []
-    for row in rows:
-        with Image.open(row.picture) as picture:
+    for path in pictures:
+        with Image.open(path) as picture:
             pixels = np.asarray(picture.convert("RGB").resize((SIZE, SIZE)), np.float32)
         batch = np.ascontiguousarray(((pixels - 128) / 128).transpose(2, 0, 1)[None])
         features.append(session.run(["features"], {"image": batch})[0][0])
@@ -78,16 +78,18 @@ def _describe(rows: list[PictureTextRow], network: Path, onnxruntime: Any) -> Fl
 @pytest.fixture(scope="module")
 def products(test_data: Path, onnxruntime: Any) -> Products:
     table = test_data / "products" / "items.csv"
-    rows = read_picture_text_table(table, split_column="split")[::EVERY]
-    train = np.array([row.is_train for row in rows])
-    pictures = _describe(rows, test_data / "weights" / "mobilenet_v2.onnx", onnxruntime)
+    with table.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))[::EVERY]
+    train = np.array([row["split"] == "train" for row in rows])
+    files = [table.parent / row["image"] for row in rows]
+    pictures = _describe(files, test_data / "weights" / "mobilenet_v2.onnx", onnxruntime)
     words = TfidfVectorizer(min_df=2, sublinear_tf=True, dtype=np.float32)
-    words.fit([row.text for row in rows if row.is_train])
+    words.fit([row["text"] for row in rows if row["split"] == "train"])
     return Products(
         FeatureScaler().fit(pictures[train]).transform(pictures),
-        words.transform([row.text for row in rows]),
-        _indicators([row.labels[0] for row in rows]),
-        _indicators([row.other["colour"] for row in rows]),
+        words.transform([row["text"] for row in rows]),
+        _indicators([row["label"] for row in rows]),
+        _indicators([row["colour"] for row in rows]),
         train,
     )
 

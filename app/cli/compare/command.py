@@ -20,7 +20,15 @@ from app.bootstrap import build_on_existing
 from app.cli.backend import refuse_url
 from app.cli.compare.cache import FileCache
 from app.cli.compare.figures import write_plots
-from app.cli.compare.own_data import LIMITS, SetEncoder, TableColumns, load_collection, load_table
+from app.cli.compare.own_data import (
+    LIMITS,
+    ComparedSet,
+    SetEncoder,
+    TableColumns,
+    load_collection,
+    load_features,
+    load_table,
+)
 from app.cli.compare.report import (
     RunDescription,
     print_comparison,
@@ -30,13 +38,12 @@ from app.cli.compare.report import (
     write_report,
 )
 from app.cli.compare.results import quality_values, read_seeds, result_lines, write_results
-from app.cli.compare.sets import ComparedSet, SetLoader, relevance_of
+from app.cli.compare.sets import SetLoader
 from app.cli.console import (
     LOG,
     ImageEncoderOption,
     LabelColumnOption,
     PairColumnOption,
-    Show,
     TextEncoderOption,
     progress,
     read_names,
@@ -49,7 +56,7 @@ from app.settings import Settings
 from solver import InvalidParameterError
 from solver.comparison import METHODS, CellOutcome, Comparison, chosen_methods, write_qrels, write_run
 from solver.comparison import compare as compare_methods
-from solver.datasets import PARTNER, PROTOCOLS, PublishedProtocol, load_annotated, load_protocol
+from solver.datasets import PARTNER, PROTOCOLS, PublishedProtocol, load_protocol
 from solver.plots import require_matplotlib
 
 _MOST_FILES = 3
@@ -90,7 +97,7 @@ class Sources:
             protocol, folder = self.protocol, self.data
             return {protocol.value: lambda: _load_protocol(protocol, folder)}
         if features:
-            return {features[0].stem: lambda: _load_features(features, supervision, seed)}
+            return {features[0].stem: lambda: load_features(features, supervision, seed)}
         if table is not None:
             return {table.stem: lambda: load_table(table, self.columns, supervision, encoder, seed)}
         if collection is not None:
@@ -127,21 +134,6 @@ def _load_protocol(protocol: ProtocolName, folder: Path) -> ComparedSet:
     data = load_protocol(protocol.value, folder)
     features = f"pictures: {data.X.shape[1]}-d; texts: {data.Z.shape[1]}-d (from the files given)"
     return ComparedSet(protocol.value, data, features)
-
-
-def _load_features(files: tuple[Path, ...], supervision: Supervision, seed: int) -> ComparedSet:
-    loaded = load_annotated(files, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
-    data = loaded.features
-    features = f"x: {data.X.shape[1]}-d; z: {data.Z.shape[1]}-d (from {files[0].name})"
-    return ComparedSet(
-        files[0].stem,
-        data,
-        features,
-        relevance_of(loaded.class_name),
-        modalities=("x", "z"),
-        annotations=loaded.annotations,
-        class_name=loaded.class_name,
-    )
 
 
 def _load_stored(
@@ -268,7 +260,12 @@ def compare(
     )
     runs = {
         number: _compare_sets(
-            sources.loaders(settings, store, number), _Run(names, number, folds, jobs, store)
+            sources.loaders(settings, store, number),
+            names,
+            n_folds=folds,
+            random_state=number,
+            n_jobs=jobs,
+            store=store,
         )
         for number in numbers
     }
@@ -294,49 +291,34 @@ def compare(
             print_comparison(compared, comparison, published)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """How methods are compared on each set."""
-
-    methods: list[str] | None
-    seed: int
-    n_folds: int
-    n_jobs: int | None
-    store: FileCache
-
-
-def _compare_sets(loaders: Loaders, run: _Run) -> list[Part]:
-    names = run.methods
+def _compare_sets(loaders: Loaders, names: list[str] | None, **options: Any) -> list[Part]:
+    """Return each set and the comparison on it; the options are those of `solver.comparison.compare`."""
     methods = "methods" if names is None else f"{len(names)} method{'s' if len(names) > 1 else ''}"
-    title = f"Compares {methods} on {', '.join(loaders)}; seed {run.seed}, {run.n_folds} folds; {machine()}."
+    how = f"seed {options['random_state']}, {options['n_folds']} folds; {machine()}"
     parts: list[Part] = []
-    with progress(LOG, title) as show:
+    with progress(LOG, f"Compares {methods} on {', '.join(loaders)}; {how}.") as show:
         for name, load in loaders.items():
             show(f"{name}: loading", 0, 0, "")
             compared = load()
             LOG.print(size_line(compared), highlight=False)
-            comparison = _compare_set(name, compared, run, show)
+
+            def report_cell(
+                done: int, total: int, outcome: CellOutcome, was_stored: bool, name: str = name
+            ) -> None:
+                show(name, done, total, f"{outcome.method}{', from the cache' if was_stored else ''}")
+
+            comparison = compare_methods(
+                compared.data,
+                annotations=compared.annotations,
+                dataset=compared.name,
+                methods=names or default_methods(compared),
+                on_outcome=report_cell,
+                **options,
+            )
             parts.append((compared, comparison))
             for failure in comparison.failures:
                 LOG.print(f"{compared.name}: {failure}", highlight=False, markup=False)
     return parts
-
-
-def _compare_set(name: str, compared: ComparedSet, run: _Run, show: Show) -> Comparison:
-    def report_cell(done: int, total: int, outcome: CellOutcome, was_stored: bool) -> None:
-        show(name, done, total, f"{outcome.method}{', from the cache' if was_stored else ''}")
-
-    return compare_methods(
-        compared.data,
-        annotations=compared.annotations,
-        dataset=compared.name,
-        methods=run.methods or default_methods(compared),
-        n_folds=run.n_folds,
-        random_state=run.seed,
-        n_jobs=run.n_jobs,
-        store=run.store,
-        on_outcome=report_cell,
-    )
 
 
 def machine() -> str:

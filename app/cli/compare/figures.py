@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.cli.compare.sets import ComparedSet
+from app.cli.compare.own_data import ComparedSet
 from solver import RetrievalCurves, retrieval_curves
 from solver.comparison import Comparison
 from solver.plots import (

@@ -1,5 +1,5 @@
-"""Sets of one's own: a CSV table of pictures and texts, or the items of a stored collection, encoded here.
-What an encoder learns, it learns from training rows."""
+"""Sets of one's own to compare methods on: a CSV table of pictures and texts, an archive of features, or the
+items of a stored collection. What an encoder learns, it learns from training rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from app.bootstrap import Services
 from app.cli.compare.cache import FileCache
-from app.cli.compare.sets import ComparedSet, Values, facets_of, relevance_of
 from app.cli.sources.rows import content_of, file_form
 from app.domain.entities import Collection, Content, Item, Matrix
 from app.domain.errors import InvalidFieldError
@@ -23,25 +22,66 @@ from app.domain.names import join_words
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.models.originals import fit_encoder, item_features
-from app.services.training.facets import MetadataSides
+from app.services.models.placement import facet_name, facet_values
+from app.services.training.facets import MetadataSides, categorical_keys
 from app.services.training.requests import class_of
-from solver import Annotations, is_sparse
+from solver import Annotations, DatasetError, is_sparse
 from solver.datasets import (
     LABEL,
+    PARTNER,
     PairedFeatures,
-    PictureTextRow,
     RowClasses,
     annotate_rows,
     draw_split,
-    read_picture_text_table,
+    load_annotated,
     row_classes,
     training_rows,
 )
+from solver.datasets.boundary import reading
+from solver.datasets.cells import read_cells
 
 LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
 """Largest contents, as a server has them by default."""
 IsTrain = npt.NDArray[np.bool]
-_SPLIT = "split"  # column that is taken for the split if none is named
+Values = list[tuple[str, ...]]
+"""Values of each row; none where they are unknown."""
+_LABEL, _SPLIT = "label", "split"  # columns that are taken for labels and split if none are named
+
+
+@dataclass(frozen=True, slots=True)
+class PictureTextRow:
+    """A row of a table: a picture file, its text, and what else it says."""
+
+    id: str  # unique within the table
+    picture: Path
+    text: str
+    labels: tuple[str, ...]  # the main one first
+    other: Mapping[str, str]  # the remaining columns
+
+    def without(self, *names: str | None) -> dict[str, str]:
+        """Return the remaining columns but for some."""
+        return {name: cell for name, cell in self.other.items() if name not in names}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedSet:
+    """A set with what a reader of its results needs to know."""
+
+    name: str  # on the command line
+    data: PairedFeatures
+    features: str  # describes those of both modalities
+    relevance: str = "same class"  # when an item answers a query
+    # the originals, one for each row of `data`; empty where only features are there
+    rows: tuple[PictureTextRow, ...] = ()
+    modalities: tuple[str, str] = ("image", "text")
+    annotations: Annotations | None = None  # what is known of the rows; None: label and partner
+    class_name: str = LABEL  # what the classes are: "label", "partner", or a facet
+
+    @property
+    def classes(self) -> str:
+        """What the classes are, in words."""
+        words = {LABEL: "classes", PARTNER: "groups of partners"}
+        return words.get(self.class_name, f"values of {self.class_name!r}")
 
 
 class SetEncoder:
@@ -103,25 +143,38 @@ def _dense(features: Any) -> Matrix:
     return matrix
 
 
+def facets_of(
+    sides: MetadataSides, is_train: Sequence[bool], names: Sequence[str] | None
+) -> dict[str, tuple[Values, Values]]:
+    """Return the values of each facet of the rows of both modalities, by name or as a training finds them in
+    training rows."""
+    # Raises InvalidFieldError (names the option) if a named key has no value in one of the modalities.
+    if names is None:
+        x_train, z_train = (
+            [metadata for metadata, is_fitted in zip(side, is_train, strict=True) if is_fitted]
+            for side in sides
+        )
+        names = categorical_keys((x_train, z_train), labels=None)
+    facets = {}
+    for key in names:
+        first, second = ([facet_values(metadata, key) for metadata in side] for side in sides)
+        if not any(first) or not any(second):
+            keys = sorted({key for side in sides for metadata in side for key in metadata})
+            raise InvalidFieldError(
+                "--facets", f"no item has a value of {key!r}, there are {join_words(keys)}"
+            )
+        facets[facet_name(key)] = first, second
+    return facets
+
+
 # The words are those of a training: labels, facets and pairs, each of which may be left out. Methods of a
 # comparison learn from one class of each row: its label, or else its partners, or else its first facet
 # (`solver.datasets.row_classes`). Rows without one are left out.
-@dataclass(frozen=True, slots=True)
-class CarriedRows:
-    """What rows of both modalities carry."""
-
-    labels: tuple[Values, Values]  # the main one first
-    # rows of the same name, empty where a row has none; None: each row is its own
-    partners: Sequence[str] | None
-    metadata: MetadataSides
-    is_train: IsTrain | None  # drawn when None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedRows:
     """The rows that have a class."""
 
-    rows: npt.NDArray[np.intp]  # their numbers
+    rows: list[int]  # their numbers
     classes: RowClasses
     is_train: IsTrain
     annotations: Annotations  # what they are measured by
@@ -131,41 +184,54 @@ class LearnedRows:
         name: str,
         features: str,
         sides: tuple[Matrix, Matrix],
-        ids: tuple[tuple[str, ...], tuple[str, ...]],
+        ids: Sequence[Sequence[str]],
         **shown: Any,
     ) -> ComparedSet:
         """Return the set of these rows, by what both sides of them were encoded to."""
-        classes = self.classes
-        return ComparedSet(
-            name,
-            PairedFeatures(*sides, classes.names, self.is_train, *ids),
-            features,
-            relevance_of(classes.kind),
-            annotations=self.annotations,
-            class_name=classes.kind,
-            **shown,
-        )
+        x_ids, z_ids = map(tuple, ids)
+        data = PairedFeatures(*sides, self.classes.names, self.is_train, x_ids, z_ids)
+        return own_set(name, data, features, self.annotations, self.classes.kind, **shown)
 
 
-def learned_rows(carried: CarriedRows, supervision: Supervision, option: str, seed: int) -> LearnedRows:
-    """Return the rows to compare methods on; the seed is of a split that is drawn. Raises InvalidFieldError
-    (names the option) if nothing is left to learn from, or a facet does not exist."""
+def own_set(
+    name: str, data: PairedFeatures, features: str, annotations: Annotations, class_name: str, **shown: Any
+) -> ComparedSet:
+    """Return a set whose classes are "label", "partner", or a facet."""
+    relevance = PARTNER if class_name == PARTNER else f"same {class_name}"
+    facts = {"relevance": relevance, "annotations": annotations, "class_name": class_name, **shown}
+    return ComparedSet(name, data, features, **facts)
+
+
+def learned_rows(
+    labels: tuple[Values, Values],
+    partners: Sequence[str] | None,
+    metadata: MetadataSides,
+    is_train: IsTrain | None,
+    supervision: Supervision,
+    option: str,
+    seed: int,
+) -> LearnedRows:
+    """Return the rows to compare methods on, by what both sides carry. Raises InvalidFieldError (names the
+    option) if nothing is left to learn from, or a facet does not exist."""
+    # Labels have the main one first. Partners are rows of the same name, empty where a row has none; None:
+    # each row is its own. A split that is not given is drawn by the seed.
     names = None if supervision.facets == "auto" else supervision.facets
-    n_rows = len(carried.labels[0])
+    n_rows = len(labels[0])
     nothing = [""] * n_rows
-    own = [str(row) for row in range(n_rows)] if carried.partners is None else carried.partners
-    labels = [class_of(x or z) if x or z else "" for x, z in zip(*carried.labels, strict=True)]
-    classes = row_classes(
-        labels if supervision.labels else nothing, own if supervision.pairs else nothing, {}
-    ) or row_classes(nothing, nothing, _first_facets(carried, names, seed))
+    own = [str(row) for row in range(n_rows)] if partners is None else partners
+    main = [class_of(x or z) if x or z else "" for x, z in zip(*labels, strict=True)]
+    classes = row_classes(main if supervision.labels else nothing, own if supervision.pairs else nothing, {})
+    if classes is None:
+        drawn = draw_split(np.asarray(nothing), partners, seed) if is_train is None else is_train
+        classes = row_classes(nothing, nothing, facets_of(metadata, drawn.tolist(), names))
     if classes is None or not len(classes.rows):
         raise InvalidFieldError(option, "its rows have no labels, pairs or facets to learn from")
-    rows = classes.rows
-    numbers, classes = rows.tolist(), RowClasses(classes.names[rows], classes.kind)
-    x_labels, z_labels = ([side[row] for row in numbers] for side in carried.labels)
-    x_metadata, z_metadata = ([side[row] for row in numbers] for side in carried.metadata)
-    partners = None if carried.partners is None else [carried.partners[row] for row in numbers]
-    is_train = classes.draw_split(partners, seed) if carried.is_train is None else carried.is_train[rows]
+    rows = classes.rows.tolist()
+    classes = RowClasses(classes.names[rows], classes.kind)
+    x_labels, z_labels = ([side[row] for row in rows] for side in labels)
+    x_metadata, z_metadata = ([side[row] for row in rows] for side in metadata)
+    partners = None if partners is None else [partners[row] for row in rows]
+    is_train = classes.draw_split(partners, seed) if is_train is None else is_train[rows]
     if not supervision.pairs:
         partners = [""] * len(rows)
     facets = {LABEL: (x_labels, z_labels)} if classes.kind == LABEL else {}
@@ -173,15 +239,6 @@ def learned_rows(carried: CarriedRows, supervision: Supervision, option: str, se
     if not facets and partners is None:
         partners = [str(row) for row in range(len(rows))]
     return LearnedRows(rows, classes, is_train, annotate_rows(facets, partners))
-
-
-def _first_facets(
-    carried: CarriedRows, names: Sequence[str] | None, seed: int
-) -> dict[str, tuple[Values, Values]]:
-    is_train = carried.is_train
-    if is_train is None:
-        is_train = draw_split(np.full(len(carried.labels[0]), ""), carried.partners, seed)
-    return facets_of(carried.metadata, is_train.tolist(), names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +258,15 @@ class TableColumns:
 def load_table(
     file: Path, columns: TableColumns, supervision: Supervision, encoder: SetEncoder, seed: int
 ) -> ComparedSet:
-    """Return the set of a UTF-8 CSV with a header, pictures in its folder or below it; rows without a class
-    are left out. Raises DatasetError (names line or column) and InvalidFieldError (names the option)."""
+    """Return the set of a table; rows without a class are left out. Raises DatasetError (names line or
+    column) and InvalidFieldError (names the option)."""
     rows, learned = read_rows(file, columns, supervision, seed)
     files, words = contents_of(rows, columns.image_encoder)
     pictures = encoder.encode(files, columns.image_encoder, "--image-encoder", learned.is_train)
     texts = encoder.encode(words, columns.text_encoder, "--text-encoder", learned.is_train)
-    ids = tuple(row.id for row in rows)
     types = [encoder_words(options) for options in (columns.image_encoder, columns.text_encoder)]
     features = f"pictures: {pictures.shape[1]}-d {types[0]}; texts: {texts.shape[1]}-d {types[1]}"
+    ids = [row.id for row in rows]
     return learned.make_set(file.stem, features, (pictures, texts), (ids, ids), rows=tuple(rows))
 
 
@@ -217,22 +274,68 @@ def read_rows(
     file: Path, columns: TableColumns, supervision: Supervision, seed: int
 ) -> tuple[list[PictureTextRow], LearnedRows]:
     """Return the rows of a table that have a class to learn from, and what they teach; see `load_table`."""
-    all_rows = read_picture_text_table(
-        file,
-        id_column=columns.id,
-        picture_column=columns.picture,
-        text_column=columns.text,
-        label_columns=columns.labels,
-    )
-    if not all_rows:
+    rows = read_table(file, columns.id, columns.picture, columns.text, columns.labels)
+    if not rows:
         raise InvalidFieldError("--table", f"{file} has no rows")
-    partners = None if columns.pair is None else _column(all_rows, columns.pair, "--pair-column")
-    used = (columns.pair, columns.split or _SPLIT)
-    metadata = [{key: row.other[key] for key in row.other if key not in used} for row in all_rows]
-    labels = [row.labels for row in all_rows]
-    carried = CarriedRows((labels, labels), partners, (metadata, metadata), _splits(all_rows, columns.split))
-    learned = learned_rows(carried, supervision, "--table", seed)
-    return [all_rows[row] for row in learned.rows.tolist()], learned
+    split = columns.split or _SPLIT
+    partners = None if columns.pair is None else _column(rows, columns.pair, "--pair-column")
+    is_train = None
+    if columns.split is not None or _SPLIT in rows[0].other:
+        is_train = training_rows(_column(rows, split, "--split-column"), f"column {split!r}")
+    labels, metadata = [row.labels for row in rows], [row.without(columns.pair, split) for row in rows]
+    learned = learned_rows(
+        (labels, labels), partners, (metadata, metadata), is_train, supervision, "--table", seed
+    )
+    return [rows[row] for row in learned.rows], learned
+
+
+def read_table(
+    file: Path,
+    id_column: str = "id",
+    picture_column: str = "image",
+    text_column: str = "text",
+    label_columns: tuple[str, ...] | None = None,
+) -> list[PictureTextRow]:
+    """Return the rows of a CSV file with a header, whose pictures are files in its folder or below it. Raises
+    DatasetError, which names the line, or a column that is missing or there twice."""
+    contents = (id_column, picture_column, text_column)
+    table = read_cells(file, (*contents, *(label_columns or ())))
+    header = table.header
+    if label_columns is None:
+        label_columns = (_LABEL,) if _LABEL in header else ()
+    names = (*contents, *label_columns)
+    missing = [name for name in names if name not in header]
+    if missing:
+        raise DatasetError(f"{file} has no column {_quote(missing)}; it has {_quote(header)}")
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise DatasetError(f"{file} has the columns {_quote(repeated)} more than once")
+    rows: dict[str, PictureTextRow] = {}
+    for place, values in table.rows():
+        where = f"{file}, {place}"
+        if isinstance(values, str):
+            raise DatasetError(f"{where}: {values}")
+        if not values:
+            continue
+        cells = dict(zip(header, values, strict=True))
+        picture = file.parent / cells[picture_column]
+        with reading(picture, f"picture ({where})"):
+            exists = picture.is_file()
+        if not exists:
+            raise DatasetError(f"{where}: picture {picture} does not exist")
+        if not cells[text_column].strip():
+            raise DatasetError(f"{where}: column {text_column!r} is empty")
+        name = cells[id_column]
+        if not name or name in rows:
+            raise DatasetError(f"{where}: id {name!r} is empty or repeated")
+        labels = tuple(cells[column] for column in label_columns if cells[column])
+        other = {column: cell for column, cell in cells.items() if column not in names}
+        rows[name] = PictureTextRow(name, picture, cells[text_column], labels, other)
+    return list(rows.values())
+
+
+def _quote(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def contents_of(
@@ -244,18 +347,22 @@ def contents_of(
     return files, [Content(text=row.text) for row in rows]
 
 
-def _splits(rows: Sequence[PictureTextRow], name: str | None) -> npt.NDArray[np.bool] | None:
-    if name is None and _SPLIT not in rows[0].other:
-        return None
-    return training_rows(_column(rows, name or _SPLIT, "--split-column"), f"column {name or _SPLIT!r}")
-
-
 def _column(rows: Sequence[PictureTextRow], name: str, option: str) -> list[str]:
     if name not in rows[0].other:
         raise InvalidFieldError(
             option, f"there is no other column {name!r}, there are {join_words(rows[0].other)}"
         )
     return [row.other[name] for row in rows]
+
+
+def load_features(files: Sequence[Path], supervision: Supervision, seed: int) -> ComparedSet:
+    """Return the set of an archive, or of files of x, of z and perhaps of labels."""
+    loaded = load_annotated(files, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
+    data = loaded.features
+    features = f"x: {data.X.shape[1]}-d; z: {data.Z.shape[1]}-d (from {files[0].name})"
+    return own_set(
+        files[0].stem, data, features, loaded.annotations, loaded.class_name, modalities=("x", "z")
+    )
 
 
 def load_collection(
@@ -275,27 +382,25 @@ def load_collection(
         raise InvalidFieldError(
             "--collection", f"no two items of {name!r} have the same pair_id: nothing to compare"
         )
-    learned = learned_rows(_rows_of(pairs), supervision, "--collection", seed)
-    pairs = [pairs[row] for row in learned.rows.tolist()]
+    is_train = np.asarray([x.train and z.train for x, z in pairs])
+    learned = learned_rows(
+        ([x.labels for x, _ in pairs], [z.labels for _, z in pairs]),
+        [x.pair_id or "" for x, _ in pairs],
+        ([x.metadata for x, _ in pairs], [z.metadata for _, z in pairs]),
+        None if is_train.all() else is_train,
+        supervision,
+        "--collection",
+        seed,
+    )
+    pairs = [pairs[row] for row in learned.rows]
     sides = [x for x, _ in pairs], [z for _, z in pairs]
     first, second = (
         encoder.encode_items(side, modality.encoder, learned.is_train)
         for side, modality in zip(sides, collection.modalities, strict=True)
     )
-    x_ids, z_ids = (tuple(item.id for item in side) for side in sides)
+    ids = [[item.id for item in side] for side in sides]
     features = _description(collection, (first, second), len(items) - 2 * len(pairs))
-    modalities = collection.modality_names
-    return learned.make_set(name, features, (first, second), (x_ids, z_ids), modalities=modalities)
-
-
-def _rows_of(pairs: Sequence[tuple[Item, Item]]) -> CarriedRows:
-    is_train = np.asarray([x.train and z.train for x, z in pairs])
-    return CarriedRows(
-        ([x.labels for x, _ in pairs], [z.labels for _, z in pairs]),
-        [x.pair_id or "" for x, _ in pairs],
-        ([x.metadata for x, _ in pairs], [z.metadata for _, z in pairs]),
-        None if is_train.all() else is_train,
-    )
+    return learned.make_set(name, features, (first, second), ids, modalities=collection.modality_names)
 
 
 def _pairs_of(collection: Collection, items: Sequence[Item]) -> list[tuple[Item, Item]]:

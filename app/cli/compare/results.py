@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from app.cli.compare.sets import ComparedSet
+from app.cli.compare.own_data import ComparedSet
 from app.domain.errors import InvalidFieldError
 from solver import RankingQuality, RetrievalQuality, retrieval_curves
 from solver.comparison import Comparison

@@ -1,40 +1,26 @@
-"""The sets on which methods are compared, and the origin of their features."""
+"""The sets of the real data, by name, and the origin of their features."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from app.cli.compare.cache import FileCache
+from app.cli.compare.own_data import ComparedSet, PictureTextRow, SetEncoder, learned_rows, read_table
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
+from app.domain.reports import Supervision
 from app.encoders.registry import EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
-from app.services.models.placement import facet_name, facet_values
-from app.services.training.facets import MetadataSides, categorical_keys
-from app.services.training.requests import class_of
-from solver import Annotations
-from solver.datasets import (
-    LABEL,
-    PARTNER,
-    PairedFeatures,
-    PictureTextRow,
-    annotate_rows,
-    load_npz,
-    load_wikipedia,
-    read_picture_text_table,
-)
+from solver.datasets import LABEL, annotate_rows, load_npz, load_wikipedia, training_rows
 
-Values = list[tuple[str, ...]]
-"""Values of each row; none where they are unknown."""
 _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
 _TERMS = 1000  # words and pairs of words, as many as the texts of the set `wikipedia_tfidf` have
 _MAX_TEXT_CHARS = 20_000  # the limit that the encoder requires; far beyond the longest product name
@@ -48,56 +34,6 @@ _FILES: Mapping[str, str] = {
     "products_colour": "products/items.csv",
 }
 """The first file that each set is read from, in the folder of the real data."""
-
-
-def facets_of(
-    sides: MetadataSides, is_train: Sequence[bool], names: Sequence[str] | None
-) -> dict[str, tuple[Values, Values]]:
-    """Return the values of each facet of the rows of both modalities, by name or as a training finds them in
-    training rows."""
-    # Raises InvalidFieldError (names the option) if a named key has no value in one of the modalities.
-    if names is None:
-        x_train, z_train = (
-            [metadata for metadata, is_fitted in zip(side, is_train, strict=True) if is_fitted]
-            for side in sides
-        )
-        names = categorical_keys((x_train, z_train), labels=None)
-    facets = {}
-    for key in names:
-        first, second = ([facet_values(metadata, key) for metadata in side] for side in sides)
-        if not any(first) or not any(second):
-            keys = sorted({key for side in sides for metadata in side for key in metadata})
-            raise InvalidFieldError(
-                "--facets", f"no item has a value of {key!r}, there are {join_words(keys)}"
-            )
-        facets[facet_name(key)] = first, second
-    return facets
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ComparedSet:
-    """A set with what a reader of its results needs to know."""
-
-    name: str  # on the command line
-    data: PairedFeatures
-    features: str  # describes those of both modalities
-    relevance: str = "same class"  # when an item answers a query
-    # the originals, one for each row of `data`; empty where only features are there
-    rows: tuple[PictureTextRow, ...] = ()
-    modalities: tuple[str, str] = ("image", "text")
-    annotations: Annotations | None = None  # what is known of the rows; None: label and partner
-    class_name: str = LABEL  # what the classes are: "label", "partner", or a facet
-
-    @property
-    def classes(self) -> str:
-        """What the classes are, in words."""
-        words = {LABEL: "classes", PARTNER: "groups of partners"}
-        return words.get(self.class_name, f"values of {self.class_name!r}")
-
-
-def relevance_of(class_name: str) -> str:
-    """Return when an item answers a query, if classes are these."""
-    return "partner" if class_name == PARTNER else f"same {class_name}"
 
 
 class SetLoader:
@@ -169,47 +105,38 @@ class SetLoader:
         )
 
     def _products(self, name: str, column: str) -> ComparedSet:
-        folder = self._root / "products"
-        rows = read_picture_text_table(folder / "items.csv", label_columns=(column,), split_column="split")
+        rows = read_table(self._root / "products" / "items.csv", label_columns=(column,))
         if column == "colour":
-            rows = _frequent(rows)
-        is_train = np.asarray([row.is_train for row in rows])
-        pictures, described = self._pictures(rows)
-        ids = tuple(row.id for row in rows)
-        data = PairedFeatures(
-            X=pictures,
-            Z=_text_features(rows, is_train),
-            labels=np.asarray([class_of(row.labels) for row in rows], np.str_),
-            is_train=is_train,
-            x_ids=ids,
-            z_ids=ids,
+            counts = Counter(row.labels for row in rows)
+            rows = [row for row in rows if row.labels and counts[row.labels] >= _MIN_CLASS_ROWS]
+        is_train = training_rows([row.other["split"] for row in rows], "column 'split'")
+        labels, metadata = [row.labels for row in rows], [row.without("split") for row in rows]
+        learned = learned_rows(
+            (labels, labels), None, (metadata, metadata), is_train, Supervision(), "sets", 0
         )
-        features = f"pictures: {described}; names: {data.Z.shape[1]}-d tf-idf of words and pairs of words"
+        pictures, described = self._pictures(rows, is_train)
+        texts = _text_features(rows, is_train)
+        features = f"pictures: {described}; names: {texts.shape[1]}-d tf-idf of words and pairs of words"
         relevance = "same category" if column == "label" else "same colour"
-        values, metadata = [row.labels for row in rows], [row.other for row in rows]
-        facets = facets_of((metadata, metadata), is_train.tolist(), None)
-        annotations = annotate_rows({LABEL: (values, values), **facets})
-        return ComparedSet(name, data, features, relevance, tuple(rows), annotations=annotations)
+        ids = [row.id for row in rows]
+        return learned.make_set(
+            name, features, (pictures, texts), (ids, ids), relevance=relevance, rows=tuple(rows)
+        )
 
-    def _pictures(self, rows: list[PictureTextRow]) -> tuple[Matrix, str]:
+    def _pictures(self, rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool]) -> tuple[Matrix, str]:
         """Return features of the pictures and what they are, without a model where none can be run."""
         weights = self._root / "weights" / "mobilenet_v2.onnx"
-        options = {"type": "onnx", "path": str(weights), "output": "features"}
-        described, model = "1280-d MobileNetV2", b""
+        options, described = (
+            {"type": "onnx", "path": str(weights), "output": "features"},
+            "1280-d MobileNetV2",
+        )
         try:
-            encoder = self._encoders.make(self._encoders.settle(options))
-            model = weights.read_bytes()
+            self._encoders.settle(options)
         except InvalidFieldError:
-            encoder, described = (
-                self._encoders.make({"type": "hog-color"}),
-                "hog-color (no ONNX model to run)",
-            )
-        digest = hashlib.sha256(described.encode())
-        digest.update(hashlib.sha256(model).digest())
+            options, described = {"type": "hog-color"}, "hog-color (no ONNX model to run)"
         contents = [Content(picture=row.picture.read_bytes()) for row in rows]
-        for content in contents:
-            digest.update(hashlib.sha256(content.picture or b"").digest())
-        return self._cache.get_or_compute(digest.hexdigest(), lambda: encoder.encode(contents)), described
+        encoder = SetEncoder(self._encoders, self._cache)
+        return encoder.encode(contents, options, "sets", is_train), described
 
 
 def resplit(compared: ComparedSet, seed: int) -> ComparedSet:
@@ -233,11 +160,3 @@ def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool
     encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
     features: Matrix = encoder.encode([Content(text=row.text) for row in rows]).toarray()
     return features
-
-
-def _frequent(rows: list[PictureTextRow]) -> list[PictureTextRow]:
-    """Return the rows whose class is frequent enough to be learned."""
-    counts: dict[tuple[str, ...], int] = {}
-    for row in rows:
-        counts[row.labels] = counts.get(row.labels, 0) + 1
-    return [row for row in rows if row.labels and counts[row.labels] >= _MIN_CLASS_ROWS]

@@ -9,13 +9,14 @@ import pytest
 from app.cli.compare.cache import FileCache
 from app.cli.compare.command import published_protocol
 from app.cli.compare.figures import chosen_rows
+from app.cli.compare.own_data import ComparedSet, PictureTextRow
 from app.cli.compare.report import verdict
-from app.cli.compare.sets import ComparedSet, SetLoader, resplit
+from app.cli.compare.sets import SetLoader, resplit
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import compare, make_low_rank_pairs
 from solver.comparison import Comparison
-from solver.datasets import PairedFeatures, PictureTextRow
+from solver.datasets import PairedFeatures
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_a_set_that_is_resplit_keeps_its_rows_and_each_class_its_share(data: Pai
 def test_words_of_a_set_that_is_resplit_are_learned_on_its_new_training_rows(tmp_path: Path) -> None:
     n_rows = 40
     rows = tuple(
-        PictureTextRow(str(i), tmp_path, f"thing word{i}", ("even" if i % 2 else "odd",), i < 20, {})
+        PictureTextRow(str(i), tmp_path, f"thing word{i}", ("even" if i % 2 else "odd",), {})
         for i in range(n_rows)
     )
     labels = np.asarray([row.labels[0] for row in rows])

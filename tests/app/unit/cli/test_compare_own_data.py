@@ -12,10 +12,16 @@ from PIL import Image
 
 from app.cli.compare.cache import FileCache
 from app.cli.compare.command import ProtocolName, Sources, default_methods
-from app.cli.compare.own_data import SetEncoder, TableColumns, encoder_words, load_table
+from app.cli.compare.own_data import (
+    ComparedSet,
+    SetEncoder,
+    TableColumns,
+    encoder_words,
+    facets_of,
+    load_table,
+)
 from app.cli.compare.report import chosen_rows
 from app.cli.compare.results import quality_table, quality_values
-from app.cli.compare.sets import ComparedSet, facets_of
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry

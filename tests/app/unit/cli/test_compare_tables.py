@@ -1,9 +1,12 @@
+"""Tables of pictures and texts, as `lrbs compare --table` reads them."""
+
 from pathlib import Path
 
 import pytest
 
-from solver.datasets import read_picture_text_table
-from solver.validation.errors import DatasetError
+from app.cli.compare.own_data import read_table
+from solver import DatasetError
+from solver.datasets.cells import read_cells
 
 
 def _table(folder: Path, text: str) -> Path:
@@ -18,17 +21,19 @@ HEADER = "id,image,text,label,colour,split\n"
 
 def test_table_rows_come_back_as_written(tmp_path: Path) -> None:
     path = _table(tmp_path, HEADER + '1,a.jpg,"red, small",shoe,red,Train\n2,b.jpg,über,hat,,test\n')
-    first, second = read_picture_text_table(path, label_columns=("label", "colour"), split_column="split")
-    assert (first.id, first.text, first.labels, first.is_train) == ("1", "red, small", ("shoe", "red"), True)
+    first, second = read_table(path, label_columns=("label", "colour"))
+    assert (first.id, first.text, first.labels) == ("1", "red, small", ("shoe", "red"))
     assert first.picture == tmp_path / "a.jpg"
-    assert (second.text, second.labels, second.is_train) == ("über", ("hat",), False)
-    assert first.other == {}
+    assert (second.text, second.labels) == ("über", ("hat",))
+    assert (first.other, second.other) == ({"split": "Train"}, {"split": "test"})
 
 
-def test_table_without_split_trains_on_every_row_and_keeps_other_columns(tmp_path: Path) -> None:
-    (row,) = read_picture_text_table(_table(tmp_path, HEADER + "1,a.jpg,shoe,shoe,red,test\n"))
-    assert row.is_train
-    assert row.other == {"colour": "red", "split": "test"}
+def test_labels_that_are_not_named_stand_in_their_usual_column_and_other_columns_are_kept(
+    tmp_path: Path,
+) -> None:
+    (row,) = read_table(_table(tmp_path, HEADER + "1,a.jpg,shoe,shoe,red,test\n"))
+    assert (row.labels, row.other) == (("shoe",), {"colour": "red", "split": "test"})
+    assert row.without("split") == {"colour": "red"}
 
 
 @pytest.mark.parametrize(
@@ -46,95 +51,78 @@ def test_table_without_split_trains_on_every_row_and_keeps_other_columns(tmp_pat
 def test_table_error_names_the_line(tmp_path: Path, row: str, problem: str) -> None:
     path = _table(tmp_path, HEADER + "1,a.jpg,shoe,shoe,red,train\n" + row + "\n")
     with pytest.raises(DatasetError, match=rf"items\.csv, line 3: .*{problem}"):
-        read_picture_text_table(path)
+        read_table(path)
 
 
 def test_table_error_names_the_line_after_a_text_of_several_lines(tmp_path: Path) -> None:
     path = _table(tmp_path, HEADER + '1,a.jpg,"one\ntwo",shoe,red,train\n2,absent.jpg,hat,hat,red,train\n')
     with pytest.raises(DatasetError, match="line 4: "):
-        read_picture_text_table(path)
+        read_table(path)
 
 
 def test_table_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = _table(tmp_path, "\ufeff" + HEADER + "1,a.jpg,shoe,shoe,red,train\n")
-    assert [row.id for row in read_picture_text_table(path)] == ["1"]
+    assert [row.id for row in read_table(path)] == ["1"]
 
 
 def test_table_without_a_column_lists_those_it_has(tmp_path: Path) -> None:
     path = _table(tmp_path, "id,image,label\n")
     with pytest.raises(DatasetError, match="no column 'text'; it has 'id', 'image', 'label'"):
-        read_picture_text_table(path)
+        read_table(path)
 
 
 @pytest.mark.parametrize("sign", [";", "\t", "|"])
 def test_what_stands_between_cells_is_found_out(tmp_path: Path, sign: str) -> None:
     text = HEADER.replace(",", sign) + sign.join(["1", "a.jpg", "small, red", "shoe", "red", "train\n"])
-    (row,) = read_picture_text_table(_table(tmp_path, text))
+    (row,) = read_table(_table(tmp_path, text))
     assert (row.text, row.labels, row.other["colour"]) == ("small, red", ("shoe",), "red")
 
 
 def test_a_table_that_names_its_separator_counts_that_line(tmp_path: Path) -> None:
     path = _table(tmp_path, "sep=;\r\n" + HEADER.replace(",", ";") + "1;absent.jpg;shoe;shoe;red;train\n")
     with pytest.raises(DatasetError, match="line 3: picture"):
-        read_picture_text_table(path)
+        read_table(path)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
 def test_a_table_as_excel_writes_it_is_read(tmp_path: Path, encoding: str) -> None:
     path = _table(tmp_path, "")
     path.write_bytes((HEADER + "1,a.jpg,für 5 €,Hut,grün,train\r\n").replace(",", ";").encode(encoding))
-    fallbacks: list[str] = []
-    (row,) = read_picture_text_table(path, on_fallback=fallbacks.append)
+    (row,) = read_table(path)
     assert (row.text, row.other["colour"]) == ("für 5 €", "grün")
-    assert fallbacks == ["cp1252"] * (encoding == "cp1252")
+    assert (read_cells(path, ()).encoding == "cp1252") == (encoding == "cp1252")
 
 
 def test_a_named_encoding_is_used(tmp_path: Path) -> None:
     path = _table(tmp_path, "")
     path.write_bytes((HEADER + "1,a.jpg,łódź,hat,red,train\n").encode("cp1250"))
-    (row,) = read_picture_text_table(path, encoding="cp1250")
-    assert row.text == "łódź"
+    ((_, cells),) = read_cells(path, (), "cp1250").rows()
+    assert cells[2] == "łódź"
     with pytest.raises(DatasetError, match=r"line 2: the byte 0x\w\w is not utf-8: name the file's encoding"):
-        read_picture_text_table(path, encoding="utf-8")
+        read_cells(path, (), "utf-8")
     with pytest.raises(DatasetError, match="no encoding 'utf-9'"):
-        read_picture_text_table(path, encoding="utf-9")
-
-
-def test_several_labels_stand_in_one_cell(tmp_path: Path) -> None:
-    path = _table(tmp_path, HEADER + "1,a.jpg,shoe,shoe| red |shoe|,red,train\n")
-    (row,) = read_picture_text_table(path, label_separator="|")
-    assert row.labels == ("shoe", "red")
-
-
-def test_bad_rows_are_named_and_the_others_are_read(tmp_path: Path) -> None:
-    lines = ["1,a.jpg,one,a,red,train", "2,absent.jpg,two,a,red,train", "3,a.jpg", "1,b.jpg,one,a,red,train"]
-    path = _table(tmp_path, HEADER + "\n".join([*lines, "5,b.jpg,five,a,red,train"]))
-    refused: list[tuple[str, str]] = []
-    rows = read_picture_text_table(path, on_refused=lambda *fault: refused.append(fault))
-    assert [row.id for row in rows] == ["1", "5"]
-    assert [place.removeprefix(f"{path}, ") for place, _ in refused] == ["line 3", "line 4", "line 5"]
-    assert [reason.split(" ")[0] for _, reason in refused] == ["picture", "expected", "id"]
+        read_cells(path, (), "utf-9")
 
 
 def test_unreadable_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not a readable CSV table"):
-        read_picture_text_table(tmp_path / "absent.csv")
+        read_table(tmp_path / "absent.csv")
     (tmp_path / "odd.csv").write_bytes(HEADER.encode() + b"1,a.jpg,\x81ber,hat,red,train\n")
     with pytest.raises(DatasetError, match="line 2: the byte 0x81 is neither UTF-8 nor Windows-1252"):
-        read_picture_text_table(tmp_path / "odd.csv")
+        read_table(tmp_path / "odd.csv")
 
 
 def test_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     path = _table(tmp_path, "id,image,text,label,label\n1,a.jpg,shoe,shoe,hat\n")
     with pytest.raises(DatasetError, match="columns 'label' more than once"):
-        read_picture_text_table(path)
+        read_table(path)
 
 
 @pytest.mark.parametrize("picture", ["a" * 5000, "a\0b"])
 def test_table_with_an_impossible_picture_name_names_the_line(tmp_path: Path, picture: str) -> None:
     path = _table(tmp_path, HEADER + f"1,{picture},shoe,shoe,red,train\n")
     with pytest.raises(DatasetError, match=r"items\.csv, line 2"):
-        read_picture_text_table(path)
+        read_table(path)
 
 
 def test_a_cell_beyond_the_limit_is_named_and_the_other_rows_are_read(tmp_path: Path) -> None:
@@ -144,9 +132,8 @@ def test_a_cell_beyond_the_limit_is_named_and_the_other_rows_are_read(tmp_path: 
         "3,b.jpg,three,a,red,train",
     ]
     path = _table(tmp_path, HEADER + "\n".join(lines))
-    refused: list[tuple[str, str]] = []
-    rows = read_picture_text_table(path, on_refused=lambda *fault: refused.append(fault))
-    assert [row.id for row in rows] == ["1", "3"]
-    assert refused == [(f"{path}, line 3", "field larger than field limit (131072)")]
+    first, beyond, last = read_cells(path, ()).rows()
+    assert (first[1][0], last[1][0]) == ("1", "3")
+    assert beyond == ("line 3", "field larger than field limit (131072)")
     with pytest.raises(DatasetError, match="line 3: field larger"):
-        read_picture_text_table(path)
+        read_table(path)
