@@ -150,6 +150,7 @@ def ingest_table(
     from app.cli.encoders import read_modalities
     from app.cli.ingest import used_modalities
     from app.cli.sources.columns import read_kinds
+    from app.cli.sources.rows import Source
     from app.cli.sources.tables import TableColumns, open_table
     from app.encoders.registry import content_form
 
@@ -182,9 +183,8 @@ def ingest_table(
     if not (table.columns.picture or table.columns.text or collection in names_there):
         reason = "has neither a column of pictures nor one of texts, and there is no collection to change"
         raise InvalidFieldError(str(file), reason)
-    for note in table.notes:
-        _print_note(note)
-    _store(services, collection, described, table, strict, as_json)
+    source = Source(table.rows, table.total, table.notes)
+    _store(services, collection, described, source, strict, as_json)
 
 
 @ingest.command("folder")
@@ -203,14 +203,11 @@ def ingest_folder(
 ) -> None:
     """Import the pictures (or sounds) of a folder, and the .txt files beside them of the same names."""
     from app.cli.encoders import read_modalities
-    from app.cli.sources.folders import Folder, find_files
+    from app.cli.sources.folders import open_folder
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
-    source = Folder(folder, find_files(folder, by_form), by_form, classes, splits)
-    for note in source.describe():
-        LOG.print(note, highlight=False, markup=False)
-    _store(services, collection, described, source, strict, as_json)
+    _store(services, collection, described, open_folder(folder, by_form, classes, splits), strict, as_json)
 
 
 @ingest.command("tar")
@@ -227,11 +224,12 @@ def ingest_tar(
     """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (labels), .json (facts)."""
     from app.cli.encoders import read_modalities
     from app.cli.sources.archives import Archives
+    from app.cli.sources.rows import Source
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
-    source = Archives(files, by_form, lambda note: LOG.print(note, highlight=False, markup=False), splits)
-    _store(services, collection, described, source, strict, as_json)
+    archives = Archives(files, by_form, _print_note, splits)
+    _store(services, collection, described, Source(archives.rows), strict, as_json)
 
 
 @ingest.command("ndjson")
@@ -246,10 +244,10 @@ def ingest_ndjson(
 ) -> None:
     """Import a file of one item a line, with the fields that items have over HTTP."""
     from app.cli.encoders import read_modalities
-    from app.cli.sources.items import Lines
+    from app.cli.sources.items import open_lines
 
     described = read_modalities(modalities, image_encoder, text_encoder)
-    _store(ready_services(), collection, described, Lines(file), strict, as_json)
+    _store(ready_services(), collection, described, open_lines(file), strict, as_json)
 
 
 @ingest.command("collection")
@@ -263,7 +261,7 @@ def ingest_collection(
 ) -> None:
     """Import the items of another collection from their originals, which other encoders may encode."""
     from app.cli.encoders import read_encoder
-    from app.cli.sources.items import StoredItems
+    from app.cli.sources.items import open_stored
 
     services = ready_services(may_create=False)
     stored, _ = services.catalogue.collection(source)
@@ -274,7 +272,7 @@ def ingest_collection(
         modality if encoder is None else Modality(modality.name, read_encoder(option, encoder))
         for modality, (option, encoder) in zip(stored.modalities, options, strict=True)
     ]
-    _store(services, collection, described, StoredItems(services, source), strict, as_json)
+    _store(services, collection, described, open_stored(services, source), strict, as_json)
 
 
 @ingest.command("embeddings")
@@ -288,10 +286,9 @@ def ingest_embeddings(
     as_json: JsonFlag = False,
 ) -> None:
     """Import img_emb/img_emb_<n>.npy and text_emb/text_emb_<n>.npy, whose rows are partners."""
-    from app.cli.sources.arrays import Embeddings, open_embeddings
+    from app.cli.sources.arrays import open_embeddings
 
-    shards = open_embeddings(folder, metadata)
-    source = Embeddings(shards, pair_of_names(modalities), read_names(label_column))
+    source = open_embeddings(folder, pair_of_names(modalities), read_names(label_column), metadata)
     _store_vectors(collection, modalities, source, strict, as_json)
 
 
@@ -311,10 +308,10 @@ def ingest_voc2007(
 ) -> None:
     """Import PASCAL VOC2007: pictures, their classes, and "trainval" to learn from."""
     from app.cli.encoders import read_modalities
-    from app.cli.sources.published import VocFolder, read_lists
+    from app.cli.sources.published import open_voc
 
     described = read_modalities(modalities, image_encoder, text_encoder)
-    source = VocFolder(folder, read_lists(folder, single=single), texts, pair_of_names(modalities))
+    source = open_voc(folder, texts, pair_of_names(modalities), single=single)
     _store(ready_services(), collection, described, source, strict, as_json)
 
 
@@ -348,9 +345,9 @@ def _names_by_form(services: Services, collection: str, described: list[Modality
 
 
 def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
-    from app.cli.sources.arrays import Features
+    from app.cli.sources.arrays import open_features
 
-    _store_vectors(collection, names, Features(data, pair_of_names(names)), False, as_json)
+    _store_vectors(collection, names, open_features(data, pair_of_names(names)), False, as_json)
 
 
 def _store_vectors(collection: str, names: str, source: Source, is_strict: bool, as_json: bool) -> None:
@@ -368,6 +365,8 @@ def _store(
 ) -> None:
     from app.cli.ingest import Refusals, ensure_collection, store
 
+    for note in source.notes:
+        _print_note(note)
     is_new = ensure_collection(services, collection, modalities)
     last = services.catalogue.last_position(collection)
     refusals = Refusals(_print_note)

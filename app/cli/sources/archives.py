@@ -25,16 +25,15 @@ from app.cli.sources.rows import (
     MAX_FILE_MIB,
     Refusal,
     Row,
-    content_of,
     decode_text,
     form_of,
     identifier_of,
+    read_item,
     readable_name,
     with_source,
 )
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words, some_of
-from app.services.catalogue.preparation import NewItem
 from solver.datasets import is_training_split
 
 _LABEL, _METADATA = ".cls", ".json"
@@ -111,11 +110,6 @@ class Archives:
     # as of `Layout.of`; names of archives count as those of folders, if both kinds are there
     are_splits: bool | None = None
 
-    @property
-    def total(self) -> int:
-        """Zero, since only reading the files shows it."""
-        return 0
-
     def rows(self) -> Iterator[Row]:
         answers = {is_training_split(_stem_of(file)) for file in self.files}
         for file in self.files:
@@ -147,19 +141,17 @@ class Archives:
                     kind, sample = listing.members[name].kind, samples[name]
                     is_train, place = layout.is_train(PurePosixPath(name)), f"{file.name}/{name}"
                     split = {"split": "train" if is_train else "test"} if layout.splits else {}
-                    try:
-                        yield NewItem(
-                            modality=self.modality_names[kind],
-                            content=content_of(kind, content),
-                            id=ids[name],
-                            labels=sample.labels,
-                            pair_id=sample.name,
-                            metadata=with_source({**split, **sample.metadata}, f"{_stem_of(file)}/{name}"),
-                            train=is_train,
-                            place=place,
-                        )
-                    except InvalidFieldError as error:
-                        yield Refusal(place, error.message)
+                    yield read_item(
+                        self.modality_names[kind],
+                        kind,
+                        content,
+                        place,
+                        id=ids[name],
+                        labels=sample.labels,
+                        pair_id=sample.name,
+                        metadata=with_source({**split, **sample.metadata}, f"{_stem_of(file)}/{name}"),
+                        train=is_train,
+                    )
         except _FAULTS:
             if not listing.is_damaged:  # else it is among the refusals
                 raise

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.cli.sources.columns import is_blank, plain_metadata
-from app.cli.sources.rows import Refusal, Row, identifier_of
+from app.cli.sources.rows import Refusal, Row, Source, identifier_of
 from app.cli.sources.sheets import check_length, parquet_rows
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
@@ -40,45 +40,46 @@ class RowColumns:
     facets: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrays:
-    """Both modalities of an archive, or of two files."""
+def _open(
+    file: Path,
+    arrays: tuple[AnyArray, AnyArray],
+    places: tuple[str, str],
+    names: tuple[str, str],
+    columns: RowColumns,
+) -> Source:
+    """Open both modalities of an archive, or of two files; row i of one and row i of the other belong
+    together. Ids begin with the name of the file: others have rows of the same numbers."""
 
-    name: str  # begins the ids of its rows: other files have rows of the same numbers
-    arrays: tuple[AnyArray, AnyArray]  # row i of one and row i of the other belong together
-    places: tuple[str, str]  # where they stand, for messages
-    modality_names: tuple[str, str]
-    columns: RowColumns = field(default_factory=RowColumns)
-
-    @property
-    def total(self) -> int:
-        return sum(len(array) for array in self.arrays)
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the items of one modality, then those of the other."""
-        columns = self.columns
-        for modality, place, array in zip(self.modality_names, self.places, self.arrays, strict=True):
+    def rows() -> Iterator[Row]:
+        for modality, place, array in zip(names, places, arrays, strict=True):
             for row, vector in enumerate(array):
-                name = identifier_of(f"{self.name}/{row:06d}")
+                name = identifier_of(f"{file.stem}/{row:06d}")
                 label = "" if columns.labels is None else columns.labels[row]
                 partner = name if columns.partners is None else columns.partners[row]
                 metadata = {key: values[row] for key, values in columns.facets.items()}
                 metadata = {key: value for key, value in metadata.items() if value is not None}
                 if columns.is_train is not None:
                     metadata["split"] = _SPLITS[not columns.is_train[row]]
-                yield NewItem(
-                    modality=modality,
-                    content=Content(vector=vector.astype(np.float64).tolist()),
-                    id=f"{modality}-{name}",
+                yield _item(
+                    modality,
+                    vector,
+                    name,
+                    f"{place}, row {row}",
                     labels=(label,) if label else (),
                     pair_id=partner or None,
                     metadata=metadata,
                     train=columns.is_train is None or columns.is_train[row],
-                    place=f"{place}, row {row}",
                 )
 
+    return Source(rows, sum(map(len, arrays)))
 
-def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, str]) -> Arrays:
+
+def _item(modality: str, vector: AnyArray, name: str, place: str, **facts: Any) -> NewItem:
+    content = Content(vector=vector.astype(np.float64).tolist())
+    return NewItem(modality, content, f"{modality}-{name}", place=place, **facts)
+
+
+def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, str]) -> Source:
     """Open a file of each modality, as `read_array` does, and one of labels, as `read_labels` does."""
     # Raises InvalidFieldError or DatasetError: it names the file that cannot be read, is no matrix of numbers
     # or has another number of rows.
@@ -93,7 +94,7 @@ def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, s
                 str(labels), f"has {len(words)} labels, {files[0].name} has {len(first)} rows"
             )
         columns = RowColumns(labels=words)
-    return Arrays(files[0].stem, (first, second), (files[0].name, files[1].name), names, columns)
+    return _open(files[0], (first, second), (files[0].name, files[1].name), names, columns)
 
 
 def open_matrix(file: Path) -> AnyArray:
@@ -101,7 +102,7 @@ def open_matrix(file: Path) -> AnyArray:
     return _checked_matrix(read_array(file), str(file))
 
 
-def read_rows(file: Path, names: tuple[str, str]) -> Arrays | None:
+def read_rows(file: Path, names: tuple[str, str]) -> Source | None:
     """Read an archive of the arrays ``x`` and ``z``, of which row i belongs together; None of another layout.
     Raises InvalidFieldError or DatasetError, which name what cannot be read or does not fit."""
     # ``labels``, ``split`` ("train" or "test") or ``is_test``, ``pairs`` and ``facet_<name>`` say more of the
@@ -127,9 +128,7 @@ def read_rows(file: Path, names: tuple[str, str]) -> Arrays | None:
             if name.startswith(_FACET)
         },
     )
-    return Arrays(
-        file.stem, (first, second), (f"{file.name}, array x", f"{file.name}, array z"), names, columns
-    )
+    return _open(file, (first, second), (f"{file.name}, array x", f"{file.name}, array z"), names, columns)
 
 
 def _checked_matrix(array: Any, place: str) -> AnyArray:
@@ -173,91 +172,63 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
     return [bool(answer) for answer in is_train]
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """Both modalities of features that somebody else computed, X and Z, as items of `vector` encoders."""
+def open_features(data: PairedFeatures, names: tuple[str, str]) -> Source:
+    """Open features that somebody else computed, X and Z, as items of `vector` encoders."""
 
-    data: PairedFeatures
-    modality_names: tuple[str, str]
-
-    @property
-    def total(self) -> int:
-        return 2 * len(self.data.labels)
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the items of one modality, then those of the other."""
-        data = self.data
-        for name, features, ids in (
-            (self.modality_names[0], data.X, data.x_ids),
-            (self.modality_names[1], data.Z, data.z_ids),
-        ):
+    def rows() -> Iterator[Row]:
+        for modality, features, ids in zip(names, (data.X, data.Z), (data.x_ids, data.z_ids), strict=True):
             for row, source_id in enumerate(ids):
                 is_train = bool(data.is_train[row])
-                yield NewItem(
-                    modality=name,
-                    content=Content(vector=features[row].tolist()),
-                    id=f"{name}-{row:06d}",
+                yield _item(
+                    modality,
+                    features[row],
+                    f"{row:06d}",
+                    f"row {row} of {modality!r}",
                     labels=(str(data.labels[row]),),
                     pair_id=f"{row:06d}",
-                    metadata={"split": "train" if is_train else "test", "source_id": source_id},
+                    metadata={"split": _SPLITS[not is_train], "source_id": source_id},
                     train=is_train,
-                    place=f"row {row} of {name!r}",
                 )
+
+    return Source(rows, 2 * len(data.labels))
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class _Shard:
     """Rows of both modalities, pictures and texts, which are partners."""
 
     number: str  # as the names of the files have it
     arrays: tuple[AnyArray, AnyArray]
     metadata: Path | None  # a Parquet file with as many rows
 
-
-@dataclass(frozen=True, slots=True)
-class Embeddings:
-    """Rows of ``img_emb/img_emb_<n>.npy`` and their partners in ``text_emb/text_emb_<n>.npy``, as tools
-    around CLIP write them."""
-
-    shards: Sequence[Shard]  # as `open_embeddings` returned them
-    modality_names: tuple[str, str]
-    label_columns: tuple[str, ...] = ()  # of the metadata, whose values are labels
-
-    @property
-    def total(self) -> int:
-        return sum(len(array) for shard in self.shards for array in shard.arrays)
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the items of each shard, those of one modality after those of the other."""
-        for shard in self.shards:
-            for modality, part, array in zip(self.modality_names, _PARTS, shard.arrays, strict=True):
-                facts = itertools.repeat(("", {})) if shard.metadata is None else parquet_rows(shard.metadata)
-                for row, (vector, (place, cells)) in enumerate(zip(array, facts, strict=False)):
-                    if isinstance(cells, str):
-                        yield Refusal(f"{Path(str(shard.metadata)).name}, {place}", cells)
-                        break
-                    name = f"{shard.number}:{row}"
-                    yield NewItem(
-                        modality=modality,
-                        content=Content(vector=vector.astype(np.float64).tolist()),
-                        id=f"{modality}-{name}",
-                        labels=tuple(
-                            str(cells[column])
-                            for column in self.label_columns
-                            if not is_blank(cells.get(column))
-                        ),
-                        pair_id=name,
-                        metadata=plain_metadata(
-                            {key: value for key, value in cells.items() if key not in self.label_columns}
-                        ),
-                        place=f"{part}_{shard.number}.npy, row {row}",
-                    )
+    def rows(self, names: tuple[str, str], labels: Sequence[str]) -> Iterator[Row]:
+        """Yield the items of one modality, then those of the other; `labels` are columns of the metadata."""
+        for modality, part, array in zip(names, _PARTS, self.arrays, strict=True):
+            facts = itertools.repeat(("", {})) if self.metadata is None else parquet_rows(self.metadata)
+            for row, (vector, (place, cells)) in enumerate(zip(array, facts, strict=False)):
+                if isinstance(cells, str):
+                    yield Refusal(f"{Path(str(self.metadata)).name}, {place}", cells)
+                    break
+                yield _item(
+                    modality,
+                    vector,
+                    f"{self.number}:{row}",
+                    f"{part}_{self.number}.npy, row {row}",
+                    labels=tuple(str(cells[name]) for name in labels if not is_blank(cells.get(name))),
+                    pair_id=f"{self.number}:{row}",
+                    metadata=plain_metadata(
+                        {key: value for key, value in cells.items() if key not in labels}
+                    ),
+                )
 
 
-def open_embeddings(folder: Path, with_metadata: bool = True) -> list[Shard]:
-    """Open ``img_emb``, ``text_emb`` and perhaps ``metadata/metadata_<n>.parquet`` of a folder without
-    reading the arrays."""
-    # Raises InvalidFieldError, which names a file that is missing, does not fit or needs an extra.
+def open_embeddings(
+    folder: Path, names: tuple[str, str], labels: Sequence[str] = (), with_metadata: bool = True
+) -> Source:
+    """Open ``img_emb/img_emb_<n>.npy``, their partners in ``text_emb``, and perhaps
+    ``metadata/metadata_<n>.parquet`` of a folder, as tools around CLIP write them."""
+    # No array is read. `labels` are columns of the metadata. Raises InvalidFieldError, which names a file
+    # that is missing, does not fit or needs an extra.
     first, second = _PARTS
     numbers = [
         path.stem.removeprefix(f"{first}_") for path in sorted((folder / first).glob(f"{first}_*.npy"))
@@ -274,5 +245,6 @@ def open_embeddings(folder: Path, with_metadata: bool = True) -> list[Shard]:
         is_used = with_metadata and metadata.is_file()
         if is_used:
             check_length(metadata, len(pictures))
-        shards.append(Shard(number, (pictures, texts), metadata if is_used else None))
-    return shards
+        shards.append(_Shard(number, (pictures, texts), metadata if is_used else None))
+    total = sum(len(array) for shard in shards for array in shard.arrays)
+    return Source(lambda: (row for shard in shards for row in shard.rows(names, labels)), total)

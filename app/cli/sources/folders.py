@@ -15,16 +15,15 @@ from app.cli.sources.rows import (
     SUFFIXES,
     Refusal,
     Row,
-    content_of,
+    Source,
     form_of,
     identifier_of,
-    read_bounded,
+    read_item,
     readable_name,
     with_source,
 )
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words, some_of
-from app.services.catalogue.preparation import NewItem
 from solver.datasets import is_training_split
 
 _BY_SYSTEMS = frozenset({"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin"})
@@ -128,64 +127,52 @@ class FoundFiles:
     notes: Sequence[str]  # what was left out, and why
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The pictures, sounds and texts of a folder."""
-
+def open_folder(
+    root: Path, modality_names: Mapping[str, str], has_class_folders: bool, are_splits: bool | None = None
+) -> Source:
+    """Open the pictures, sounds and texts of a folder, or which of them have a modality (`names_by_form`).
+    `has_class_folders`: folders are classes; `are_splits` as of `Layout.of`."""
     # Two of the same name but for the ending are partners, in whatever form their accents are composed, and
-    # in whatever case where that leaves no doubt.
+    # in whatever case where that leaves no doubt. Raises InvalidFieldError without any file.
+    files = find_files(root, modality_names)
+    names = list(map(readable_name, files.names))
+    layout = Layout.of(names, are_splits, root.resolve().name)
 
-    root: Path
-    files: FoundFiles  # as `find_files` returned them
-    modality_names: Mapping[str, str]  # of what is taken: pictures, sounds, or texts (`names_by_form`)
-    has_class_folders: bool  # folders are classes
-    are_splits: bool | None = None  # as of `Layout.of`
-
-    @property
-    def total(self) -> int:
-        return len(self.files.names) + len(self.files.refusals)
-
-    def describe(self) -> list[str]:
-        """Return what was left out, what folders were taken for, and what has no partner, for people."""
-        names, layout = self._readable()
-        labels = sorted({label for name in names for label in layout.labels(PurePosixPath(name))})
-        listed = [f"labels: {some_of(labels)}"] if labels and self.has_class_folders else []
-        spellings: dict[str, list[str]] = {}
-        for label in labels:
-            spellings.setdefault(label.casefold().strip(), []).append(label)
-        listed += [
-            f"labels that differ in case or blanks alone are different ones: {some_of(alike)}"
-            for alike in spellings.values()
-            if len(alike) > 1 and self.has_class_folders
-        ]
-        return [*self.files.notes, *layout.notes, *listed, *_without_partners(names)]
-
-    def rows(self) -> Iterator[Row]:
-        yield from self.files.refusals
-        names, layout = self._readable()
+    def rows() -> Iterator[Row]:
+        yield from files.refusals
         pairs = _pair_names(names)
-        for file, name in zip(self.files.names, names, strict=True):
+        for file, name in zip(files.names, names, strict=True):
             stem, form = _stem_and_form(name)
-            modality, path = self.modality_names[form], PurePosixPath(name)
+            modality, path = modality_names[form], PurePosixPath(name)
             is_train = layout.is_train(path)
             split = {"split": "train" if is_train else "test"} if layout.splits else {}
-            try:
-                yield NewItem(
-                    modality=modality,
-                    content=content_of(form, read_bounded(self.root / file)),
-                    id=f"{modality}-{identifier_of(file)}",
-                    labels=layout.labels(path) if self.has_class_folders else (),
-                    pair_id=identifier_of(pairs[stem]),
-                    metadata=with_source(split, name),
-                    train=is_train,
-                    place=name,
-                )
-            except InvalidFieldError as error:
-                yield Refusal(name, error.message)
+            yield read_item(
+                modality,
+                form,
+                root / file,
+                name,
+                id=f"{modality}-{identifier_of(file)}",
+                labels=layout.labels(path) if has_class_folders else (),
+                pair_id=identifier_of(pairs[stem]),
+                metadata=with_source(split, name),
+                train=is_train,
+            )
 
-    def _readable(self) -> tuple[list[str], Layout]:
-        names = list(map(readable_name, self.files.names))
-        return names, Layout.of(names, self.are_splits, self.root.resolve().name)
+    labels = {label for name in names for label in layout.labels(PurePosixPath(name))}
+    listed = _describe_labels(sorted(labels)) if has_class_folders else ()
+    notes = [*files.notes, *layout.notes, *listed, *_without_partners(names)]
+    return Source(rows, len(files.names) + len(files.refusals), notes)
+
+
+def _describe_labels(labels: Sequence[str]) -> Iterator[str]:
+    if labels:
+        yield f"labels: {some_of(labels)}"
+    spellings: dict[str, list[str]] = {}
+    for label in labels:
+        spellings.setdefault(label.casefold().strip(), []).append(label)
+    for alike in spellings.values():
+        if len(alike) > 1:
+            yield f"labels that differ in case or blanks alone are different ones: {some_of(alike)}"
 
 
 def _pair_names(names: Iterable[str]) -> dict[str, str]:

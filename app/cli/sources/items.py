@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from app.api.bodies import parse_line
 from app.api.schemas.items import ItemLineIn
 from app.bootstrap import Services
-from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, content_of
+from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, Source, content_of
 from app.domain.entities import Content, Item
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.services.catalogue.preparation import ItemChange, NewItem, content_id
+from app.services.catalogue.service import CatalogueService
 
 _PAGE = 200  # items that are read at a time, as many as are stored at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """The items of an NDJSON file, an object a line; one without an id gets one derived from its content."""
+def open_lines(file: Path) -> Source:
+    """Open an NDJSON file, an object a line; an item without an id gets one derived from its content."""
 
-    file: Path
-
-    @property
-    def total(self) -> int:
-        """Number of lines that are not blank."""
-        with self.file.open("rb") as stream:
-            return sum(bool(line.strip()) for _, line in _cut_lines(stream))
-
-    def rows(self) -> Iterator[Row]:
-        with self.file.open("rb") as stream:
+    def rows() -> Iterator[Row]:
+        with file.open("rb") as stream:
             for number, line in _cut_lines(stream):
                 if line.strip():
-                    yield _read_item(f"{self.file.name}, line {number}", line)
+                    yield _read_item(f"{file.name}, line {number}", line)
+
+    with file.open("rb") as stream:
+        return Source(rows, sum(bool(line.strip()) for _, line in _cut_lines(stream)))
 
 
 def _cut_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -60,44 +54,29 @@ def _read_item(place: str, line: bytes) -> Row:
     return item if item.id is not None else dataclasses.replace(item, id=content_id(item))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredItems:
-    """The items of a collection as they were brought in: pictures, sounds, texts or own features."""
+def open_stored(services: Services, collection: str) -> Source:
+    """Open the items of a collection as they were brought in: pictures, sounds, texts or own features."""
+    catalogue = services.catalogue
 
-    services: Services
-    collection: str
-
-    @property
-    def total(self) -> int:
-        return sum(self.services.catalogue.collection(self.collection)[1].values())
-
-    def rows(self) -> Iterator[Row]:
-        """Yield all items with what they carry; one whose file is gone, or that just went, is a refusal."""
+    def rows() -> Iterator[Row]:
         position: int | None = 0
         while position is not None:
-            page = self.services.catalogue.page(self.collection, None, position, _PAGE)
+            page = catalogue.page(collection, None, position, _PAGE)
             for _, item in page.rows:
-                try:
-                    content = self._content(item)
-                except ServiceError as error:
-                    if error.code not in ("content-missing", "item-not-found"):
-                        raise
-                    yield Refusal(f"item {item.id!r}", str(error))
-                else:
-                    yield _as_new(item, content)
+                yield _as_new(catalogue, collection, item)
             position = page.end
 
-    def _content(self, item: Item) -> Content:
-        if item.content_hash is not None:
-            stored, media_type = self.services.catalogue.content(self.collection, item.id)
-            return content_of("sound" if media_type.startswith("audio/") else "picture", stored)
-        if item.text is not None:
-            return Content(text=item.text)
-        features = self.services.catalogue.item(self.collection, item.id).features
-        return Content(vector=None if features is None else features.tolist())
+    return Source(rows, sum(catalogue.collection(collection)[1].values()))
 
 
-def _as_new(item: Item, content: Content) -> NewItem:
+def _as_new(catalogue: CatalogueService, collection: str, item: Item) -> Row:
+    """Return a stored item with all that it carries; why not, where its file is gone, or it just went."""
+    try:
+        content = _content_of(catalogue, collection, item)
+    except ServiceError as error:
+        if error.code not in ("content-missing", "item-not-found"):
+            raise
+        return Refusal(f"item {item.id!r}", str(error))
     return NewItem(
         modality=item.modality,
         content=content,
@@ -108,3 +87,13 @@ def _as_new(item: Item, content: Content) -> NewItem:
         train=item.train,
         place=f"item {item.id!r}",
     )
+
+
+def _content_of(catalogue: CatalogueService, collection: str, item: Item) -> Content:
+    if item.content_hash is not None:
+        stored, media_type = catalogue.content(collection, item.id)
+        return content_of("sound" if media_type.startswith("audio/") else "picture", stored)
+    if item.text is not None:
+        return Content(text=item.text)
+    features = catalogue.item(collection, item.id).features
+    return Content(vector=None if features is None else features.tolist())

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from app.cli.sources.rows import Refusal, Row, content_of, read_bounded
+from app.cli.sources.rows import Refusal, Row, Source, read_item
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.preparation import NewItem
@@ -34,41 +34,30 @@ class VocPicture:
     is_train: bool  # of "trainval"
 
 
-@dataclass(frozen=True, slots=True)
-class VocFolder:
-    """The pictures of a folder ``VOC2007`` (``JPEGImages``, ``ImageSets/Main``), and texts so named."""
+def open_voc(root: Path, texts: Path | None, names: tuple[str, str], *, single: bool = False) -> Source:
+    """Open the pictures of a folder ``VOC2007`` (``JPEGImages``, ``ImageSets/Main``), and perhaps a folder of
+    texts ``<name>.txt``; `single`: pictures of exactly one class, as in the paper."""
+    pictures = read_lists(root, single=single)
 
-    root: Path
-    pictures: Mapping[str, VocPicture]  # as `read_lists` returned them
-    texts: Path | None  # a folder of ``<name>.txt``
-    modality_names: tuple[str, str]
-
-    @property
-    def total(self) -> int:
-        """Number of pictures and of texts that are looked for."""
-        return len(self.pictures) * (1 if self.texts is None else 2)
-
-    def rows(self) -> Iterator[Row]:
-        picture_name, text_name = self.modality_names
-        for name, entry in self.pictures.items():
-            files = [(picture_name, "picture", self.root / "JPEGImages" / f"{name}.jpg")]
-            if self.texts is not None:
-                files.append((text_name, "text", self.texts / f"{name}.txt"))
+    def rows() -> Iterator[Row]:
+        for name, entry in pictures.items():
+            files = [(names[0], "picture", root / "JPEGImages" / f"{name}.jpg")]
+            if texts is not None:
+                files.append((names[1], "text", texts / f"{name}.txt"))
             for modality, form, path in files:
-                place = f"{path.parent.name}/{path.name}"
-                try:
-                    yield NewItem(
-                        modality=modality,
-                        content=content_of(form, read_bounded(path)),
-                        id=f"{modality}-{name}",
-                        labels=entry.labels,
-                        pair_id=name,
-                        metadata={"split": "train" if entry.is_train else "test"},
-                        train=entry.is_train,
-                        place=place,
-                    )
-                except InvalidFieldError as error:
-                    yield Refusal(place, error.message)
+                yield read_item(
+                    modality,
+                    form,
+                    path,
+                    f"{path.parent.name}/{path.name}",
+                    id=f"{modality}-{name}",
+                    labels=entry.labels,
+                    pair_id=name,
+                    metadata={"split": "train" if entry.is_train else "test"},
+                    train=entry.is_train,
+                )
+
+    return Source(rows, len(pictures) * (1 if texts is None else 2))
 
 
 def read_lists(root: Path, *, single: bool = False) -> dict[str, VocPicture]:
@@ -113,7 +102,7 @@ Flags = npt.NDArray[np.bool]
 
 
 @dataclass(frozen=True, slots=True)
-class NusWidePart:
+class _Part:
     """One of the two parts, "Train" or "Test"; a line of numbers for each picture."""
 
     name: str
@@ -121,82 +110,69 @@ class NusWidePart:
     tags: Path
     concepts: Mapping[str, Flags]  # whether a picture shows each
 
-    @property
-    def n_rows(self) -> int:
-        return len(next(iter(self.concepts.values())))
+    def select(self, concepts: Sequence[str] | None) -> Flags:
+        """Return which pictures show exactly one of some concepts; all, where none are named."""
+        if concepts is None:
+            return np.ones(len(next(iter(self.concepts.values()))), np.bool)
+        return np.asarray(np.sum([self.concepts[name] for name in concepts], axis=0) == 1)
+
+    def rows(
+        self, tags: Sequence[str], concepts: Sequence[str] | None, names: tuple[str, str]
+    ) -> Iterator[Row]:
+        """Yield pictures as counts of visual words, and their tags as texts; one without tags has no text."""
+        with self.features.open("rb") as features, self.tags.open("rb") as flags:
+            lines = itertools.zip_longest(features, flags, self.select(concepts).tolist())
+            for number, (words, flags_of_tags, is_kept) in enumerate(lines):
+                if words is None or flags_of_tags is None or is_kept is None:
+                    files = f"{self.features.name}, {self.tags.name} and Labels_*_{self.name}.txt"
+                    yield Refusal(files, f"one of them ends after {number} lines, another goes on")
+                    break
+                if is_kept:
+                    shown = self.concepts if concepts is None else concepts
+                    labels = tuple(concept for concept in shown if self.concepts[concept][number])
+                    yield from self._row(self.features, number, words, None, names[0], labels)
+                    yield from self._row(self.tags, number, flags_of_tags, tags, names[1], labels)
+
+    def _row(
+        self,
+        file: Path,
+        number: int,
+        line: bytes,
+        tags: Sequence[str] | None,
+        modality: str,
+        labels: tuple[str, ...],
+    ) -> Iterator[Row]:
+        place, name = f"{file.name}, line {number + 1}", f"{self.name.lower()}-{number:06d}"
+        try:
+            content = _content_of(line, tags)
+        except ValueError as error:
+            yield Refusal(place, str(error))
+            return
+        if content is not None:
+            yield NewItem(
+                modality=modality,
+                content=content,
+                id=f"{modality}-{name}",
+                labels=labels,
+                pair_id=name,
+                metadata={"split": self.name.lower()},
+                train=_NUS_WIDE_SPLITS[self.name],
+                place=place,
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class NusWide:
-    """Pictures as counts of visual words, and their tags as texts; a picture without tags has no text."""
-
-    parts: Sequence[NusWidePart]
-    tag_names: Sequence[str]  # what the columns of the tags stand for
-    # only pictures of exactly one of these are taken, as their label; None: all, with all their concepts
-    concepts: Sequence[str] | None
-    modality_names: tuple[str, str]
-
-    @property
-    def total(self) -> int:
-        """Number of pictures and of texts, those without tags included."""
-        return 2 * sum(int(self._is_kept(part).sum()) for part in self.parts)
-
-    def rows(self) -> Iterator[Row]:
-        for part in self.parts:
-            with part.features.open("rb") as features, part.tags.open("rb") as tags:
-                lines = itertools.zip_longest(features, tags, self._is_kept(part).tolist())
-                for number, (numbers, flags, is_kept) in enumerate(lines):
-                    if numbers is None or flags is None or is_kept is None:
-                        files = f"{part.features.name}, {part.tags.name} and Labels_*_{part.name}.txt"
-                        yield Refusal(files, f"one of them ends after {number} lines, another goes on")
-                        break
-                    if is_kept:
-                        yield from self._pair(part, number, numbers, flags)
-
-    def _is_kept(self, part: NusWidePart) -> Flags:
-        if self.concepts is None:
-            return np.ones(part.n_rows, np.bool)
-        n_shown = np.sum([part.concepts[name] for name in self.concepts], axis=0)
-        return np.asarray(n_shown == 1)
-
-    def _pair(self, part: NusWidePart, row: int, features: bytes, tags: bytes) -> Iterator[Row]:
-        is_train = _NUS_WIDE_SPLITS[part.name]
-        name = f"{part.name.lower()}-{row:06d}"
-        names = part.concepts if self.concepts is None else self.concepts
-        labels = tuple(concept for concept in names if part.concepts[concept][row])
-        picture_name, text_name = self.modality_names
-        contents = ((picture_name, part.features, features), (text_name, part.tags, tags))
-        for modality, path, line in contents:
-            place = f"{path.name}, line {row + 1}"
-            try:
-                content = self._content(line, path == part.tags)
-            except ValueError as error:
-                yield Refusal(place, str(error))
-                continue
-            if content is not None:
-                yield NewItem(
-                    modality=modality,
-                    content=content,
-                    id=f"{modality}-{name}",
-                    labels=labels,
-                    pair_id=name,
-                    metadata={"split": part.name.lower()},
-                    train=is_train,
-                    place=place,
-                )
-
-    def _content(self, line: bytes, is_tags: bool) -> Content | None:
-        """Return what a line holds; None for no tags, ValueError for what is no line of numbers."""
-        numbers = [float(cell) for cell in line.split()]
-        if not is_tags:
-            return Content(vector=numbers)
-        if len(numbers) != len(self.tag_names):
-            raise ValueError(f"has {len(numbers)} numbers, {_TAG_LIST} has {len(self.tag_names)} tags")
-        words = [tag for tag, number in zip(self.tag_names, numbers, strict=True) if number]
-        return Content(text=" ".join(words)) if words else None
+def _content_of(line: bytes, tags: Sequence[str] | None) -> Content | None:
+    """Return what a line holds; None for no tags, ValueError for what is no line of numbers."""
+    numbers = [float(cell) for cell in line.split()]
+    if tags is None:
+        return Content(vector=numbers)
+    if len(numbers) != len(tags):
+        raise ValueError(f"has {len(numbers)} numbers, {_TAG_LIST} has {len(tags)} tags")
+    words = [tag for tag, number in zip(tags, numbers, strict=True) if number]
+    return Content(text=" ".join(words)) if words else None
 
 
-def open_nus_wide(root: Path, n_concepts: int | None, names: tuple[str, str]) -> NusWide:
+def open_nus_wide(root: Path, n_concepts: int | None, names: tuple[str, str]) -> Source:
     """Open the files of the set in a folder or below it; `n_concepts`: only pictures of exactly one of the
     most frequent."""
     # Raises InvalidFieldError, which names the file that is missing or does not fit the others.
@@ -216,7 +192,7 @@ def open_nus_wide(root: Path, n_concepts: int | None, names: tuple[str, str]) ->
                 place = f"Labels_{concept}_{part}.txt"
                 raise InvalidFieldError(place, f"has {len(flags)} lines, the others have {n_rows}")
         features, tags = _find(root, f"BoW_{part}_int.dat"), _find(root, f"{part}_Tags1k.dat")
-        parts.append(NusWidePart(part, features, tags, concepts))
+        parts.append(_Part(part, features, tags, concepts))
     if parts[0].concepts.keys() != parts[1].concepts.keys():
         odd = sorted(parts[0].concepts.keys() ^ parts[1].concepts.keys())
         raise InvalidFieldError(f"Labels_{odd[0]}_*.txt", "is there for one of Train and Test only")
@@ -225,7 +201,10 @@ def open_nus_wide(root: Path, n_concepts: int | None, names: tuple[str, str]) ->
     if n_concepts is not None:
         counts = {concept: int(flags.sum()) for concept, flags in parts[0].concepts.items()}
         chosen = sorted(counts, key=lambda concept: (-counts[concept], concept))[:n_concepts]
-    return NusWide(parts, tag_names, chosen, names)
+    n_pictures = sum(int(part.select(chosen).sum()) for part in parts)
+    return Source(
+        lambda: (row for part in parts for row in part.rows(tag_names, chosen, names)), 2 * n_pictures
+    )
 
 
 def _find(root: Path, name: str) -> Path:

@@ -9,11 +9,11 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
@@ -43,17 +43,23 @@ class Refusal:
 Row = NewItem | ItemChange | Refusal
 
 
-class Source(Protocol):
+@dataclass(frozen=True, slots=True)
+class Source:
     """Data that can be imported."""
 
-    @property
-    def total(self) -> int:
-        """Number of rows; 0 if it is known only at the end."""
-        ...
+    rows: Callable[[], Iterator[Row]]  # in the same order and with the same ids each time
+    total: int = 0  # number of rows; 0 if it is known only at the end
+    notes: Sequence[str] = ()  # what was taken as what, and what was left out
 
-    def rows(self) -> Iterator[Row]:
-        """Yield all rows, in the same order and with the same ids each time."""
-        ...
+
+def read_item(modality: str, form: str, file: Path | bytes, place: str, **facts: Any) -> Row:
+    """Return the item of a file, or of its content, a ``"picture"``, ``"sound"`` or ``"text"``; or why there
+    is none. The facts are other fields of `NewItem`."""
+    try:
+        content = content_of(form, file if isinstance(file, bytes) else read_bounded(file))
+        return NewItem(modality=modality, content=content, place=place, **facts)
+    except InvalidFieldError as error:
+        return Refusal(place, error.message)
 
 
 def identifier_of(name: str) -> str:

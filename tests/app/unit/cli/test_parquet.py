@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.cli.sources.arrays import Embeddings, open_embeddings
+from app.cli.sources.arrays import open_embeddings
 from app.cli.sources.rows import Refusal
 from app.cli.sources.sheets import is_parquet
 from app.cli.sources.tables import TableColumns, open_table
@@ -116,7 +116,7 @@ def test_a_number_that_is_none_is_an_empty_cell(tmp_path: Path) -> None:
         (tmp_path / part).mkdir()
         np.save(tmp_path / part / f"{part}_0.npy", np.ones((2, 3)))
     write(tmp_path / "metadata" / "metadata_0.parquet", [{"label": nan}, {"label": 2.0}])
-    embedded = Embeddings(open_embeddings(tmp_path), NAMES, ("label",)).rows()
+    embedded = open_embeddings(tmp_path, NAMES, ("label",)).rows()
     assert [row.labels for row in embedded if isinstance(row, NewItem)] == [(), ("2.0",)] * 2
 
 
@@ -152,5 +152,6 @@ def test_metadata_of_embeddings_have_as_many_rows_as_these(tmp_path: Path) -> No
     (tmp_path / "metadata").mkdir()
     write(tmp_path / "metadata" / "metadata_0.parquet", [{"caption": "one"}])
     with pytest.raises(InvalidFieldError, match=r"metadata_0.parquet: has 1 rows, the arrays have 2"):
-        open_embeddings(tmp_path)
-    assert [shard.metadata for shard in open_embeddings(tmp_path, with_metadata=False)] == [None]
+        open_embeddings(tmp_path, NAMES)
+    items = list(open_embeddings(tmp_path, NAMES, with_metadata=False).rows())
+    assert [item.metadata for item in items if isinstance(item, NewItem)] == [{}] * 4

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.sources.published import VocFolder, open_nus_wide, read_lists
+from app.cli.sources.published import open_nus_wide, open_voc, read_lists
 from app.cli.sources.rows import Refusal
 from app.domain.errors import InvalidFieldError
 from app.services.catalogue.preparation import NewItem
@@ -17,7 +17,7 @@ def test_pictures_of_voc_have_the_classes_that_they_clearly_show(tmp_path: Path)
     root, texts = write_voc(tmp_path / "VOC2007"), tmp_path / "tags"
     texts.mkdir()
     (texts / "000005.txt").write_bytes("chien Müll".encode("cp1252"))
-    source = VocFolder(root, read_lists(root), texts, NAMES)
+    source = open_voc(root, texts, NAMES)
     rows = list(source.rows())
     items = {row.id: row for row in rows if isinstance(row, NewItem)}
     assert source.total == len(rows) == 8
@@ -36,7 +36,7 @@ def test_pictures_of_voc_have_the_classes_that_they_clearly_show(tmp_path: Path)
         "tags/000007.txt",
     ]
     assert list(read_lists(root, single=True)) == ["000002", "000005", "000007"]
-    assert VocFolder(root, read_lists(root), None, NAMES).total == 4
+    assert open_voc(root, None, NAMES).total == 4
 
 
 def test_a_line_that_is_none_of_a_list_is_named(tmp_path: Path) -> None:
