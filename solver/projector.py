@@ -54,21 +54,18 @@ class Projector(Protocol):
     @property
     def rank(self) -> int:
         """Dimension of the common space."""
-        ...
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the first modality, float32.
 
         A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
         """
-        ...
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the second modality, float32.
 
         A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
         """
-        ...
 
     def probability(
         self, similarities: FloatArray, queries: FloatArray | None = None, side: str = "x"
@@ -85,11 +82,9 @@ class Projector(Protocol):
         side : {"x", "z"}
             Modality of the queries.
         """
-        ...
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""
-        ...
 
     @property
     def weak_probability(self) -> float:

@@ -30,7 +30,6 @@ class Sender(Protocol):
 
     def send(self, call: Call[_T]) -> _T:
         """Return the answer of a call."""
-        ...
 
 
 class AsyncSender(Protocol):
@@ -38,7 +37,6 @@ class AsyncSender(Protocol):
 
     async def send(self, call: Call[_T]) -> _T:
         """Return the answer of a call."""
-        ...
 
 
 class Operation(Generic[_P, _T]):

@@ -42,72 +42,34 @@ class VisitedRows(BestRows):
 class RowSearch(Protocol):
     """A search among some rows of an index, prepared once for many queries; immutable."""
 
-    @property
-    def size(self) -> int:
-        """Number of rows that may be returned."""
-        ...
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory, that of the index excluded."""
-        ...
-
-    @property
-    def numbers_per_search(self) -> int:
-        """As of `GalleryIndex`."""
-        ...
+    size: int  # number of rows that may be returned
+    n_bytes: int  # memory, that of the index excluded
+    numbers_per_search: int  # as of `GalleryIndex`
 
     def search(self, query: Vector, k: int) -> BestRows:
         """Return row numbers of the index and scores, as of `GalleryIndex.search`."""
-        ...
 
 
 class GalleryIndex(Protocol):
     """Maximum-inner-product search over the rows of a matrix; immutable once built."""
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether every search returns the true best rows, so that its recall need not be measured."""
-        ...
-
-    @property
-    def spec(self) -> IndexSpec:
-        """What it is."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def vectors(self) -> Matrix:
-        """The (size, rank) rows themselves."""
-        ...
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory, that of the rows included."""
-        ...
-
-    @property
-    def numbers_per_search(self) -> int:
-        """About how many numbers a search compares with those of its query."""
-        ...
+    is_exact: bool  # whether every search returns the true best rows, so that recall need not be measured
+    spec: IndexSpec
+    size: int  # number of rows
+    vectors: Matrix  # the (size, rank) rows themselves
+    n_bytes: int  # memory, that of the rows included
+    numbers_per_search: int  # about how many numbers a search compares with those of its query
 
     def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> GalleryIndex:
         """Return an index of the same kind over other rows of the same space, without learning from them.
         `rows_before` has for each its number in this index, which saves time, or -1."""
-        ...
 
     def search(self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None) -> BestRows:
         """Return row numbers and scores of the `k` best rows that are alive (None: all), best first.
         Fewer only if fewer are alive; more if some tie with the last: the caller orders equal scores."""
-        ...
 
     def restrict(self, alive: npt.NDArray[np.bool]) -> RowSearch:
         """Return a search among the rows that are alive, for a mask that many queries share."""
-        ...
 
     def search_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
@@ -165,63 +127,50 @@ class EngineGallery(Protocol):
         # `item_ids` is everything that was written or deleted since `since`; of these, `items` can be ranked
         # by their projections, (n_items, rank), and the model cannot place `unranked`. Where another process
         # made a later revision, what this one was to hold is true from there on only.
-        ...
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
-        ...
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
-        ...
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
         """Return how many items that match a filter can be ranked."""
-        ...
 
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
-        ...
 
     def search(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> tuple[list[EngineHit], bool]:
         """Return results offset + 1 to offset + k by inner product, equal ones by id, and whether exact.
         Fewer than `k` are returned only where fewer match."""
-        ...
 
     def search_exactly(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
     ) -> list[EngineHit]:
         """Return the same, compared with every row."""
-        ...
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> list[EngineHit]:
         """Return the same by cosine; `left_out` is no result."""
-        ...
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-        ...
 
     def count_labels(self, revision: int) -> dict[str, int]:
         """Return how many items carry each label."""
-        ...
 
     def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
         """Return how many items have each value under a metadata key, by what `comparable` makes of it."""
-        ...
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
         """Yield some items with their projections, the same ones for the same revision."""
-        ...
 
     def purge(self, before: int) -> int:
         """Remove the rows that no revision from `before` on holds; return how many. Earlier ones are answered
         by it. What others may still be reading is left to later calls."""
-        ...
 
 
 class VectorEngine(Protocol):
@@ -229,12 +178,10 @@ class VectorEngine(Protocol):
 
     def open(self, key: GalleryKey) -> EngineGallery | None:
         """Return a gallery that is complete; None where there is none."""
-        ...
 
     def claim(self, key: GalleryKey) -> AbstractContextManager[None]:
         """Be the only one who makes a gallery, and those made with it, within a ``with`` statement.
         VectorEngineUnavailableError while another process is, after some seconds."""
-        ...
 
     def create(
         self,
@@ -249,30 +196,23 @@ class VectorEngine(Protocol):
         # `batches` are its items with their projections; an index may learn from `vectors`, (n_items, rank),
         # the same or a sample of them, and from `queries`, those of the other modality. The model cannot
         # place `unranked`.
-        ...
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
         """Put a gallery in the place of another of the same model, in one step, under the other's key.
         False, and nothing is done, while the new one is of an earlier revision."""
         # What is answered from then on is the new one's, also by those who had opened the old one.
-        ...
 
     def belongs_to(self, installation: str) -> bool:
         """Return whether all galleries are those of one installation; the first that asks has the engine."""
-        ...
 
     def keys(self) -> list[GalleryKey]:
         """Return the galleries there are."""
-        ...
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
-        ...
 
     def remove_unfinished(self) -> int:
         """Remove what processes that were killed left of galleries, which no key names; return how many."""
-        ...
 
     def close(self) -> None:
         """Close the connections."""
-        ...

@@ -152,27 +152,22 @@ class ShownItem(Protocol):
     @property
     def id(self) -> str:
         """As of `Item`, like all of these."""
-        ...
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Classes."""
-        ...
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Client's own facts."""
-        ...
 
     @property
     def text(self) -> str | None:
         """Raw text, where that is known."""
-        ...
 
     @property
     def content_hash(self) -> str | None:
         """Identifies the stored picture, where that is known."""
-        ...
 
 
 class Hit(NamedTuple):

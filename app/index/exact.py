@@ -65,42 +65,18 @@ class ExactIndex(GalleryIndex):
     """A flat inner-product index over (size, rank), which compares a query with every row.
     Rank 0 (a model that learned nothing) is allowed: all scores are 0."""
 
+    is_exact = True
+
     def __init__(self, vectors: Matrix) -> None:
         self._index: Any = faiss.IndexFlatIP(max(vectors.shape[1], 1))
-        self._vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-        if self._vectors.size:
-            self._index.add(self._vectors)
-            self._vectors = np.asarray(_StoredRows(self._index))
-
-    @property
-    @override
-    def is_exact(self) -> bool:
-        return True
-
-    @property
-    @override
-    def spec(self) -> IndexSpec:
-        return IndexSpec()
-
-    @property
-    @override
-    def size(self) -> int:
-        return len(self._vectors)
-
-    @property
-    @override
-    def vectors(self) -> Matrix:
-        return self._vectors
-
-    @property
-    @override
-    def n_bytes(self) -> int:
-        return self._vectors.nbytes
-
-    @property
-    @override
-    def numbers_per_search(self) -> int:
-        return int(self._vectors.size)
+        self.vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+        if self.vectors.size:
+            self._index.add(self.vectors)
+            self.vectors = np.asarray(_StoredRows(self._index))
+        self.spec = IndexSpec()
+        self.size = len(self.vectors)
+        self.n_bytes = self.vectors.nbytes
+        self.numbers_per_search = self.vectors.size
 
     @override
     def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> ExactIndex:
@@ -115,12 +91,12 @@ class ExactIndex(GalleryIndex):
     @override
     def restrict(self, alive: npt.NDArray[np.bool]) -> RowSearch:
         if np.count_nonzero(alive) * GATHERED_ONE_IN <= self.size:
-            return GatheredRows(self._vectors, np.flatnonzero(alive))
+            return GatheredRows(self.vectors, np.flatnonzero(alive))
         return self._filter(alive)
 
     def _filter(self, alive: npt.NDArray[np.bool]) -> RowSearch:
-        if self._vectors.shape[1] == 0:  # all rows tie, and there is nothing to copy
-            return GatheredRows(self._vectors, np.flatnonzero(alive))
+        if self.vectors.shape[1] == 0:  # all rows tie, and there is nothing to copy
+            return GatheredRows(self.vectors, np.flatnonzero(alive))
         return FilteredRows(self, alive)
 
     @override
@@ -128,12 +104,12 @@ class ExactIndex(GalleryIndex):
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
     ) -> list[BestRows]:
         n_blocks = self.size // BLOCK
-        are_few = len(queries) < _QUERIES_WORTH_A_PRODUCT or self._vectors.size < _NUMBERS_WORTH_A_PRODUCT
+        are_few = len(queries) < _QUERIES_WORTH_A_PRODUCT or self.vectors.size < _NUMBERS_WORTH_A_PRODUCT
         if are_few or max(ks, default=0) > n_blocks // 2:
             return self._scan_many(queries, ks, alive)
         # With several threads a product of this size is no faster, and takes cores from the event loop.
         with single_threaded_blas():
-            maxima = best_of_blocks(self._vectors, queries, alive)
+            maxima = best_of_blocks(self.vectors, queries, alive)
         errors = score_errors(self._largest_norm, queries)
         return [
             self._search_blocks(query, k, alive, np.ascontiguousarray(maxima[:, number]), errors[number])
@@ -145,7 +121,7 @@ class ExactIndex(GalleryIndex):
     ) -> list[BestRows]:
         """Return what `search` would for each query, from one call of FAISS for many of them."""
         n_alive = self.size if alive is None else int(np.count_nonzero(alive))
-        if not self._vectors.size or min(ks, default=0) <= 0 or not n_alive:
+        if not self.vectors.size or min(ks, default=0) <= 0 or not n_alive:
             return [self.search(query, k, alive) for query, k in zip(queries, ks, strict=True)]
         bitset = None if alive is None else np.packbits(alive, bitorder="little")
         parameters = None if bitset is None else _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bitset))
@@ -176,14 +152,14 @@ class ExactIndex(GalleryIndex):
             rows = rows[alive[rows]]
         if len(rows) > self.size // 2:
             return self.search(query, k, alive)
-        best, scores = ExactIndex(self._vectors[rows]).search(query, k, None)
+        best, scores = ExactIndex(self.vectors[rows]).search(query, k, None)
         return BestRows(rows[best], scores)
 
     @cached_property
     def _largest_norm(self) -> float:
         """The largest norm of a row, in double precision."""
         blocks = (
-            self._vectors[start : start + _NORMS_AT_ONCE] for start in range(0, self.size, _NORMS_AT_ONCE)
+            self.vectors[start : start + _NORMS_AT_ONCE] for start in range(0, self.size, _NORMS_AT_ONCE)
         )
         squares = (np.square(block, dtype=np.float64).sum(axis=1).max() for block in blocks)
         return math.sqrt(max(squares, default=0.0))
@@ -192,7 +168,7 @@ class ExactIndex(GalleryIndex):
         """Search among the `n_alive` rows that a selector of FAISS lets through; None for all."""
         if n_alive == 0 or k <= 0:
             return BestRows(np.zeros(0, np.intp), np.zeros(0, np.float32))
-        if self._vectors.shape[1] == 0:
+        if self.vectors.shape[1] == 0:
             return BestRows(np.arange(self.size), np.zeros(self.size, np.float32))
         with single_threaded():
             return self._search_flat(query, min(k, n_alive), n_alive, selector)
@@ -234,21 +210,9 @@ class GatheredRows(RowSearch):
     def __init__(self, vectors: Matrix, rows: npt.NDArray[np.intp]) -> None:
         self._rows = rows
         self._index = ExactIndex(vectors[rows])
-
-    @property
-    @override
-    def size(self) -> int:
-        return len(self._rows)
-
-    @property
-    @override
-    def n_bytes(self) -> int:
-        return self._rows.nbytes + self._index.n_bytes
-
-    @property
-    @override
-    def numbers_per_search(self) -> int:
-        return self._index.numbers_per_search
+        self.size = len(rows)
+        self.n_bytes = rows.nbytes + self._index.n_bytes
+        self.numbers_per_search = self._index.numbers_per_search
 
     @override
     def search(self, query: Vector, k: int) -> BestRows:
@@ -262,27 +226,14 @@ class FilteredRows(RowSearch):
     def __init__(self, index: ExactIndex, alive: npt.NDArray[np.bool]) -> None:
         self._index = index
         self._bitset = np.packbits(alive, bitorder="little")
-        self._size = int(np.count_nonzero(alive))
-
-    @property
-    @override
-    def size(self) -> int:
-        return self._size
-
-    @property
-    @override
-    def n_bytes(self) -> int:
-        return self._bitset.nbytes
-
-    @property
-    @override
-    def numbers_per_search(self) -> int:
-        return self._index.numbers_per_search
+        self.size = int(np.count_nonzero(alive))
+        self.n_bytes = self._bitset.nbytes
+        self.numbers_per_search = index.numbers_per_search
 
     @override
     def search(self, query: Vector, k: int) -> BestRows:
         selector = _faiss.IDSelectorBitmap(self._bitset)
-        return self._index.search_selected(query, k, self._size, selector)
+        return self._index.search_selected(query, k, self.size, selector)
 
 
 class ExactIndexFiles:

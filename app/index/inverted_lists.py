@@ -91,53 +91,28 @@ class InvertedLists(GalleryIndex):
     # `lists` is a faiss.IndexIVF of the rows in order, which visits lists by the inner product of query and
     # centroid.
 
+    is_exact = False
+
     def __init__(self, vectors: Matrix, space: Balance, lists: Any, spec: IndexSpec) -> None:
-        self._vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-        self._spec = spec
+        self.vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+        self.spec = spec
         self.space = space
         self.lists = lists
-
-    @property
-    @override
-    def is_exact(self) -> bool:
-        return False
-
-    @property
-    @override
-    def spec(self) -> IndexSpec:
-        return self._spec
-
-    @property
-    @override
-    def size(self) -> int:
-        return len(self._vectors)
-
-    @property
-    @override
-    def vectors(self) -> Matrix:
-        return self._vectors
-
-    @property
-    @override
-    def n_bytes(self) -> int:
-        return int(self._vectors.nbytes + self.size * (self.lists.code_size + _ID_BYTES))
-
-    @property
-    @override
-    def numbers_per_search(self) -> int:
-        visited = self.size * self._spec.probes // self.lists.nlist
-        return int((self.lists.nlist + visited) * self._vectors.shape[1])
+        self.size = len(self.vectors)
+        self.n_bytes = int(self.vectors.nbytes + self.size * (lists.code_size + _ID_BYTES))
+        visited = self.size * spec.probes // lists.nlist
+        self.numbers_per_search = int((lists.nlist + visited) * self.vectors.shape[1])
 
     def with_probes(self, probes: int) -> InvertedLists:
         """Return the same index with another number of probes; they share their memory."""
-        return InvertedLists(self._vectors, self.space, self.lists, replace(self._spec, probes=probes))
+        return InvertedLists(self.vectors, self.space, self.lists, replace(self.spec, probes=probes))
 
     @override
     def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> GalleryIndex:
         if not len(vectors):
             return ExactIndex(vectors)
         centroids = self._centroids()
-        lists = _make_lists(self._spec.kind, centroids, self.lists)
+        lists = _make_lists(self.spec.kind, centroids, self.lists)
         with single_threaded():  # searches go on meanwhile
             mapped = self.space.map_rows(vectors)
             if rows_before is None:
@@ -147,7 +122,7 @@ class InvertedLists(GalleryIndex):
                 is_new = rows_before < 0
                 nearest[is_new] = _assign(mapped[is_new], centroids)
             _fill(lists, mapped, nearest)
-        return InvertedLists(vectors, self.space, lists, self._spec)
+        return InvertedLists(vectors, self.space, lists, self.spec)
 
     def _list_numbers(self) -> npt.NDArray[np.int64]:
         """Return the number of the list that each row is in."""
@@ -169,7 +144,7 @@ class InvertedLists(GalleryIndex):
         n_alive = int(np.count_nonzero(alive))
         is_small = n_alive * GATHERED_ONE_IN <= self.size
         if is_small and n_alive <= _GATHERED_PER_VISITED * self._count_visited(_PAGE, n_alive):
-            return GatheredRows(self._vectors, np.flatnonzero(alive))
+            return GatheredRows(self.vectors, np.flatnonzero(alive))
         return _FilteredLists(self, alive)
 
     @override
@@ -223,14 +198,14 @@ class InvertedLists(GalleryIndex):
 
     def _count_visited(self, k: int, n_alive: int) -> float:
         """Return about how many rows a visit looks at, dead ones included."""
-        return self._widen_probes(k, n_alive) * self.size / self._spec.lists
+        return self._widen_probes(k, n_alive) * self.size / self.spec.lists
 
     def _widen_probes(self, k: int, n_alive: int) -> int:
         """Return how many lists to visit: more for later pages, and where fewer rows are alive."""
         # In proportion to the rows for one that is alive, as a filter may follow the clusters: one that
         # passed the fifth with the largest first coordinate of 100,000 rows left a recall of 0.977 where
         # probes grew with the square root, as they do with k, where that loses nothing.
-        return math.ceil(self._spec.probes * math.sqrt(max(k / _PAGE, 1.0)) * self.size / max(n_alive, 1))
+        return math.ceil(self.spec.probes * math.sqrt(max(k / _PAGE, 1.0)) * self.size / max(n_alive, 1))
 
     def _visit(
         self, query: Vector, k: int, n_alive: int, bitset: npt.NDArray[np.uint8] | None, probes: int
@@ -255,8 +230,8 @@ class InvertedLists(GalleryIndex):
         """Return the `k` best of some rows and those that tie with the last; scores as of `ExactIndex`."""
         scores = np.empty(len(rows), np.float32)
         query = np.ascontiguousarray(query, np.float32)
-        rank = self._vectors.shape[1]
-        pointers = map(_faiss.swig_ptr, (scores, query, self._vectors, rows))
+        rank = self.vectors.shape[1]
+        pointers = map(_faiss.swig_ptr, (scores, query, self.vectors, rows))
         _faiss.fvec_inner_products_by_idx(*pointers, rank, 1, len(rows))
         is_result = scores >= np.partition(scores, -k)[-k]
         rows, scores = rows[is_result], scores[is_result]
@@ -275,27 +250,14 @@ class _FilteredLists(RowSearch):
     def __init__(self, index: InvertedLists, alive: npt.NDArray[np.bool]) -> None:
         self._index = index
         self._bitset = np.packbits(alive, bitorder="little")
-        self._size = int(np.count_nonzero(alive))
-
-    @property
-    @override
-    def size(self) -> int:
-        return self._size
-
-    @property
-    @override
-    def n_bytes(self) -> int:
-        return self._bitset.nbytes
-
-    @property
-    @override
-    def numbers_per_search(self) -> int:
+        self.size = int(np.count_nonzero(alive))
+        self.n_bytes = self._bitset.nbytes
         # All of them where the lists visited hold fewer rows than are asked for.
-        return int(self._size * self._index.vectors.shape[1])
+        self.numbers_per_search = self.size * index.vectors.shape[1]
 
     @override
     def search(self, query: Vector, k: int) -> BestRows:
-        return self._index.search_selected(query, k, self._size, self._bitset)
+        return self._index.search_selected(query, k, self.size, self._bitset)
 
 
 def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists]:

@@ -33,25 +33,20 @@ class SmoothLoss(Protocol):
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of the bilinear matrix."""
-        ...
 
     def value(self, M: LowRankMatrix) -> float:
         """Return l(M)."""
-        ...
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient, an (n_features_x, n_features_z) array."""
-        ...
 
     def value_and_factor_gradients(
         self, A: FloatArray, B: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
         """Return l(A B^T) with ``l' B`` and ``l'^T A``."""
-        ...
 
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of all pairs."""
-        ...
 
 
 class CertifiableLoss(SmoothLoss, Protocol):
@@ -59,4 +54,3 @@ class CertifiableLoss(SmoothLoss, Protocol):
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return the dual objective of the pair variables at `point` multiplied by `scale`."""
-        ...

@@ -442,7 +442,6 @@ class BlockMap(Protocol):
         Who adds them up as they come needs memory for few of them, however many blocks there are."""
         # The factors are of all samples or, in a grid, of all features; `numbers` are passed on to the
         # measure.
-        ...
 
 
 class Engine(Protocol):
@@ -450,7 +449,6 @@ class Engine(Protocol):
 
     def open(self, pairs: PairBlocks, n_threads: int) -> BlockMap:
         """Make the pairs of a loss known; `n_threads` is for those that are computed in this process."""
-        ...
 
 
 class LocalBlockMap:

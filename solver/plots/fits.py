@@ -23,22 +23,18 @@ class ConvergenceStep(Protocol):
     @property
     def iteration(self) -> int:
         """Its number."""
-        ...
 
     @property
     def objective(self) -> float:
         """Objective after it."""
-        ...
 
     @property
     def gap(self) -> float | None:
         """Relative duality gap; None where it was not computed."""
-        ...
 
     @property
     def rank(self) -> int:
         """Rank of M."""
-        ...
 
 
 def plot_singular_values(

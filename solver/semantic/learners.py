@@ -33,7 +33,6 @@ class Learner(Protocol):
 
     def fit(self, mapped: Samples, targets: Targets) -> Classifier:
         """Return a classifier of mapped samples of shape (n_samples, n_mapped)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ class Supervision(Protocol):
     @property
     def x_order(self) -> Indices:
         """Visiting order of the first modality's samples."""
-        ...
 
     @property
     def z_order(self) -> Indices: ...
@@ -36,21 +35,16 @@ class Supervision(Protocol):
     @property
     def n_similar(self) -> int:
         """Size of S, the set of similar pairs."""
-        ...
 
     @property
     def n_dissimilar(self) -> int:
         """Size of D, the set of dissimilar pairs."""
-        ...
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return the similar pairs of a tile as disjoint keys into it."""
-        ...
 
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
         """Return ``sum x_i z_j^T`` over the similar pairs, samples in their own order, in float64."""
-        ...
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Supervision:
         """Return the supervision of some samples of each modality."""
-        ...

@@ -233,9 +233,7 @@ def test_a_query_that_comes_again_and_again_counts_once() -> None:
 class Forgetful(ExactIndex):
     """Finds only the first half of its rows."""
 
-    @property
-    def is_exact(self) -> bool:
-        return False
+    is_exact = False
 
     def search(self, query: Any, k: int, alive: Any) -> Any:
         half = np.arange(self.size) < self.size // 2
