@@ -44,8 +44,9 @@ def write_python_pages(folder: Path) -> None:
 def groups_of(module: ModuleType) -> Iterator[tuple[str, list[str]]]:
     """Yield the comments inside a module's ``__all__``, each with the names below it."""
     listed = re.search(r"^__all__ = \[\n(.*?)^\]", inspect.getsource(module), re.DOTALL | re.MULTILINE)
-    if listed is None:
-        raise ValueError(f"{module.__name__}.__all__ is no list of one name a line")
+    if listed is None:  # it is made of the names of something else
+        yield "", list(module.__all__)
+        return
     for part in re.split(r"^ *# ", "\n" + listed[1], flags=re.MULTILINE):
         title, _, rest = part.partition("\n")
         exported = re.findall(r'"(\w+)"', rest)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 import msgspec
@@ -17,6 +17,7 @@ from app.client.operations import Operations
 from app.client.problems import ConnectionFailedError, LrbsError, RejectedError, UnavailableError, problem_of
 
 _T = TypeVar("_T")
+_Http = TypeVar("_Http", httpx.Client, httpx.AsyncClient)
 _TIMEOUT_SECONDS = 60.0
 """A search may wait half a minute for a collection that is being loaded."""
 _FIRST_PAUSE_SECONDS = 0.5
@@ -48,22 +49,31 @@ class _Patience:
         return pause
 
 
-class _Settings:
-    """What both clients are made from."""
+class _BaseClient(Operations, Generic[_Http]):
+    """What both clients have, but for the waiting."""
 
-    def __init__(self, url: str, key: str | None, timeout: float, patience: float) -> None:
-        self._patience_seconds = patience
+    _open: Callable[..., _Http]
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = _TIMEOUT_SECONDS,
+        patience: float = 30.0,
+        http: _Http | None = None,
+    ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._options: dict[str, Any] = {"base_url": url, "headers": headers, "timeout": timeout}
+        self._patience_seconds = patience
+        self._http: _Http = http or self._open(base_url=url, headers=headers, timeout=timeout)
 
-    @staticmethod
-    def _request_of(call: Call[Any], http: httpx.Client | httpx.AsyncClient, content: Any) -> httpx.Request:
+    def _request_of(self, call: Call[Any], content: Any) -> httpx.Request:
         headers = {}
         if call.json is not None:
             content, headers = msgspec.json.encode(call.json), {"Content-Type": "application/json"}
         elif call.lines is not None:
             headers = {"Content-Type": "application/x-ndjson"}
-        return http.build_request(
+        return self._http.build_request(
             call.method, call.path, params=dict(call.query), content=content, headers=headers
         )
 
@@ -86,7 +96,7 @@ class _Settings:
         return decoded
 
 
-class Client(Operations, _Settings):
+class Client(_BaseClient[httpx.Client]):
     """Calls the service and waits for its answers.
 
     Its methods are the operations of the OpenAPI document under the same names; see `app.client.operations`.
@@ -112,17 +122,7 @@ class Client(Operations, _Settings):
     ...         print(hit.id, hit.probability)
     """
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        timeout: float = _TIMEOUT_SECONDS,
-        patience: float = 30.0,
-        http: httpx.Client | None = None,
-    ) -> None:
-        super().__init__(url, key, timeout, patience)
-        self._http = http or httpx.Client(**self._options)
+    _open = httpx.Client
 
     def send(self, call: Call[_T]) -> _T:
         """Send a call, and return its answer.
@@ -189,29 +189,19 @@ class Client(Operations, _Settings):
     def _send_once(self, call: Call[_T]) -> _T:
         content = None if call.lines is None else _chunks(call.lines)
         try:
-            answer = self._http.send(self._request_of(call, self._http, content))
+            answer = self._http.send(self._request_of(call, content))
         except httpx.TransportError as error:
             raise _unreachable(error) from error
         return self._decode(call, answer)
 
 
-class AsyncClient(Operations, _Settings):
+class AsyncClient(_BaseClient[httpx.AsyncClient]):
     """Calls the service; its methods are those of `Client`, and are awaited.
 
     Parameters as of `Client`; `http` is an `httpx.AsyncClient`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        timeout: float = _TIMEOUT_SECONDS,
-        patience: float = 30.0,
-        http: httpx.AsyncClient | None = None,
-    ) -> None:
-        super().__init__(url, key, timeout, patience)
-        self._http = http or httpx.AsyncClient(**self._options)
+    _open = httpx.AsyncClient
 
     async def send(self, call: Call[_T]) -> _T:
         """Send a call, and return its answer; errors as of `Client.send`."""
@@ -261,7 +251,7 @@ class AsyncClient(Operations, _Settings):
     async def _send_once(self, call: Call[_T]) -> _T:
         content = None if call.lines is None else _chunks_without_waiting(call.lines)
         try:
-            answer = await self._http.send(self._request_of(call, self._http, content))
+            answer = await self._http.send(self._request_of(call, content))
         except httpx.TransportError as error:
             raise _unreachable(error) from error
         return self._decode(call, answer)

@@ -35,48 +35,6 @@ from app.answers import (
 )
 from app.client.calls import Call, Operation, path, without_none
 
-__all__ = [
-    "Operations",
-    "activate_model",
-    "cancel_job",
-    "count_values",
-    "create_collection",
-    "create_feedback",
-    "create_items",
-    "create_key",
-    "delete_collection",
-    "delete_feedback",
-    "delete_item",
-    "draw_map",
-    "get_collection",
-    "get_content",
-    "get_item",
-    "get_job",
-    "get_model",
-    "get_plot",
-    "healthz",
-    "import_items",
-    "list_activations",
-    "list_collections",
-    "list_encoders",
-    "list_feedback",
-    "list_items",
-    "list_jobs",
-    "list_keys",
-    "list_models",
-    "list_partners",
-    "metrics",
-    "put_item",
-    "put_labels",
-    "readyz",
-    "retrain",
-    "revoke_key",
-    "roll_back",
-    "search",
-    "search_batch",
-    "search_version",
-]
-
 Json = Mapping[str, Any]
 File = bytes | str | PathLike[str]
 """The content of a file, or where it is."""
@@ -538,3 +496,6 @@ class Operations:
     healthz = Operation(healthz)
     readyz = Operation(readyz)
     metrics = Operation(metrics)
+
+
+__all__ = ["Operations", *(name for name in vars(Operations) if not name.startswith("_"))]

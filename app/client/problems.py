@@ -8,17 +8,6 @@ from typing import Any
 import httpx
 import msgspec
 
-__all__ = [
-    "ConnectionFailedError",
-    "InvalidRequestError",
-    "LrbsError",
-    "NotAllowedError",
-    "NotFoundError",
-    "RejectedError",
-    "UnavailableError",
-    "WasChangedError",
-]
-
 
 class LrbsError(Exception):
     """Base of everything that a client raises."""

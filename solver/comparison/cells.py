@@ -168,7 +168,7 @@ class CellRunner:
     def _prepared_splits(self, cell: Cell) -> PreparedSplits:
         key = cell.data_key, cell.n_folds, cell.seed
         if self._splits is None or key != self._key:
-            self._splits, self._key = PreparedSplits.of(cell.data, cell.n_folds, cell.seed), key
+            self._splits, self._key = PreparedSplits(cell.data, cell.n_folds, cell.seed), key
         return self._splits
 
 

@@ -81,29 +81,13 @@ FeatureKey = tuple[Split, str, str, bool]
 PreparedPair = tuple[FloatArray, FloatArray]  # one modality's prepared rows to fit and to score
 
 
-def _feature_cache(max_bytes: int = _MAX_FEATURE_BYTES) -> BoundedCache[FeatureKey, PreparedPair]:
-    return BoundedCache(max_bytes, lambda arrays: sum(array.nbytes for array in arrays))
-
-
-def _basis_cache() -> BoundedCache[FeatureKey, CentredBasis]:
-    return BoundedCache(_MAX_BASIS_BYTES, lambda basis: basis.n_bytes)
-
-
-@dataclass(slots=True)
 class PreparedSplits:
     """A set's cross-validation folds inside the training split, and its final one, training against test.
     Features are prepared once for all methods."""
 
-    data: PairedFeatures
-    folds: list[Split]
-    final: Split
-    _features: BoundedCache[FeatureKey, PreparedPair] = field(default_factory=_feature_cache)
-    _bases: BoundedCache[FeatureKey, CentredBasis] = field(default_factory=_basis_cache)
-
-    @classmethod
-    def of(
-        cls, data: PairedFeatures, n_folds: int, seed: int, max_feature_bytes: int = _MAX_FEATURE_BYTES
-    ) -> Self:
+    def __init__(
+        self, data: PairedFeatures, n_folds: int, seed: int, max_feature_bytes: int = _MAX_FEATURE_BYTES
+    ) -> None:
         """Deal the training rows to folds, class by class; the two rows of a pair stay together.
         `max_feature_bytes` bounds the prepared features that are held for the next method."""
         training, test = np.flatnonzero(data.is_train), np.flatnonzero(~data.is_train)
@@ -111,8 +95,13 @@ class PreparedSplits:
         scoring = [
             rng.permutation(training[rows]) for rows in stratified_folds(data.labels[training], n_folds, rng)
         ]
-        folds = [Split(np.setdiff1d(training, rows), rows) for rows in scoring]
-        return cls(data, folds, Split(training, test), _feature_cache(max_feature_bytes))
+        self.data = data
+        self.folds = [Split(np.setdiff1d(training, rows), rows) for rows in scoring]
+        self.final = Split(training, test)
+        self._features = BoundedCache[FeatureKey, PreparedPair](
+            max_feature_bytes, lambda arrays: sum(array.nbytes for array in arrays)
+        )
+        self._bases = BoundedCache[FeatureKey, CentredBasis](_MAX_BASIS_BYTES, lambda basis: basis.n_bytes)
 
     def features(self, split: Split, modality: str, scaling: str, pca: bool) -> PreparedPair:
         """Return one modality's prepared rows to fit and rows to score."""

@@ -25,7 +25,7 @@ QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA", "SemanticMatching")
 def test_what_is_chosen_does_not_depend_on_the_test_split(
     data: PairedFeatures, garbled: PairedFeatures, name: str, pca: bool
 ) -> None:
-    chosen = [tune(PreparedSplits.of(each, 3, 0), METHODS[name], pca) for each in (data, garbled)]
+    chosen = [tune(PreparedSplits(each, 3, 0), METHODS[name], pca) for each in (data, garbled)]
     assert chosen[0] == chosen[1]
 
 
@@ -36,7 +36,7 @@ def test_what_is_chosen_inside_a_fit_does_not_depend_on_the_test_split(
     method = Method(SemanticBilinear, fixed=fixed, scalings=("none",))
     projected = []
     for each in (data, garbled):
-        splits = PreparedSplits.of(each, 3, 0)
+        splits = PreparedSplits(each, 3, 0)
         choice = tune(splits, method, True)
         (X, _), (Z, _) = (splits.features(splits.final, side, "none", True) for side in "xz")
         fitted = method.fit(X, Z, splits.supervision(splits.final), choice.parameters)
@@ -52,7 +52,7 @@ def test_each_modality_has_the_scaling_that_suits_it(data: PairedFeatures) -> No
     X = data.X * np.exp(2.0 * rng.standard_normal((len(data.X), 1)))
     Z = np.hstack([data.Z, 1e4 * rng.standard_normal((len(data.Z), 1))])
     method = Method(CCA, (Axis("reg", (1.0, 0.01), 1.0),), scalings=("none", "l2", "standard"))
-    splits = PreparedSplits.of(dataclasses.replace(data, X=X, Z=Z), 3, 0)
+    splits = PreparedSplits(dataclasses.replace(data, X=X, Z=Z), 3, 0)
     choice = tune(splits, method, False)
     for kind in method.scalings:
         other = tune(splits, dataclasses.replace(method, scalings=(kind,)), False)
@@ -63,7 +63,7 @@ def test_each_modality_has_the_scaling_that_suits_it(data: PairedFeatures) -> No
 def test_bases_are_computed_once_while_methods_are_tuned(
     data: PairedFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    splits = PreparedSplits.of(data, 3, 0)
+    splits = PreparedSplits(data, 3, 0)
     choice = tune(splits, METHODS["CCA"], False)
     bases = [splits.basis(fold, "x", "l2", False) for fold in splits.folds]
 
@@ -79,7 +79,7 @@ def test_bases_are_computed_once_while_methods_are_tuned(
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.uses_bases])
 def test_known_bases_do_not_change_a_fit(name: str, data: PairedFeatures) -> None:
-    splits = PreparedSplits.of(data, 3, 0)
+    splits = PreparedSplits(data, 3, 0)
     fold, method = splits.folds[0], METHODS[name]
     X, x = splits.features(fold, "x", "standard", False)
     Z, z = splits.features(fold, "z", "l2", False)
@@ -92,7 +92,7 @@ def test_known_bases_do_not_change_a_fit(name: str, data: PairedFeatures) -> Non
 
 
 def test_folds_split_the_training_rows_class_by_class_and_hold_no_test_row(data: PairedFeatures) -> None:
-    splits = PreparedSplits.of(data, 3, 0)
+    splits = PreparedSplits(data, 3, 0)
     held = np.concatenate([fold.scoring for fold in splits.folds])
     assert sorted(held) == np.flatnonzero(data.is_train).tolist()
     for fold in splits.folds:
@@ -104,7 +104,7 @@ def test_folds_split_the_training_rows_class_by_class_and_hold_no_test_row(data:
 
 
 def test_scaling_and_components_are_learned_on_the_rows_that_are_fitted(data: PairedFeatures) -> None:
-    splits = PreparedSplits.of(data, 3, 0)
+    splits = PreparedSplits(data, 3, 0)
     fold = splits.folds[1]
     fitted, judged = splits.features(fold, "x", "standard", True)
     alone = FeaturePreparation("standard", True).fit(data.X[fold.fitting])
@@ -114,7 +114,7 @@ def test_scaling_and_components_are_learned_on_the_rows_that_are_fitted(data: Pa
 
 def test_no_more_prepared_features_are_kept_than_fit(data: PairedFeatures) -> None:
     n_bytes = 2 * 4 * data.X.size
-    splits = PreparedSplits.of(data, 3, 0, max_feature_bytes=n_bytes)
+    splits = PreparedSplits(data, 3, 0, max_feature_bytes=n_bytes)
     first, again = (splits.features(splits.final, "x", "l2", False) for _ in range(2))
     assert again[0] is first[0]
     for fold in splits.folds:
@@ -141,14 +141,14 @@ def test_pca_of_more_features_than_samples() -> None:
 
 def test_roots_are_tried_only_where_nothing_is_negative(data: PairedFeatures) -> None:
     shifted = dataclasses.replace(data, Z=data.Z - data.Z.min())
-    splits = PreparedSplits.of(shifted, 3, 0)
+    splits = PreparedSplits(shifted, 3, 0)
     assert "sqrt" not in splits.usable_scalings("x", ("l2", "sqrt"))
     assert "sqrt" in splits.usable_scalings("z", ("l2", "sqrt"))
 
 
 def test_the_best_value_of_an_axis_is_taken(data: PairedFeatures) -> None:
     method = Method(CCA, (Axis("reg", (1e6, 0.1), 0.1), Axis("n_components", (1, 2), 2)))
-    splits = PreparedSplits.of(data, 3, 0)
+    splits = PreparedSplits(data, 3, 0)
     choice = tune(splits, method, False)
 
     def score(parameters: dict[str, float]) -> float:
@@ -174,7 +174,7 @@ def test_the_walk_in_alpha_scores_as_separate_fits_do(
     data: PairedFeatures, fractions: tuple[float, ...]
 ) -> None:
     walked = METHODS["LowRankBilinear"]
-    splits = PreparedSplits.of(data, 3, 0)
+    splits = PreparedSplits(data, 3, 0)
     fold = splits.folds[0]
     X, x = splits.features(fold, "x", "l2", False)
     Z, z = splits.features(fold, "z", "l2", False)
@@ -208,12 +208,12 @@ def test_what_cannot_be_fitted_is_the_worst_candidate(data: PairedFeatures) -> N
     grid = (Axis("reg", (0.0, 0.3), 0.3),)
     shifted = dataclasses.replace(data, X=data.X + 5.0)
     method = Method(_Refusing, grid, scalings=("standard", "center", "none"))
-    choice = tune(PreparedSplits.of(shifted, 3, 0), method, False)
+    choice = tune(PreparedSplits(shifted, 3, 0), method, False)
     assert choice.x_scaling == "none"
     assert choice.parameters == {"reg": 0.3}
     assert np.isfinite(choice.score)
     with pytest.raises(InvalidInputError, match="these cannot be fitted"):
-        tune(PreparedSplits.of(shifted, 3, 0), dataclasses.replace(method, scalings=("standard",)), False)
+        tune(PreparedSplits(shifted, 3, 0), dataclasses.replace(method, scalings=("standard",)), False)
 
 
 def test_a_method_that_cannot_be_fitted_leaves_the_others_their_rows(data: PairedFeatures) -> None:
