@@ -24,7 +24,6 @@ from app.domain.errors import InvalidFieldError
 from app.domain.ports import EncodeBatches, VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.engines.dask_encoding import encode_on_workers
-from app.index.exact import ExactIndexFiles
 from app.services.access.rates import RateLimits
 from app.services.access.service import AccessService
 from app.services.catalogue.feedback import FeedbackService
@@ -134,7 +133,7 @@ def build(settings: Settings) -> Services:
     vector_engine = open_vector_engine(settings)
     if vector_engine is not None:
         event.listen(engine, "engine_disposed", lambda _: vector_engine.close())
-    bundles = ModelBundles(stores.bundles, ExactIndexFiles(), encoders, originals)
+    bundles = ModelBundles(stores.bundles, encoders, originals)
     snapshots, version_snapshots, recall_monitor, columns, rebuild = _build_snapshots(
         settings, database, bundles, ownership, stores, vector_engine
     )

@@ -234,15 +234,3 @@ class FilteredRows(RowSearch):
     def search(self, query: Vector, k: int) -> BestRows:
         selector = _faiss.IDSelectorBitmap(self._bitset)
         return self._index.search_selected(query, k, self.size, selector)
-
-
-class ExactIndexFiles:
-    """Stores galleries as flat FAISS files."""
-
-    def save(self, vectors: Matrix, path: Path) -> None:
-        """Write an index over the rows."""
-        ExactIndex(vectors).save(path)
-
-    def load(self, path: Path, rank: int) -> ExactIndex:
-        """Read an index; raises DamagedBundleError."""
-        return ExactIndex.load(path, rank)

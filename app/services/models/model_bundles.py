@@ -21,7 +21,7 @@ from app.domain.ports import GalleryIndex
 from app.domain.reports import TrainingReport
 from app.domain.searches import ShownItem
 from app.encoders.registry import EncoderRegistry
-from app.index.exact import ExactIndexFiles
+from app.index.exact import ExactIndex
 from app.index.inverted_lists import load_index, save_index
 from app.services.models.originals import Originals
 from app.storage.bundles import Bundles
@@ -160,7 +160,6 @@ class ModelBundles:
     """Writes and reads model bundles, with their galleries and the indexes of large ones."""
 
     _files: Bundles
-    _index_files: ExactIndexFiles
     _encoders: EncoderRegistry
     originals: Originals
 
@@ -185,7 +184,7 @@ class ModelBundles:
             _write_json(folder / _ENCODERS, states)
             _write_json(folder / _GALLERIES, {name: ids for name, (ids, _) in model.galleries.items()})
             for side, name in zip("xz", model.modality_names, strict=True):
-                self._index_files.save(model.galleries[name][1], folder / f"{side}.faiss")
+                ExactIndex(model.galleries[name][1]).save(folder / f"{side}.faiss")
                 if (index := model.indexes.get(name)) is not None:
                     (folder / _INDEXES).mkdir(exist_ok=True)
                     save_index(index, folder / _INDEXES / side)
@@ -233,7 +232,7 @@ class ModelBundles:
             # Early releases stored no state of encoders that are not fitted.
             state = states.get(modality.name, {})
             encoders[modality.name] = self._encoders.restore(modality.encoder, state)
-            index = self._index_files.load(folder / f"{side}.faiss", projector.rank)
+            index = ExactIndex.load(folder / f"{side}.faiss", projector.rank)
             item_ids = tuple(ids[modality.name])
             vectors = index.vectors if projector.rank else np.zeros((len(item_ids), 0), np.float32)
             if len(vectors) != len(item_ids):

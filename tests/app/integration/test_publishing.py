@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Item, JobState
-from app.index.exact import ExactIndexFiles
+from app.index.exact import ExactIndex
 from app.services.models.model_bundles import ModelBundles
 from app.services.training.requests import TrainingParameters
 from tests.app.integration.loading import load
@@ -78,7 +78,7 @@ def test_a_bundle_that_cannot_be_read_back_is_not_activated(
     pairs.fill("a")
     pairs.train("a")
     before = pairs.ids("a")
-    monkeypatch.setattr(ExactIndexFiles, "save", lambda self, vectors, path: path.write_bytes(b"garbage"))
+    monkeypatch.setattr(ExactIndex, "save", lambda self, path: path.write_bytes(b"garbage"))
     job = pairs.try_to_train("a")
     assert job.state is JobState.FAILED
     assert "not a readable flat index" in (job.error or "")

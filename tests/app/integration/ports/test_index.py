@@ -1,4 +1,4 @@
-"""The contract of GalleryIndex and ExactIndexFiles, for every index."""
+"""The contract of GalleryIndex, for every index, and the files of exact ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,10 @@ import pytest
 from app.domain.entities import Matrix
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
-from app.index.exact import ExactIndex, ExactIndexFiles
+from app.index.exact import ExactIndex
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
 FACTORIES: list[IndexFactory] = [ExactIndex]
-FILES: list[ExactIndexFiles] = [ExactIndexFiles()]
 RANK = 5
 Mask = npt.NDArray[np.bool]
 
@@ -23,12 +22,6 @@ Mask = npt.NDArray[np.bool]
 def make(request: pytest.FixtureRequest) -> IndexFactory:
     maker: IndexFactory = request.param
     return maker
-
-
-@pytest.fixture(params=FILES)
-def files(request: pytest.FixtureRequest) -> ExactIndexFiles:
-    kind: ExactIndexFiles = request.param
-    return kind
 
 
 def rows_of(count: int, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -148,31 +141,31 @@ def test_a_query_that_is_no_number_finds_nothing(make: IndexFactory) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_a_stored_index_comes_back(files: ExactIndexFiles, tmp_path: Path, count: int) -> None:
+def test_a_stored_index_comes_back(tmp_path: Path, count: int) -> None:
     rows, query = rows_of(count), rows_of(1, 9)[0]
-    files.save(rows, tmp_path / "index")
-    index = files.load(tmp_path / "index", RANK)
+    ExactIndex(rows).save(tmp_path / "index")
+    index = ExactIndex.load(tmp_path / "index", RANK)
     np.testing.assert_array_equal(index.vectors, rows)
     assert best_rows(index, query, 10) == np.argsort(-(rows @ query), kind="stable")[:10].tolist()
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "foreign"])
-def test_a_damaged_file_is_refused(files: ExactIndexFiles, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "index"
-    files.save(rows_of(10), path)
+    ExactIndex(rows_of(10)).save(path)
     content = path.read_bytes()
     if damage == "gone":
         path.unlink()
     else:
         path.write_bytes({"empty": b"", "cut": content[:-8], "foreign": b"garbage" * 100}[damage])
     with pytest.raises(DamagedBundleError):
-        files.load(path, RANK)
+        ExactIndex.load(path, RANK)
 
 
-def test_an_index_of_another_rank_is_refused(files: ExactIndexFiles, tmp_path: Path) -> None:
-    files.save(rows_of(10), tmp_path / "index")
+def test_an_index_of_another_rank_is_refused(tmp_path: Path) -> None:
+    ExactIndex(rows_of(10)).save(tmp_path / "index")
     with pytest.raises(DamagedBundleError, match="dimension"):
-        files.load(tmp_path / "index", RANK + 1)
+        ExactIndex.load(tmp_path / "index", RANK + 1)
 
 
 @pytest.mark.parametrize(("n_rows", "rank"), [(20_001, 1), (20_001, 17), (20_001, 40), (110_001, 40)])
