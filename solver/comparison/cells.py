@@ -19,8 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from solver.comparison.methods import Method
-from solver.comparison.preparation import PreparedSplits
-from solver.comparison.tuning import tune
+from solver.comparison.tuning import PreparedSplits, tune
 from solver.datasets import PairedFeatures
 from solver.linalg.matrices import FloatArray
 from solver.threads import single_threaded_blas

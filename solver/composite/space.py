@@ -74,10 +74,6 @@ class PrincipalSpace:
         order = order[variances[order] > ROUNDING**2 * variances[order[0]]]
         return cls(feature_map, mean, axes[:, order], variances[order]), coordinates[:, order]
 
-    @property
-    def total_variance(self) -> float:
-        return float(self.variances.sum())
-
     def coordinates(self, samples: Samples) -> FloatArray:
         """Return the (n_samples, rank) coordinates of raw samples, in float64."""
         mapped = self.feature_map.transform(samples)

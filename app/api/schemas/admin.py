@@ -22,7 +22,7 @@ from pydantic.json_schema import JsonSchemaValue
 from app.api.schemas.base import NAME, Integer, Strict, one_of, whole
 from app.domain.entities import KeyBounds, Modality
 from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN, Scope
-from app.domain.reports import ENCODERS, Objective, Supervision, TrainingParameters
+from app.domain.reports import Objective, Supervision, TrainingParameters
 from app.encoders.options import names_file
 from app.encoders.registry import OPTIONS
 from app.services.training.parameters import (
@@ -272,12 +272,6 @@ class RetrainIn(Strict):
         """Return the service's form."""
         values = self.model_dump(exclude={"supervision", "encoders"})
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
-
-
-def _show_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a job without the paths of files on the server."""
-    encoders = {name: without_paths(options) for name, options in parameters.get(ENCODERS, {}).items()}
-    return {**parameters, **({ENCODERS: encoders} if encoders else {})}
 
 
 class KeyIn(Strict):

@@ -70,9 +70,6 @@ NAME: JsonDict = {
 """What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 
 
-EXAMPLE_TIME = "2026-01-31T12:00:00Z"
-
-
 class Strict(BaseModel):
     """Unknown fields are refused, so that a misspelt one is noticed; so is text no database can hold.
 

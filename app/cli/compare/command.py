@@ -19,7 +19,6 @@ import typer
 from app.bootstrap import build_on_existing
 from app.cli.backend import refuse_url
 from app.cli.compare.cache import FileCache
-from app.cli.compare.figures import write_plots
 from app.cli.compare.own_data import (
     LIMITS,
     ComparedSet,
@@ -37,7 +36,7 @@ from app.cli.compare.report import (
     size_line,
     write_report,
 )
-from app.cli.compare.results import quality_values, read_seeds, result_lines, write_results
+from app.cli.compare.results import quality_values, read_seeds, result_lines, write_plots, write_results
 from app.cli.compare.sets import SetLoader
 from app.cli.console import (
     LOG,

@@ -16,9 +16,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.compare.figures import chosen_rows, curve_plot, interval_plot, spectrum_plot
 from app.cli.compare.own_data import ComparedSet
-from app.cli.compare.results import CAPTION, ResultLine, quality_table
+from app.cli.compare.results import (
+    CAPTION,
+    ResultLine,
+    chosen_rows,
+    curve_plot,
+    interval_plot,
+    quality_table,
+    spectrum_plot,
+)
 from app.cli.console import OUT
 from app.domain.names import join_words
 from app.encoders.content import PixelBudget, opened_picture

@@ -12,8 +12,7 @@ from solver.baselines import CentredBasis
 from solver.comparison import compare
 from solver.comparison.cells import cells
 from solver.comparison.methods import METHODS, Axis, Method
-from solver.comparison.preparation import PCA_ENERGY, FeaturePreparation, PreparedSplits
-from solver.comparison.tuning import tune
+from solver.comparison.tuning import PCA_ENERGY, FeaturePreparation, PreparedSplits, tune
 from solver.datasets import PairedFeatures
 from solver.validation.errors import InvalidInputError
 

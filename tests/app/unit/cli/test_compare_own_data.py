@@ -20,8 +20,7 @@ from app.cli.compare.own_data import (
     facets_of,
     load_table,
 )
-from app.cli.compare.report import chosen_rows
-from app.cli.compare.results import quality_table, quality_values
+from app.cli.compare.results import chosen_rows, quality_table, quality_values
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
