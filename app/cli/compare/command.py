@@ -258,14 +258,7 @@ def compare(
         tuple(sets or ()), protocol, data, tuple(features or ()), table, collection, columns, supervision
     )
     runs = {
-        number: _compare_sets(
-            sources.loaders(settings, store, number),
-            names,
-            n_folds=folds,
-            random_state=number,
-            n_jobs=jobs,
-            store=store,
-        )
+        number: _compare_sets(sources.loaders(settings, store, number), names, number, folds, jobs, store)
         for number in numbers
     }
     parts = runs[numbers[0]]
@@ -290,10 +283,12 @@ def compare(
             print_comparison(compared, comparison, published)
 
 
-def _compare_sets(loaders: Loaders, names: list[str] | None, **options: Any) -> list[Part]:
-    """Return each set and the comparison on it; the options are those of `solver.comparison.compare`."""
+def _compare_sets(
+    loaders: Loaders, names: list[str] | None, seed: int, n_folds: int, n_jobs: int | None, store: FileCache
+) -> list[Part]:
+    """Return each set and the comparison on it."""
     methods = "methods" if names is None else f"{len(names)} method{'s' if len(names) > 1 else ''}"
-    how = f"seed {options['random_state']}, {options['n_folds']} folds; {machine()}"
+    how = f"seed {seed}, {n_folds} folds; {machine()}"
     parts: list[Part] = []
     with progress(LOG, f"Compares {methods} on {', '.join(loaders)}; {how}.") as show:
         for name, load in loaders.items():
@@ -311,8 +306,11 @@ def _compare_sets(loaders: Loaders, names: list[str] | None, **options: Any) -> 
                 annotations=compared.annotations,
                 dataset=compared.name,
                 methods=names or default_methods(compared),
+                n_folds=n_folds,
+                random_state=seed,
+                n_jobs=n_jobs,
+                store=store,
                 on_outcome=report_cell,
-                **options,
             )
             parts.append((compared, comparison))
             for failure in comparison.failures:
