@@ -52,6 +52,9 @@ LONG = (
     "tests/app/e2e/test_real_data.py",
     "tests/fuzz/test_fuzz.py",
     "tests/faults/test_swap.py",
+    "tests/solver/test_processors.py",
+    "tests/test_package.py",
+    "tests/test_site.py",
 )
 """What takes longest: it comes first, so that nothing of it is left for one process in the end."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
