@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +22,7 @@ from app.cli.bench.load import (
 )
 from app.cli.main import cli
 from tests.app.waiting import wait_for
+from tests.benchmarks import processes
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.load import Step, carried_rate
 
@@ -67,7 +70,9 @@ def test_rates_are_raised_while_items_are_written():
 def test_numbers_of_processes_are_compared_in_turns(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     # What differs in an early variable is started and not forked: no process of the tests lies beside those.
+    subprocess.run([sys.executable, "-m", "app.cli", "--version"], check=True, capture_output=True)
     monkeypatch.setenv("STARTED_NOT_FORKED", "1")
+    monkeypatch.setattr(processes, "_WARM_SECONDS", 0.2)
     small = ["--items", "200", "--dim", "4", "--seconds", "0.2", "--rounds", "1", "--typed", "--json"]
     run = CliRunner().invoke(benchmarks, ["processes", *small, "--processes", "2", "--clients", "1,2"])
     assert run.exit_code == 0, run.output
