@@ -213,18 +213,21 @@ class HeldOutVectors:
         used = [name for name in terms if weights.get(name, 0.0) > 0.0]
         x, z = (np.hstack([weights[name] ** 0.5 * terms[name][side] for name in used]) for side in (0, 1))
         n_x, n_z = annotations.shape
-        blocks = [
-            Block(
-                facet,
-                is_exclusive.get(facet or "", False),
-                weights[name] ** 0.5,
-                terms[name][0].shape[1],
-                name.startswith(CONTENT),
-                expected.get(name),
-            )
-            for name in used
-            for facet in [name.removeprefix(FACET) if name.startswith(FACET) else None]
-        ]
+        x_blocks, z_blocks = (
+            [
+                Block(
+                    facet,
+                    is_exclusive.get(facet or "", False),
+                    weights[name] ** 0.5,
+                    terms[name][0].shape[1],
+                    name.startswith(CONTENT),
+                    None if name == CONTENT + own else expected.get(name),  # as of a side that serves
+                )
+                for name in used
+                for facet in [name.removeprefix(FACET) if name.startswith(FACET) else None]
+            ]
+            for own in "xz"
+        )
         facets = annotations.facets.items()
         carried = (
             {name: facet.x_indicators for name, facet in facets},
@@ -232,7 +235,7 @@ class HeldOutVectors:
         )
         queries = x[n_x:], z[n_z:]
         words = project_words(annotations, named, queries)
-        return cls((x[:n_x], z[:n_z]), queries, (blocks, blocks), annotations, named, carried, words)
+        return cls((x[:n_x], z[:n_z]), queries, (x_blocks, z_blocks), annotations, named, carried, words)
 
     def rankings(
         self, share: float | None, *, with_values: bool, sides: Sequence[int] = (0, 1)

@@ -229,6 +229,7 @@ def test_what_is_no_estimator_is_refused_by_name(saved: Path, tmp_path: Path, pa
     for damage in (
         {"estimator": {"object": "Popen", "fields": {"dict": {"args": "true"}}}},
         {"estimator": {"object": "IterationProgress", "fields": {"dict": {}}}},
+        {"estimator": {"object": "Choice", "fields": {"dict": {"maps": [], "useless": {"dict": {}}}}}},
         {"estimator": {"words": ["a"]}},
         {"estimator": {"object": "LowRankBilinear", "fields": {"dict": {**state, "tol": -1}}}},
         {"estimator": {"object": "LowRankBilinear", "fields": {"dict": {"alpha": 1}}}},

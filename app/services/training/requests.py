@@ -33,6 +33,7 @@ from app.services.training.costs import Sizes, posteriors_too_large
 from app.services.training.facets import facet_keys, judgements_of, suffices
 from app.services.training.parameters import check_parameters, learns_from_labels_only
 from app.services.training.reencoding import Encoders, lacking_message
+from solver import AT_LEAST, floors_of
 
 _MOST_SEEN = 5000  # items of a modality in which facets are looked for: the training looks at all of them
 
@@ -280,6 +281,13 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
             )
         if parameters.method == "semantic":
             check_posteriors(read(labels))
+        recalled = [name for name in floors_of(parameters.objective or "map") if name.startswith("recall")]
+        if recalled:
+            first, second = ({item.pair_id for item in side if item.pair_id} for side in read(traits))
+            if len(first & second) < FEWEST_PAIRS:
+                needed = f"it needs {FEWEST_PAIRS} pairs (the same pair_id on two items)"
+                message = f"{recalled[0]!r} is that of partners: {needed}, there are {len(first & second)}"
+                raise InvalidFieldError(f"objective.{AT_LEAST}.{recalled[0]}", message)
 
 
 def _has_enough(items: Iterable[Item]) -> bool:

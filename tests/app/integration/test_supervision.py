@@ -371,6 +371,16 @@ def test_what_no_training_could_use_is_refused_by_field(shop: Pairs, case: str) 
     assert shop.services.training.jobs("a", 10) == []
 
 
+def test_a_floor_of_partners_is_refused_where_there_are_none(shop: Pairs) -> None:
+    fill(shop, partners=False)
+    body = {"objective": {"map": 1, "at_least": {"map": 0.9, "recall_1": 0.9}}}
+    with shop.client() as client:
+        answer = client.post("/v1/admin/collections/a/retrain", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == "objective.at_least.recall_1"
+    assert shop.services.training.jobs("a", 10) == []
+
+
 def test_a_request_names_what_to_learn_from(shop: Pairs) -> None:
     fill(shop)
     body = {"supervision": {"facets": ["colour"], "pairs": False}, "objective": "map", "method": "composite"}

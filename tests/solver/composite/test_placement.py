@@ -19,7 +19,14 @@ from solver import (
     load_projector,
     save_projector,
 )
-from solver.composite.placement import Block, attainable, information, place, project_words
+from solver.composite.placement import (
+    Block,
+    HeldOutVectors,
+    attainable,
+    information,
+    place,
+    project_words,
+)
 
 N_COLOURS = 4
 COLOURS = tuple(f"colour {number}" for number in range(N_COLOURS))
@@ -205,6 +212,21 @@ def test_names_of_what_samples_carry_are_those_of_texts_that_name_one_value() ->
     x, z = project_words(annotations, (None, named), (of_names[:0], of_names))
     np.testing.assert_array_equal(x, [[0.5, 0.5], [5.0, 5.0], [np.nan, np.nan]])
     np.testing.assert_array_equal(z, [[0.5, 0.5], [2.5, 3.0], [np.nan, np.nan]])
+
+
+def test_held_out_texts_without_a_word_have_no_content_as_those_that_are_served() -> None:
+    facet, texts = np.eye(2, dtype=np.float32), np.array([[0.0, 0.0], [1.0, 0.0]], np.float32)
+    terms = {"facet:kind": (facet, facet), "content:z": (0.0 * texts, texts)}
+    annotations = Annotations((2, 2), {"kind": Facet.of([["a"], ["b"]], [["a"], ["b"]])})
+    vectors = HeldOutVectors.of(
+        terms, dict.fromkeys(terms, 1.0), annotations, (None, None), {"kind": True}, {"content:z": facet}
+    )
+    pictures, named = (
+        place(content, nobody(content), nobody(content), {}, blocks, 0.0)[:, 2:]
+        for content, blocks in zip(vectors.samples, vectors.blocks, strict=True)
+    )
+    np.testing.assert_array_equal(named, texts)
+    np.testing.assert_array_equal(pictures, facet)  # what is to be expected of texts of their kind
 
 
 def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_them(tmp_path: Path) -> None:
