@@ -69,6 +69,13 @@ class BaseEncoder(ABC):
     """Whether a short text or a vector is encoded in a moment, without a file or a network."""
     learns_from_stored = False
     """Whether `fit_to_stored` learns anything."""
+    has_learning_steps = False
+    """Whether steps after it learn."""
+
+    @property
+    def learns_quickly(self) -> bool:
+        """Whether it learns from some hundred items, and encodes their names, in a moment."""
+        return (self.is_quick or self.content_form != "text") and not self.has_learning_steps
 
     @abstractmethod
     def check(self, field: str, raw: Content) -> None:

@@ -119,6 +119,12 @@ class LoadedModel:
     originals: Originals | None = None
     # those that were just asked
     texts: RecentTexts = field(default_factory=RecentTexts)
+    # when items were last placed without the words they carry, as a file of the encoder was away
+    missing: list[float] = field(default_factory=list)
+    # of version 0: whether to make it takes more than a moment, and whether vectors are taken to be of one
+    # space only since they have one length
+    is_slow: bool = False
+    assumes_space: bool = False
 
     @property
     def modality_names(self) -> tuple[str, str]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import scipy.sparse
+from typing_extensions import override
 
 from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Matrix, Modality, Vector
@@ -17,8 +19,9 @@ from app.domain.errors import ConflictError, EncoderUnavailableError, ServiceErr
 from app.domain.names import some_of
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
+from app.services.storage.pacing import in_batches, no_pause
 from app.storage.blobs import Blobs
-from solver import is_finite
+from solver import is_finite, is_sparse
 
 
 def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
@@ -28,35 +31,64 @@ def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
     return encoder.from_stored(_stored_features(items))
 
 
-def fit_encoder(encoder: BaseEncoder, items: Sequence[Item], names: Sequence[str] = ()) -> None:
+class _PacedTexts(list[str]):
+    """Texts, among which each reading of all of them pauses."""
+
+    pause: Callable[[], None]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        for batch in in_batches(super().__iter__(), _ITEMS_PER_PAUSE, len, _CHARACTERS_PER_PAUSE):
+            yield from batch
+            self.pause()
+
+
+def fit_encoder(
+    encoder: BaseEncoder,
+    items: Sequence[Item],
+    names: Sequence[str] = (),
+    pause: Callable[[], None] = no_pause,
+) -> None:
     """Have an encoder learn from training items, at least one, and from the words of `names`: labels and
     values of facets."""
     if encoder.is_fitted_with_model:
         encoder.learn_names(names)
-        encoder.fit([item.text or "" for item in items])
+        texts = _PacedTexts(item.text or "" for item in items)
+        texts.pause = pause
+        encoder.fit(texts)
     elif encoder.learns_from_stored:
         encoder.fit_to_stored(_stored_features(items))
 
 
 def accepts(encoder: BaseEncoder, content: Content) -> bool:
-    """Return whether an encoder takes content that was made of names."""
+    """Return whether an encoder takes content that was made of names, as far as it can say now."""
     try:
         encoder.check(content.field, content)
+    except EncoderUnavailableError:
+        return True
     except ServiceError:
         return False
     return True
 
 
-def encode_names(encoder: BaseEncoder, contents: Sequence[Content]) -> Features | None:
+def encode_names(
+    encoder: BaseEncoder, contents: Sequence[Content], step: Callable[[], None] = no_pause
+) -> Features | None:
     """Return the features of texts made of names; None where that is not possible, which the log says."""
     if not contents:
         return None
+    parts = []
     try:
-        features = encoder.encode(contents)
+        for batch in in_batches(contents, _CONTENTS_PER_BATCH):
+            parts.append(encoder.encode(batch))
+            step()
     except EncoderUnavailableError as error:
         # Items that were encoded before can be learned from and searched without their encoder, too.
         _logger.warning("texts made of labels and values are left out: %s", error)
         return None
+    features = (
+        scipy.sparse.csr_array(scipy.sparse.vstack(parts)) if is_sparse(parts[0]) else np.concatenate(parts)
+    )
     if not is_finite(features):
         _logger.warning("texts made of labels and values are left out: their features are not finite")
         return None
@@ -69,6 +101,7 @@ def _stored_features(items: Sequence[Item]) -> Matrix:
 
 _CONTENTS_PER_BATCH, _BYTES_PER_BATCH = 32, 16 << 20
 """Encoded together: enough for all cores, and few enough to hold their files in memory."""
+_ITEMS_PER_PAUSE, _CHARACTERS_PER_PAUSE = 250, 200_000  # learned from in some ten milliseconds
 _logger = logging.getLogger(__name__)
 
 
@@ -93,8 +126,16 @@ class Originals:
     _blobs: Blobs
     _encoders: EncoderRegistry
 
+    def learns_quickly(self, collection: Collection) -> bool:
+        """Return whether all encoders of a collection learn from some hundred items in a moment."""
+        return all(self._encoders.make(modality.encoder).learns_quickly for modality in collection.modalities)
+
     def fit_encoders(
-        self, collection: Collection, items: Sequence[Item], names: Sequence[str]
+        self,
+        collection: Collection,
+        items: Sequence[Item],
+        names: Sequence[str],
+        pause: Callable[[], None] = no_pause,
     ) -> dict[str, BaseEncoder]:
         """Return the encoders of a collection by modality, fitted to its items, and to the words of names.
         Raises ConflictError where one that is to be fitted has no item."""
@@ -107,7 +148,7 @@ class Originals:
                     raise ConflictError(
                         "training-data", f"no item of modality {modality.name!r} may be trained on"
                     )
-                fit_encoder(encoder, learned, names)
+                fit_encoder(encoder, learned, names, pause)
             encoders[modality.name] = encoder
         return encoders
 

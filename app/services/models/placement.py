@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,7 +16,7 @@ from app.db.session import UnitOfWork
 from app.domain.entities import MOST_PARTNERS, Collection, Content, Item, Matrix
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.originals import accepts, encode_names, item_features
-from app.services.storage.pacing import no_pause
+from app.services.storage.pacing import in_batches, no_pause
 from solver import can_be_ranked
 
 LABEL = "label"
@@ -26,6 +27,7 @@ _TRUTH_VALUES = frozenset({"true", "false"})  # values that name nothing without
 _OF_IMPORTS = frozenset({"source", "split"})  # keys that imports write: they say nothing of an item
 _LONGEST_VALUE = 100  # longer texts are descriptions
 _ITEMS_AT_ONCE = 2000  # their features have to fit into memory beside the model
+_CHARACTERS_AT_ONCE = 200_000  # of texts, which are encoded then
 
 
 def facet_values(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -117,9 +119,8 @@ def project_items(
     if not encoder.is_fitted_with_model and encoder.content_form != "vector":  # which has no other original
         others += [item for item in items if item.features is None]
         items = [item for item in items if item.features is not None]
-    for start in range(0, len(items), _ITEMS_AT_ONCE):
+    for batch in in_batches(items, _ITEMS_AT_ONCE, lambda item: len(item.text or ""), _CHARACTERS_AT_ONCE):
         step()
-        batch = items[start : start + _ITEMS_AT_ONCE]
         projected = model.project(modality, item_features(batch, encoder))
         accepted = can_be_ranked(projected)
         parts.append(projected[accepted])
@@ -196,7 +197,7 @@ def _place_side(
         projected = own.projected[start : start + _ITEMS_AT_ONCE]
         means = np.full_like(projected, np.nan)
         paired = [[other.items[n] for n in partners.get(item.pair_id or "", [])] for item in items]
-        words = _project_words(model, number, items, paired)
+        words = _project_words(model, number, items, paired, step)
         values: dict[str, list[tuple[str, ...]]] = {facet: [] for facet in model.projector.facets}
         for row, item in enumerate(items):
             vectors = [other.projected[n] for n in partners.get(item.pair_id or "", [])]
@@ -209,7 +210,11 @@ def _place_side(
 
 
 def _project_words(
-    model: LoadedModel, number: int, items: Sequence[Item], paired: Sequence[Sequence[Item]]
+    model: LoadedModel,
+    number: int,
+    items: Sequence[Item],
+    paired: Sequence[Sequence[Item]],
+    step: Callable[[], None],
 ) -> Matrix | None:
     """Return the mean projections of the names that the items of a modality and their partners carry, as
     texts of the other modality, or of their own; NaN without any that the encoder knows."""
@@ -224,7 +229,9 @@ def _project_words(
     encoder = model.encoders[takers[0]]
     contents = [Content(text=word) for word in dict.fromkeys(word for words in carried for word in words)]
     contents = [content for content in contents if accepts(encoder, content)]
-    features, of_word = encode_names(encoder, contents), {}
+    features, of_word = encode_names(encoder, contents, step), {}
+    if contents and features is None:
+        model.missing[:] = [time.monotonic()]
     if features is not None:
         for content, projected in zip(contents, model.project(takers[0], features), strict=True):
             if np.isfinite(projected).all() and projected.any():

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Features, Item
+from app.domain.entities import Collection, Features, Item, Matrix
 from app.domain.errors import ConflictError
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, LoadedModel
 from app.services.models.originals import Originals, item_features
-from app.services.models.placement import fill_galleries, most_frequent_names, words_of
+from app.services.models.placement import fill_galleries, find_pairs, most_frequent_names, words_of
 from app.services.storage.pacing import in_batches
-from solver import CompositeProjector, untrained_projector
+from solver import CompositeProjector, Projector, untrained_projector
 
 _MOST_ITEMS = 20_000
 """Of a modality: all of them are read and placed when the first search comes."""
 
 _ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
+_CHARACTERS_AT_ONCE = 200_000  # of texts that are learned from in a fifth of a second
+_FEWEST_TESTED, _MOST_TESTED = 5, 500  # pairs by which vectors of one length are seen to be of one space
+NOT_CONNECTED = (
+    "without a training nothing connects {!r} and {!r}: that takes items with the same pair_id, a text "
+    "encoder and labels or values to name, or vectors of the same space"
+)
 
 
 def check_size(counts: dict[str, int], collection: Collection) -> str | None:
@@ -32,18 +38,28 @@ def check_size(counts: dict[str, int], collection: Collection) -> str | None:
     return None
 
 
-def untrained_of(x: Features, z: Features, encoders: Iterable[BaseEncoder]) -> CompositeProjector:
-    """Return what ranks items with these features before any training."""
+def share_space(x: Features, z: Features, encoders: Iterable[BaseEncoder]) -> bool | None:
+    """Return whether features of both modalities are of one space, from those of partners, row by row; None
+    where nothing but their length says so: there are too few pairs."""
     # Of one length by chance are those that are made of what a collection's items say.
-    is_fitted = any(encoder.is_fitted_with_model for encoder in encoders)
-    return untrained_projector(x, z, shares_space=x.shape[1] == z.shape[1] and not is_fitted)
+    x, z = (rows[:: rows.shape[0] // _MOST_TESTED + 1] for rows in (x, z))
+    if x.shape[1] != z.shape[1] or any(encoder.is_fitted_with_model for encoder in encoders):
+        return False
+    if x.shape[0] < _FEWEST_TESTED:
+        return None
+    first, second = (np.asarray(rows, np.float64) for rows in (x, z))
+    cosines = (first @ second.T) / np.maximum(np.linalg.norm(second, axis=1), np.finfo(np.float64).tiny)
+    own = np.diagonal(cosines)[:, None]
+    # The share of other partners that are farther away is even without a common space: its mean, two
+    # deviations above a half, is beyond chance.
+    farther = ((cosines < own).sum(axis=1) + ((cosines == own).sum(axis=1) - 1) / 2) / (len(own) - 1)
+    return bool(farther.mean() > 0.5 + 2.0 / np.sqrt(12.0 * len(own)))
 
 
 def make_untrained(
     originals: Originals, work: UnitOfWork, collection: Collection, pause: Callable[[], None]
 ) -> LoadedModel:
-    """Return a model of all items that learned nothing but words. Raises ConflictError where no query of one
-    modality finds anything of the other."""
+    """Return a model of all items that learned nothing but words; raises ConflictError if they have none."""
     items: list[Item] = []
     for batch in in_batches(work.items.changes_since(collection, 0), _ITEMS_PER_BATCH):
         items += [change.item for change in batch if change.item is not None]
@@ -53,26 +69,36 @@ def make_untrained(
     sides = [[item for item in items if item.modality == name] for name in collection.modality_names]
     if not all(sides):
         raise ConflictError("training-data", "its items have nothing that its encoders take")
-    encoders = originals.fit_encoders(collection, items, names)
+    encoders = originals.fit_encoders(collection, items, names, pause)
     pause()
-    x, z = (item_features(side[:1], encoders[side[0].modality]) for side in sides)
+    by_pair = [{item.pair_id: item for item in side} for side in sides]
+    pair_ids = sorted(find_pairs(collection.modality_names, items))
+    x, z = (
+        item_features([of[pair_id] for pair_id in pair_ids] or side[:1], encoders[side[0].modality])
+        for of, side in zip(by_pair, sides, strict=True)
+    )
+    shares = share_space(x, z, encoders.values())
+    n_characters = sum(len(item.text or "") for item in items)
     model = LoadedModel(
         UNTRAINED,
         collection.revision,
-        untrained_of(x, z, encoders.values()),
+        untrained_projector(x, z, shares_space=shares is not False),
         encoders,
         collection.modalities,
         {},
         originals=originals,
+        is_slow=n_characters > _CHARACTERS_AT_ONCE or not originals.learns_quickly(collection),
+        assumes_space=shares is None,
     )
-    model, projected = fill_galleries(model, items, pause)
-    largest = {name: np.abs(rows).max(axis=0, initial=0.0) for name, rows in projected.items()}
-    placed = [np.abs(model.galleries[name][1]).max(axis=0, initial=0.0) for name in reversed(projected)]
-    if not any((one * other).any() for one, other in zip(largest.values(), placed, strict=True)):
-        first, second = collection.modality_names
-        raise ConflictError(
-            "training-data",
-            f"without a training nothing connects {first!r} and {second!r}: that takes items with the "
-            "same pair_id, a text encoder and labels or values to name, or vectors of the same space",
-        )
-    return model
+    return fill_galleries(model, items, pause)[0]
+
+
+def connects(projector: Projector, placed: Sequence[Matrix]) -> bool:
+    """Return whether content of one modality can find items of the other untrained, where these stand: the
+    first modality's, and the second's."""
+    assert isinstance(projector, CompositeProjector)
+    for side, rows in zip((projector.z, projector.x), placed, strict=True):
+        finds = [head.is_own or head.kind == "cosine" for head in side.heads]
+        if rows[:, np.repeat(finds, side.widths)].any():
+            return True
+    return False

@@ -108,6 +108,8 @@ def untrained_notices(snapshot: Snapshot) -> tuple[Notice, ...]:
     if snapshot.model.is_trained:
         return ()
     message = "ranked by words, labels and likeness alone: nothing has been trained yet"
+    if snapshot.model.assumes_space:
+        message += "; vectors of both modalities are taken to be of one space, as they have one length"
     return (Notice("not-trained", message, ()),)
 
 

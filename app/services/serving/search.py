@@ -222,10 +222,9 @@ class SearchService:
                     return outcomes
             try:
                 # In one transaction, so that hits are shown with the content that was ranked.
-                with self._snapshots.open(collection, release_slot, _readers_of(searches), may_wait) as (
-                    snapshot,
-                    work,
-                ):
+                readers, within_one = _readers_of(searches), source == target
+                opened = self._snapshots.open(collection, release_slot, readers, may_wait, within_one)
+                with opened as (snapshot, work):
                     if _can_filter(snapshot, target, searches):
                         return self._answer(_Ground(snapshot, work, source, target), searches)
             except BlockingIOError:

@@ -16,6 +16,7 @@ from app.domain.entities import Change, Collection, Item, Matrix
 from app.domain.names import some_of
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.placement import place_changed
+from app.services.models.untrained import connects
 from app.services.serving.galleries import Gallery
 from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import in_batches, no_pause
@@ -66,6 +67,7 @@ class Snapshot:
     # why galleries were read without the version's index, by modality
     missing_indexes: Mapping[str, str] = field(default_factory=dict)
     load_failure: LoadFailure | None = None  # why `model` is not the active version but an earlier one
+    is_connected: bool = True  # whether content of one modality finds items of the other
     # rows of hits that were read, by id and fields; another revision begins without any
     shown: dict[tuple[str, frozenset[str]], Item] = field(default_factory=dict, init=False, repr=False)
 
@@ -176,8 +178,14 @@ def replay(
             since=base.collection.revision,
         )
         pause()
-    n_unsaved = base.n_unsaved + len(changed_ids | done)
-    return replace_fields(base, collection=collection, galleries=galleries, n_unsaved=n_unsaved)
+    return replace_fields(
+        base,
+        collection=collection,
+        galleries=galleries,
+        n_unsaved=base.n_unsaved + len(changed_ids | done),
+        is_connected=base.is_connected
+        or connects(base.model.projector, [np.concatenate(parts) for parts in vectors.values()]),
+    )
 
 
 def _as_held(base: Snapshot) -> Snapshot:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from functools import partial
@@ -28,13 +29,13 @@ from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
 from app.index.exact import ExactIndex
 from app.services.catalogue.preparation import describe_material
 from app.services.models.model_bundles import LoadedModel, ModelBundles
-from app.services.models.untrained import check_size, make_untrained
+from app.services.models.untrained import check_size, connects, make_untrained
 from app.services.serving.engine_galleries import EngineGalleries
 from app.services.serving.galleries import Gallery
-from app.services.serving.reloads import MAX_WAIT_SECONDS
+from app.services.serving.reloads import MAX_WAIT_SECONDS, outside_turns
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import Segment
-from app.services.serving.snapshot import LoadFailure, Snapshot, replay
+from app.services.serving.snapshot import RECHECK_SECONDS, LoadFailure, Snapshot, replay
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.stored_items import IndexedItem, StoredItems, encode_item
 from app.services.storage.pacing import Pacer, in_batches, no_pause
@@ -51,6 +52,7 @@ _MOST_KEPT = 2  # a comparison is of two versions
 _MOST_BYTES = 256 << 20
 """Estimated memory of those that are kept, beside the budget of what serves: some 100,000 items each side."""
 _MOST_FITTED_AT_ONCE = 600  # items whose words a search learns again, with `tfidf` in a fifth of a second
+_LEAST_NEW = 0.1  # share of so few items whose words are learned again where that takes seconds
 _BESIDE = " (rebuilt)"
 """Added to a modality, for the key of its gallery until that takes the place of the one that serves."""
 _logger = logging.getLogger(__name__)
@@ -74,6 +76,10 @@ class SnapshotLoader:
     """By collection that nothing can serve: its active bundle, and why. Not the last failure of the
     history, which may be of any kind: once another bundle is active, it is read without a pause."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def known_ids(self) -> set[int]:
+        """Return the collections of which anything is known."""
+        return set(self._unservable)
 
     def forget(self, collection_id: int) -> None:
         """Drop what is known of a deleted collection."""
@@ -105,16 +111,44 @@ class SnapshotLoader:
     ) -> Snapshot:
         """Return a snapshot after all writes up to `collection.revision`; without an earlier one, of what is
         searched untrained. Raises ConflictError where that is nothing."""
-        if base is not None and not _needs_new_words(base, collection, work):
-            return replay(base, collection, work, pause)
-        self.check_untrained(work, collection)
+        # The thread of a search has no pauses, and fits again only what takes a moment.
+        if base is None or not base.model.is_trained:
+            self.check_untrained(work, collection)
+        if base is not None:
+            is_quick = base.size <= _MOST_FITTED_AT_ONCE and not base.model.is_slow
+            if not self.is_due(base, collection, work) or (pause is no_pause and not is_quick):
+                return replay(base, collection, work, pause)
+        originals = self.bundles.originals
         try:
-            model = make_untrained(self.bundles.originals, work, collection, pause)
+            with nullcontext() if originals.learns_quickly(collection) else outside_turns():
+                model = make_untrained(originals, work, collection, pause)
         except ConflictError as error:
             self._unservable[collection.id] = (str(collection.revision), LoadFailure(str(error)))
-            raise _not_trained(work, collection, str(error)) from error
+            raise not_trained(work, collection, str(error)) from error
+        is_connected = connects(model.projector, [rows for _, rows in model.galleries.values()])
         snapshot = self._load_bundle_galleries(work, collection, model, "", pause)
-        return replace_fields(snapshot, n_unsaved=0, load_failure=base.load_failure if base else None)
+        failure = base.load_failure if base else None
+        return replace_fields(snapshot, n_unsaved=0, load_failure=failure, is_connected=is_connected)
+
+    @staticmethod
+    def is_due(base: Snapshot, collection: Collection, work: UnitOfWork) -> bool:
+        """Return whether an untrained model is to be fitted again, to items that it was replayed with, too:
+        at each write while there are few items, and then as often as half of them are new."""
+        model, since, encoders = base.model, base.collection.revision, base.model.encoders.values()
+        if model.is_trained:
+            return False
+        faults = [encoder.fault() for encoder in encoders] if model.missing else []
+        if model.missing and not any(faults) and time.monotonic() - model.missing[0] >= RECHECK_SECONDS:
+            return True
+        is_fitted = any(encoder.is_fitted_with_model or encoder.learns_from_stored for encoder in encoders)
+        if not is_fitted and not model.assumes_space:
+            return False
+        n_changes = 0
+        if since < collection.revision:
+            n_changes = work.items.count_changes(collection, since, base.size + 1)
+        n_new, n_items = base.n_unsaved + n_changes, base.size + n_changes
+        share = 0.5 if n_items > _MOST_FITTED_AT_ONCE else _LEAST_NEW if model.is_slow else 0.0
+        return n_new > 0 and n_new >= share * n_items
 
     def check_untrained(self, work: UnitOfWork, collection: Collection) -> None:
         """Raise ConflictError where it is plain that a collection cannot be searched untrained."""
@@ -124,7 +158,7 @@ class SnapshotLoader:
         else:
             reason = check_size(work.items.counts(collection), collection)
         if reason is not None:
-            raise _not_trained(work, collection, reason)
+            raise not_trained(work, collection, reason)
 
     def load_version(
         self,
@@ -236,19 +270,8 @@ class SnapshotLoader:
         return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
 
 
-def _needs_new_words(base: Snapshot, collection: Collection, work: UnitOfWork) -> bool:
-    """Return whether an untrained model is to be fitted again: at each write while there are few items, and
-    then as often as half of them are new."""
-    encoders = base.model.encoders.values()
-    is_fitted = any(encoder.is_fitted_with_model or encoder.learns_from_stored for encoder in encoders)
-    if base.model.is_trained or not is_fitted:
-        return False
-    n_changes = work.items.count_changes(collection, base.collection.revision, base.size + 1)
-    most = max(_MOST_FITTED_AT_ONCE, 2 * (base.n_unsaved + n_changes))
-    return n_changes > 0 and base.size + n_changes <= most
-
-
-def _not_trained(work: UnitOfWork, collection: Collection, reason: str) -> ConflictError:
+def not_trained(work: UnitOfWork, collection: Collection, reason: str) -> ConflictError:
+    """Return why a collection cannot be searched so before a training, and what there is to train on."""
     errors = [job.error for job in work.jobs.recent(collection, 1) if job.state is JobState.FAILED]
     material = f"{reason}; {describe_material(work, collection)}"
     return model_not_trained(collection.name, material, errors[0] if errors else None)

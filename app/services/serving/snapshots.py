@@ -19,6 +19,10 @@
 # |                                            | readers wrote, else waits       |                           |
 # | unsettled: another version is active, or   | a small collection: waits for   | loads the active version  |
 # | the damaged one is to be checked again     | a moment; else as if settled    |                           |
+# | untrained, and due to be made again        | a small collection that takes a | makes it again, beside    |
+# | (`SnapshotLoader.is_due`)                  | moment: makes it; else as above | all reloads if it is slow |
+# | untrained, with too many items or none,    | ConflictError                   | drops it, tries again     |
+# | or no words                                |                                 | once something is written |
 # | deleted, or of a replaced database         | CollectionNotFoundError         | everything is dropped     |
 #
 # One thread at a time changes the snapshot of a collection (`_exclusive`). What it puts back is put only in
@@ -47,6 +51,7 @@ from app.domain.errors import (
     overload,
 )
 from app.domain.ports import GalleryIndex
+from app.services.models.untrained import NOT_CONNECTED
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import (
     Background,
@@ -63,6 +68,7 @@ from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.snapshot_loader import (
     SnapshotLoader,
     freeze_garbage_collection,
+    not_trained,
     suspended_garbage_collection,
 )
 from app.services.storage.pacing import Pacer
@@ -138,6 +144,8 @@ class Snapshots:
         snapshot = self._cache.get(collection.id)
         if snapshot is None or snapshot.is_gone or snapshot.collection.revision != collection.revision:
             return None
+        if not snapshot.is_connected or (snapshot.model.missing and not snapshot.model.is_trained):
+            return None
         return snapshot if snapshot.is_settled(collection) or self._scheduler.is_long(collection.id) else None
 
     def read(self) -> AbstractContextManager[UnitOfWork]:
@@ -159,8 +167,10 @@ class Snapshots:
         release_slot: ReleaseSlot | None = None,
         readers: AbstractCollection[str] | None = None,
         may_wait: bool = True,
+        within_one: bool = False,
     ) -> Iterator[tuple[Snapshot, UnitOfWork]]:
-        """Open a snapshot to answer from, and a read transaction."""
+        """Open a snapshot to answer from, and a read transaction. Only for what is `within_one` modality may
+        nothing connect both."""
         # Raises CollectionNotFoundError, ConflictError, DamagedBundleError, UnavailableError, and
         # BlockingIOError if it may not wait and would have to. The snapshot is that of the state which the
         # transaction sees, except while much is replayed or a version of a large collection is loaded in the
@@ -183,6 +193,7 @@ class Snapshots:
                 if isinstance(action, Snapshot):
                     if mark is not None and action.collection.revision == collection.revision:
                         self._current[name] = mark, collection
+                    self._check_found(action, work, within_one)
                     yield action, work
                     return
             waited = time.monotonic() - began
@@ -190,6 +201,7 @@ class Snapshots:
                 with ExitStack() as until_answered:
                     opened = self._replay_few(collection, release_slot, until_answered)
                     if opened is not None:
+                        self._check_found(*opened, within_one)
                         yield opened
                         return
             elif not may_wait:
@@ -207,6 +219,15 @@ class Snapshots:
                     is_again = True
             if release_slot is not None and waited > self.waiting_room.max_wait_seconds:
                 raise overload(f"collection {name!r} is being written to faster than it is replayed")
+
+    def _check_found(self, snapshot: Snapshot, work: UnitOfWork, within_one: bool) -> None:
+        """Have an untrained model fitted again in the background if it is due; raises ConflictError where
+        nothing connects its modalities and something has to."""
+        collection = snapshot.collection
+        if self._loader.is_due(snapshot, collection, work) and self._may_retry(collection):
+            self._scheduler.request(collection.id, collection.name, is_long=True)
+        if not (snapshot.is_connected or within_one):
+            raise not_trained(work, collection, NOT_CONNECTED.format(*collection.modality_names))
 
     def _get_collection(self, work: UnitOfWork, name: str) -> Collection:
         try:
@@ -264,12 +285,15 @@ class Snapshots:
     def list_collections(self, timeout_seconds: float) -> list[Collection]:
         """Return all collections, after evicting those that are gone; the database may take as long."""
         self._forget_other_incarnations()
-        known_ids = self._cache.known_ids()
+        known_ids = self._known_ids()
         with self._database.read(timeout_seconds) as work:
             collections = work.collections.list()
         # One created since the list was read is not among the known ones, and stays.
         self.evict(known_ids - {collection.id for collection in collections})
         return collections
+
+    def _known_ids(self) -> set[int]:
+        return self._cache.known_ids() | self._loader.known_ids()
 
     def peek_all(self) -> dict[int, Snapshot]:
         """Return the snapshots in memory as they are, by the collections' identity."""
@@ -298,7 +322,7 @@ class Snapshots:
         if before not in (None, incarnation):
             _logger.warning("the database was replaced: everything is loaded again from what it holds")
             self._current.clear()
-            self.evict(self._cache.known_ids())
+            self.evict(self._known_ids())
 
     def _request_reload_if_stale(self, collection: Collection, timeout_seconds: float) -> None:
         """Request a reload unless the collection is up to date, or the next search would replay the rest."""
@@ -346,8 +370,11 @@ class Snapshots:
         except CollectionNotFoundError:
             self.evict([reload.collection_id])
             raise
-        except (ConflictError, DatabaseUnavailableError, RequeuedError):
-            raise  # says nothing about the collection, or that it is to be trained
+        except ConflictError:  # it is to be trained
+            self._cache.evict(reload.collection_id)
+            raise
+        except (DatabaseUnavailableError, RequeuedError):
+            raise  # says nothing about the collection
         except Exception as error:
             reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
             self._cache.record_failure(reload.collection_id, LoadFailure(reason))
@@ -367,7 +394,7 @@ class Snapshots:
             if before is not None and before.collection.revision > collection.revision:
                 before = None  # of a time that the database has not seen
             is_first = not self._cache.was_loaded(collection.id)
-            is_swap = before is not None and not before.is_settled(collection)
+            is_swap = before is not None and not (before.is_settled(collection) and before.model.is_trained)
             pace = Pacer(
                 lambda: not is_swap or not self.waiting_room.is_empty,
                 # Where nothing serves, no search is delayed, and all wait for this.

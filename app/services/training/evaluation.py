@@ -23,7 +23,7 @@ from app.domain.reports import (
 )
 from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
-from app.services.models.untrained import untrained_of
+from app.services.models.untrained import share_space
 from app.services.training.data import short_queries
 from app.services.training.items import LabelledItems, Names
 from solver import (
@@ -45,6 +45,7 @@ from solver import (
     rank_gallery,
     retrieval_curves,
     score_blocks,
+    untrained_projector,
 )
 
 _DIGITS = 6  # of stored curves: far more than a plot shows
@@ -263,7 +264,9 @@ def _gains_untrained(
 ) -> list[Vector]:
     """Return the graded nDCG@10 of each query before anything is learned, by words and likeness, for each
     ranking of items with partners."""
-    untrained = untrained_of(held_out.X, held_out.Z, held_out.encoders or ())
+    partners = held_out.X[annotations.pairs[:, 0]], held_out.Z[annotations.pairs[:, 1]]
+    shares_space = share_space(*partners, held_out.encoders or ()) is not False
+    untrained = untrained_projector(held_out.X, held_out.Z, shares_space=shares_space)
     vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
     rankings = vectors.rankings(untrained.x.partner_share, with_values=False)
     return [ranking.gains() for ranking in rankings]

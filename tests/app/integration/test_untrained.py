@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from app.bootstrap import build
 from app.domain.entities import Content, Modality
 from app.domain.reports import TrainingParameters
 from app.services.catalogue.preparation import ItemChange
 from app.services.catalogue.service import NewItem
 from app.services.models import untrained
 from app.services.serving import snapshot_loader
+from app.services.serving.reloads import THREAD_NAME
+from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.loading import pace
+from tests.app.onnx_files import WORDS, wait_for_looks, word_model, write_tokenizer
 from tests.app.refused import refused
+from tests.app.waiting import wait_for
 
 NAME = "shop"
+SECONDS = 60.0
 NAMES = ("red shirt", "blue shirt", "red shoe", "blue shoe", "green cap", "red cap")
 
 
@@ -86,7 +95,7 @@ def test_what_is_written_is_found_by_the_next_search(
             assert found(client, "text", "picture", text="umbrella") == []
             for number in range(12, 25):
                 catalogue.add_items(NAME, [text(number, "plain sock")])
-            assert found(client, "text", "picture", text="umbrella")[0] == "p11"
+            wait_for(lambda: found(client, "text", "picture", text="umbrella")[:1] == ["p11"])
 
 
 def test_labels_and_values_count_as_words(shop: Pairs) -> None:
@@ -180,3 +189,213 @@ def test_few_pairs_and_those_of_one_label_are_no_training(
         assert "typed queries are compared with the words of 'text'" in answer.json()["detail"]
         assert "that suffices" not in answer.json()["detail"]
         assert found(client, "text", "picture", text=NAMES[1])[0] == "p1"
+
+
+def has_reloads() -> bool:
+    return any(thread.name == THREAD_NAME for thread in threading.enumerate())
+
+
+def test_words_of_many_items_are_learned_beside_searches_and_once(
+    shop: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue, snapshots, is_open = shop.services.catalogue, shop.services.snapshots, threading.Event()
+    with shop.client() as client:
+        assert found(client, "text", "picture", text="red shoe")[0] == "p2"
+        monkeypatch.setattr(snapshot_loader, "_MOST_FITTED_AT_ONCE", 0)
+        pace(monkeypatch, loading=lambda: is_open.wait(SECONDS))
+        for number in range(10, 24):
+            catalogue.add_items(NAME, [picture(number), text(number, f"purple umbrella {number}")])
+        assert found(client, "text", "picture", text="umbrella") == []
+        catalogue.add_items(NAME, [picture(30), text(30, "red shoe")])
+        assert "p30" in found(client, "text", "picture", text="red shoe")
+        is_open.set()
+        wait_for(lambda: found(client, "text", "picture", text="umbrella"))
+        assert "p30" in found(client, "text", "picture", text="red shoe")
+        wait_for(lambda: not has_reloads())
+        (served,) = snapshots.peek_all().values()
+        assert found(client, "text", "picture", text="umbrella")
+        assert not has_reloads()
+        assert list(snapshots.peek_all().values()) == [served]
+
+
+def test_what_cannot_be_learned_again_is_refused_and_not_tried_until_something_changes(
+    shop: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = shop.services.catalogue
+    with shop.client() as client:
+        assert found(client, "text", "picture", text="red shoe")[0] == "p2"
+        monkeypatch.setattr(snapshot_loader, "_MOST_FITTED_AT_ONCE", 0)
+        for number in range(len(NAMES)):
+            catalogue.add_items(NAME, [text(number, "!!!")], replace=True)
+
+        def is_refused() -> bool:
+            body = {"text": "red shoe"}
+            return client.post(f"/v1/collections/{NAME}/search/text-to-picture", json=body).status_code == 409
+
+        wait_for(is_refused)
+        wait_for(lambda: not has_reloads())
+        assert is_refused()
+        assert not has_reloads()
+        catalogue.add_items(NAME, [text(2, "green hat")], replace=True)
+        assert found(client, "text", "picture", text="hat")[0] == "p2"
+
+
+def test_topics_are_learned_beside_quick_loads_and_searches(
+    shop: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = shop.services.catalogue
+    catalogue.create("topics", [Modality("x", {"type": "vector"}), Modality("text", {"type": "lda"})])
+    catalogue.add_items("topics", [Pairs.item("x", "x", [1.0], pair_id="pair-0"), text(0, "red shoe")])
+    slow: list[threading.Thread] = []
+    reached, is_open = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        if not slow:
+            slow.append(threading.current_thread())
+        if threading.current_thread() in slow:
+            reached.set()
+            is_open.wait(SECONDS)
+
+    pace(monkeypatch, loading=pause)
+
+    def search_topics() -> int:
+        body = {"text": "red shoe"}
+        return client.post("/v1/collections/topics/search/text-to-x", json=body).status_code
+
+    with shop.client() as client:
+        codes: list[int] = []
+        thread = threading.Thread(target=lambda: codes.append(search_topics()))
+        thread.start()
+        assert reached.wait(SECONDS)
+        assert found(client, "text", "picture", text="red shoe")[0] == "p2"
+        assert codes == []
+        is_open.set()
+        thread.join(SECONDS)
+        assert codes == [200]
+        for event in (reached, is_open, slow):
+            event.clear()
+        catalogue.add_items("topics", [text(1, "blue hat")])
+        assert search_topics() == 200
+        assert reached.wait(SECONDS), "they are learned again in the background"
+        assert search_topics() == 200
+        is_open.set()
+
+
+def test_a_collection_that_grows_beyond_the_limit_is_refused_as_after_a_restart(
+    shop: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = shop.services.catalogue
+    monkeypatch.setattr(untrained, "_MOST_ITEMS", len(NAMES))
+    monkeypatch.setattr(snapshot_loader, "_MOST_FITTED_AT_ONCE", 0)
+    with shop.client() as client:
+        assert found(client, "text", "picture", text="red shoe")[0] == "p2"
+        catalogue.add_items(NAME, [picture(10), text(10, "red shoe")])
+        answer = client.post(f"/v1/collections/{NAME}/search/text-to-picture", json={"text": "shoe"})
+        assert answer.status_code == 409
+        assert f"no more than {len(NAMES)} items" in answer.json()["detail"]
+        catalogue.delete_item(NAME, "p2")
+        catalogue.delete_item(NAME, "t2")
+        assert found(client, "text", "picture", text="red shoe")[0] == "p10"
+
+
+def test_nothing_is_left_of_a_collection_that_is_deleted_while_it_is_loaded(
+    shop: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue, snapshots = shop.services.catalogue, shop.services.snapshots
+    for number in range(len(NAMES)):
+        catalogue.add_items(NAME, [text(number, "!!!")], replace=True)
+    reached, is_open = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        reached.set()
+        is_open.wait(SECONDS)
+
+    pace(monkeypatch, loading=pause)
+    with shop.client() as client:
+        body = {"text": "red"}
+        search = threading.Thread(
+            target=lambda: client.post(f"/v1/collections/{NAME}/search/text-to-picture", json=body)
+        )
+        search.start()
+        assert reached.wait(SECONDS)
+        catalogue.delete_collection(NAME)
+        snapshots.list_collections(SECONDS)
+        is_open.set()
+        search.join(SECONDS)
+        snapshots.list_collections(SECONDS)
+        assert snapshots._loader.known_ids() == set()
+
+
+@pytest.mark.usefixtures("onnxruntime")
+def test_words_that_a_missing_model_could_not_encode_count_once_it_is_back(
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, tokenizer = tmp_path / "texts.onnx", tmp_path / "tokenizer.json"
+    path.write_bytes(word_model(np.eye(len(WORDS)).tolist()))
+    write_tokenizer(tokenizer)
+    encoder = {"type": "onnx-text", "path": str(path), "tokenizer_path": str(tokenizer)}
+    catalogue = pairs.services.catalogue
+    catalogue.create(NAME, [Modality("picture", {"type": "vector"}), Modality("text", encoder)])
+    catalogue.add_items(NAME, [picture(0, WORDS[4]), picture(1, WORDS[5]), text(0, WORDS[4])])
+    path.rename(tmp_path / "away")
+    begun = Pairs(build(pairs.services.settings), pairs.data)
+    monkeypatch.setattr(snapshot_loader, "RECHECK_SECONDS", 0.0)
+    with begun.client() as client:
+        assert found(client, "picture", "text", item_id="p0") == ["t0"]
+        score = {
+            hit["id"]: hit["score"] for hit in answer_of(client, "text", "picture", item_id="t0")["hits"]
+        }
+        assert score["p1"] == 0.0
+        wait_for_looks()
+        (tmp_path / "away").rename(path)
+        catalogue.change_labels(NAME, "p1", [WORDS[4]])
+        wait_for(
+            lambda: (
+                {
+                    hit["id"]: hit["score"]
+                    for hit in answer_of(client, "text", "picture", item_id="t0")["hits"]
+                }["p1"]
+                > 0.5
+            )
+        )
+    close(begun.services)
+
+
+def test_what_is_alike_is_found_within_a_modality_where_nothing_connects_both(pairs: Pairs) -> None:
+    pairs.make(NAME)
+    rows = np.random.default_rng(0).standard_normal((6, 3))
+    catalogue = pairs.services.catalogue
+    catalogue.add_items(NAME, [pairs.item("x", f"x{n}", row) for n, row in enumerate(rows)])
+    catalogue.add_items(NAME, [pairs.item("z", f"z{n}", row[:2]) for n, row in enumerate(rows)])
+    with pairs.client() as client:
+        assert found(client, "x", "x", vector=rows[3].tolist())[0] == "x3"
+        catalogue.add_items(NAME, [pairs.item("x", "new", rows[3] * 2.0)])
+        assert set(found(client, "x", "x", item_id="x3")[:1]) == {"new"}
+        refused_ = client.post(f"/v1/collections/{NAME}/search/x-to-z", json={"vector": rows[3].tolist()})
+        assert refused_.status_code == 409
+        assert "nothing connects 'x' and 'z'" in refused_.json()["detail"]
+        for side, width in (("x", 3), ("z", 2)):
+            catalogue.add_items(NAME, [pairs.item(side, f"{side}-p", rows[0][:width], pair_id="p")])
+        assert found(client, "x", "z", vector=rows[0].tolist())[0] == "z-p"
+
+
+@pytest.mark.parametrize(("n_pairs", "is_same"), [(0, True), (20, True), (20, False)])
+def test_vectors_of_one_length_are_of_one_space_unless_pairs_say_otherwise(
+    pairs: Pairs, n_pairs: int, is_same: bool
+) -> None:
+    pairs.make(NAME)
+    rng = np.random.default_rng(0)
+    x, other = rng.standard_normal((2, 30, 8))
+    z = x + 0.5 * other if is_same else other
+    for side, rows in (("x", x), ("z", z)):
+        items = [
+            pairs.item(side, f"{side}{n}", row, pair_id=f"{n}" if n < n_pairs else None)
+            for n, row in enumerate(rows)
+        ]
+        pairs.services.catalogue.add_items(NAME, items)
+    with pairs.client() as client:
+        answer = answer_of(client, "x", "z", item_id="x29", k=30)
+    scores = {hit["id"]: hit["score"] for hit in answer["hits"]}
+    assert (scores["z29"] > 0.5) == is_same  # which has no partner
+    (notice,) = (notice for notice in answer["notices"] if notice["code"] == "not-trained")
+    assert ("one length" in notice["message"]) == (n_pairs == 0)
