@@ -19,7 +19,7 @@ from app.domain.errors import ConflictError, EncoderUnavailableError, ServiceErr
 from app.domain.names import some_of
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
-from app.services.storage.pacing import in_batches, no_pause
+from app.services.storage.pacing import Pause, in_batches, no_pause
 from app.storage.blobs import Blobs
 from solver import is_finite, is_sparse
 
@@ -34,7 +34,7 @@ def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
 class _PacedTexts(list[str]):
     """Texts, among which each reading of all of them pauses."""
 
-    pause: Callable[[], None]
+    pause: Pause
 
     @override
     def __iter__(self) -> Iterator[str]:
@@ -44,10 +44,7 @@ class _PacedTexts(list[str]):
 
 
 def fit_encoder(
-    encoder: BaseEncoder,
-    items: Sequence[Item],
-    names: Sequence[str] = (),
-    pause: Callable[[], None] = no_pause,
+    encoder: BaseEncoder, items: Sequence[Item], names: Sequence[str] = (), pause: Pause = no_pause
 ) -> None:
     """Have an encoder learn from training items, at least one, and from the words of `names`: labels and
     values of facets."""
@@ -72,7 +69,7 @@ def accepts(encoder: BaseEncoder, content: Content) -> bool:
 
 
 def encode_names(
-    encoder: BaseEncoder, contents: Sequence[Content], step: Callable[[], None] = no_pause
+    encoder: BaseEncoder, contents: Sequence[Content], pause: Pause = no_pause
 ) -> Features | None:
     """Return the features of texts made of names; None where that is not possible, which the log says."""
     if not contents:
@@ -81,14 +78,12 @@ def encode_names(
     try:
         for batch in in_batches(contents, _CONTENTS_PER_BATCH):
             parts.append(encoder.encode(batch))
-            step()
+            pause()
     except EncoderUnavailableError as error:
         # Items that were encoded before can be learned from and searched without their encoder, too.
         _logger.warning("texts made of labels and values are left out: %s", error)
         return None
-    features = (
-        scipy.sparse.csr_array(scipy.sparse.vstack(parts)) if is_sparse(parts[0]) else np.concatenate(parts)
-    )
+    features = scipy.sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
     if not is_finite(features):
         _logger.warning("texts made of labels and values are left out: their features are not finite")
         return None
@@ -131,11 +126,7 @@ class Originals:
         return all(self._encoders.make(modality.encoder).learns_quickly for modality in collection.modalities)
 
     def fit_encoders(
-        self,
-        collection: Collection,
-        items: Sequence[Item],
-        names: Sequence[str],
-        pause: Callable[[], None] = no_pause,
+        self, collection: Collection, items: Sequence[Item], names: Sequence[str], pause: Pause = no_pause
     ) -> dict[str, BaseEncoder]:
         """Return the encoders of a collection by modality, fitted to its items, and to the words of names.
         Raises ConflictError where one that is to be fitted has no item."""

@@ -16,7 +16,7 @@ from app.db.session import UnitOfWork
 from app.domain.entities import MOST_PARTNERS, Collection, Content, Item, Matrix
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.originals import accepts, encode_names, item_features
-from app.services.storage.pacing import in_batches, no_pause
+from app.services.storage.pacing import Pause, in_batches, no_pause
 from solver import can_be_ranked
 
 LABEL = "label"
@@ -210,11 +210,7 @@ def _place_side(
 
 
 def _project_words(
-    model: LoadedModel,
-    number: int,
-    items: Sequence[Item],
-    paired: Sequence[Sequence[Item]],
-    step: Callable[[], None],
+    model: LoadedModel, number: int, items: Sequence[Item], paired: Sequence[Sequence[Item]], step: Pause
 ) -> Matrix | None:
     """Return the mean projections of the names that the items of a modality and their partners carry, as
     texts of the other modality, or of their own; NaN without any that the encoder knows."""

@@ -178,14 +178,10 @@ def replay(
             since=base.collection.revision,
         )
         pause()
-    return replace_fields(
-        base,
-        collection=collection,
-        galleries=galleries,
-        n_unsaved=base.n_unsaved + len(changed_ids | done),
-        is_connected=base.is_connected
-        or connects(base.model.projector, [np.concatenate(parts) for parts in vectors.values()]),
-    )
+    counted = replace_fields(base, n_unsaved=base.n_unsaved + len(changed_ids | done))
+    rows = (np.concatenate(parts) for parts in vectors.values())
+    is_connected = base.is_connected or connects(base.model.projector, rows)
+    return replace_fields(counted, collection=collection, galleries=galleries, is_connected=is_connected)
 
 
 def _as_held(base: Snapshot) -> Snapshot:

@@ -47,6 +47,7 @@ _MAX_SLEEP_SECONDS = 0.05
 _BACKGROUND_SLEEP_FACTOR = 3.0
 """Work that is not urgent sleeps this many times as long as it computed: a quarter of one core at most."""
 _Entry = TypeVar("_Entry")
+Pause = Callable[[], None]
 
 
 def no_pause() -> None:
