@@ -172,11 +172,12 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
 
 
 def _surprise(curve: MatchCurve, rankings: Sequence[RankedScores]) -> float:
-    """Return the log loss of a curve's probabilities for short queries that did not decide about it."""
+    """Return the log loss of a curve's probabilities for short queries that did not decide about it, or for
+    all where all did."""
     loss = 0.0
     for one in rankings:
-        if one.decides is not None and not one.decides.all():
-            others = ~one.decides
+        if one.decides is not None:
+            others = one.decides if one.decides.all() else ~one.decides
             probability = curve.probability(one.margins[others], one.information[others])
             of_truth = np.where(one.is_match[others], probability, 1.0 - probability)
             loss -= float(np.log(np.maximum(of_truth, _LEAST_PROBABILITY)).sum())

@@ -220,7 +220,7 @@ class RetrainIn(Strict):
                 {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
                 {"supervision": {"facets": "auto", "feedback": False}, "objective": "ndcg"},
                 {"objective": {"ndcg": 2, "recall": 1}},
-                {"objective": {"map": 1, "at_least": {"recall_1": 0.97}}},
+                {"objective": {"map": 1, "at_least": {"ndcg": 0.97}}},
                 {"encoders": {"text": {"type": "lda", "topics": 50}}},
             ],
             "if": {

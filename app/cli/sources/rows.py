@@ -86,7 +86,7 @@ def _held_by(content: Content | None) -> str:
     if content is None:
         return ""
     if content.text is not None:
-        return unicodedata.normalize("NFC", content.text.strip())
+        return unicodedata.normalize("NFC", content.text.strip()).encode("utf-8", "replace").decode()
     file = content.picture if content.picture is not None else content.sound
     return str(content.vector) if file is None else hashlib.sha256(file).hexdigest()
 

@@ -75,6 +75,7 @@ def make_untrained(
     pause()
     by_pair = [{item.pair_id: item for item in side} for side in sides]
     pair_ids = sorted(find_pairs(collection.modality_names, items))
+    pair_ids = pair_ids[:: len(pair_ids) // _MOST_TESTED + 1]
     x, z = (
         item_features([of[pair_id] for pair_id in pair_ids] or side[:1], encoders[side[0].modality])
         for of, side in zip(by_pair, sides, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, Trainin
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.placement import fill_galleries
+from app.services.models.untrained import check_size
 from app.services.training.evaluation import compare_with_active, compare_with_untrained
 from app.services.training.facets import Judgements, judgements_of, weigh
 from app.services.training.index_tuning import IndexTuner
@@ -202,12 +204,14 @@ class ModelBuilder:
         selected: SelectedModel,
         items: Sequence[Item],
     ) -> Gate:
-        names, tolerance = collection.modality_names, self._gate_tolerance
-        untrained = compare_with_untrained(selected.judged, selected.held_out, names, tolerance)
+        tolerance = self._gate_tolerance
         if active is None:
+            names, untrained = collection.modality_names, None
+            if (
+                check_size(Counter(item.modality for item in items), collection) is None
+            ):  # it can serve instead
+                untrained = compare_with_untrained(selected.judged, selected.held_out, names, tolerance)
             return untrained or Gate(None, "no version is active")
-        if untrained is not None and untrained.refusal is not None:
-            return untrained
         try:
             old = self._bundles.load(collection, active), self._bundles.load_held_out_model(active)
         except DamagedBundleError as error:

@@ -311,7 +311,8 @@ def compare_with_untrained(
 
 
 def is_better(first: Projector, second: Projector, held_out: LabelledItems, objective: Objective) -> bool:
-    """Return whether the first ranks held-out items better than the second, beyond chance."""
+    """Return whether the first ranks held-out items better than the second, beyond chance; where they have
+    nothing in common to rank it does not."""
     from solver import objective_interval
 
     sides = [_project(projector, held_out) for projector in (first, second)]
@@ -319,10 +320,13 @@ def is_better(first: Projector, second: Projector, held_out: LabelledItems, obje
         np.flatnonzero(can_be_ranked(one) & can_be_ranked(other)) for one, other in zip(*sides, strict=True)
     ]
     ranked = held_out.take(*rows)
-    annotations = ranked.annotations()
     one, other = ((x[rows[0]], z[rows[1]]) for x, z in sides)
-    interval = objective_interval(one, other, annotations, objective, label=_label(ranked, annotations))
-    return interval[0] > 0.0
+    try:
+        annotations = ranked.annotations()
+        label = _label(ranked, annotations)
+        return objective_interval(one, other, annotations, objective, label=label)[0] > 0.0
+    except (InvalidInputError, SupervisionError):
+        return False
 
 
 def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:
