@@ -292,7 +292,7 @@ class Queries:
     @property
     def decides(self) -> BoolArray:
         """Which queries decide about weights: those of several values, or all if there are none."""
-        # By texts of one value, too, weights of products ranked no text better, and names worse.
+        # By texts of one value, too, weights of products ranked these a little better, and others worse.
         several = self.n_named > 1
         return several if several.any() else ~several
 

@@ -1,5 +1,7 @@
 """What a new version is compared with before it serves, and which method is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ def test_nothing_is_compared_with_no_training_where_few_items_were_held_out() ->
     assert compare_with_untrained(None, data, NAMES, 0.02) is None
 
 
-def test_what_is_better_by_chance_alone_does_not_replace_what_ranks_by_partners_and_values() -> None:
+def test_a_projector_of_more_items_is_better_and_none_is_better_than_itself() -> None:
     data = pairs(0, 0.5)
     whole, part = (
         CompositeBilinear().fit(side.X, side.Z, side.annotations()).projector_
@@ -68,7 +70,16 @@ def test_what_is_better_by_chance_alone_does_not_replace_what_ranks_by_partners_
     assert is_better(whole, part, held_out, "ndcg")
     assert not is_better(part, whole, held_out, "ndcg")
     assert not is_better(whole, whole, held_out, "ndcg")
-    learned = select_and_fit(
-        pairs(4, 2.0).take(np.arange(40), np.arange(40)), TrainingParameters(), NAMES, lambda _: None
-    )
-    assert learned.method == "composite"
+
+
+@pytest.mark.parametrize(("seed", "noise", "kept"), [(4, 3.0, True), (13, 1.0, False)])
+def test_a_method_of_content_alone_is_taken_only_where_it_is_better_beyond_chance(
+    seed: int, noise: float, kept: bool
+) -> None:
+    rows, kinds = np.arange(40), np.char.add("kind ", (np.arange(N) % N_KINDS).astype(np.str_))
+    data = replace(pairs(seed, noise), x_labels=kinds, z_labels=kinds).take(rows, rows)
+    learned = select_and_fit(data, TrainingParameters(), NAMES, lambda _: None)
+    values = learned.selection.values
+    assert values["lrbs"] > values["composite"]
+    assert learned.method == ("composite" if kept else "lrbs")
+    assert ("not better beyond chance" in learned.selection.refused.get("lrbs", "")) == kept
