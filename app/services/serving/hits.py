@@ -131,13 +131,15 @@ def word_notices(
     words = report.unknown or report.guessed
     if not words:
         return (Notice("no-words", "the query has no word, so nothing is ranked", ()),)
+    others = () if nearest_words is None else _nearest_queries(text or "", words, nearest_words)
     if not report.unknown:
         message = f"no text has {some_of(words)}: words that are spelled alike decide the ranking"
     elif report.n_known:
         message = f"the model does not know {some_of(words)}: the other words decide the ranking"
+    elif others:
+        message = f"the model knows no word of the query, {some_of(words)}: ranked by {others[0]!r} instead"
     else:
         message = f"the model knows no word of the query, so nothing is ranked: {some_of(words)}"
-    others = () if nearest_words is None else _nearest_queries(text or "", words, nearest_words)
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
 
 

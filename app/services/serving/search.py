@@ -450,13 +450,16 @@ def _ask(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
         raise BlockingIOError
     encoder.check(query.field, content)
     report = encoder.look_up_words(content)
+    notices = word_notices(report, text, encoder.nearest_words if may_offer else None)
+    can_match = report is None or report.n_known > 0
+    if not can_match and notices[0].did_you_mean:
+        content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
     if not is_finite(encoded):
         raise InvalidFieldError(query.field, "its features are not finite")
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
     projected = _project(model, source, query.field, encoded)
-    notices = word_notices(report, text, encoder.nearest_words if may_offer else None)
-    projection = ProjectedQuery(projected, notices, report is None or report.n_known > 0)
+    projection = ProjectedQuery(projected, notices, can_match)
     if text is not None and may_offer:
         model.texts.put(source, text, projection)
     return projection
