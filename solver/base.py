@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -41,7 +42,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
     """
 
     _parameter_rules: ClassVar[Mapping[str, Rule]] = {}
-    """Rule of each parameter; not in the format of scikit-learn's `_parameter_constraints`."""
+    """Rules of parameters that are no `parameter` fields of a dataclass."""
     _fitted_attribute: ClassVar[str]
     """Set by `fit`: an estimator without it is not fitted."""
     _learned_from_pairs: bool = False
@@ -188,7 +189,8 @@ class CrossModalEstimator(BaseEstimator, ABC):
             raise EstimatorNotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _check_parameters(self) -> None:
-        check_parameters(self._parameter_rules, self.get_params(deep=False))
+        own = {one.name: one.metadata["rule"] for one in fields(self)} if is_dataclass(self) else {}
+        check_parameters({**own, **self._parameter_rules}, self.get_params(deep=False))
 
 
 class LinearCrossModalEstimator(CrossModalEstimator):

@@ -89,14 +89,19 @@ def restore(node: Any, arrays: Mapping[str, npt.NDArray[Any]], classes: Mapping[
         triple = parts["data"], parts["indices"], parts["indptr"]
         return scipy.sparse.csr_array(triple, shape=tuple(node["shape"]))
     fields, of_class = restore(node["fields"], arrays, classes), classes[node["object"]]
-    if dataclasses.is_dataclass(of_class):
+    if _is_record(of_class):
         return of_class(**fields)  # which checks them
     restored = object.__new__(of_class)
     restored.__dict__.update(fields)
     return restored
 
 
+def _is_record(kind: type[Any]) -> bool:
+    """Say whether its fields are all that such an object has; an estimator has what it learned, too."""
+    return dataclasses.is_dataclass(kind) and not hasattr(kind, "get_params")
+
+
 def _fields(value: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(value):
+    if _is_record(type(value)):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     return dict(vars(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -27,9 +28,10 @@ from solver.supervision.multi_labels import MultiLabels
 from solver.supervision.paired_rows import PairedRows
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import InvalidInputError, SupervisionError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, Rule, one_of, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, one_of, optional, parameter
 
 
+@dataclass(eq=False, repr=False)
 class CCA(BasisBaseline):
     """Canonical correlation analysis with a ridge.
 
@@ -83,30 +85,12 @@ class CCA(BasisBaseline):
     (60, 50)
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "reg": NOT_NEGATIVE,
-        "correlation_power": NOT_NEGATIVE,
-        "metric": METRIC,
-        "pairs": PAIRS,
-    }
-
-    correlations_: FloatArray
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        correlation_power: float = 0.0,
-        metric: str = "cosine",
-        pairs: str = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.correlation_power = correlation_power
-        self.metric = metric
-        self.pairs = pairs
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    reg: float = parameter(0.1, NOT_NEGATIVE)
+    correlation_power: float = parameter(0.0, NOT_NEGATIVE)
+    metric: str = parameter("cosine", METRIC)
+    pairs: str = parameter("auto", PAIRS)
 
     @override
     def _learn_directions(
@@ -128,6 +112,7 @@ _MAX_ITER = 10_000
 """Power iterations for each direction: they converge slowly where two covariances are close."""
 
 
+@dataclass(eq=False, repr=False)
 class PLS(BasisBaseline):
     """Partial least squares between two modalities.
 
@@ -164,27 +149,11 @@ class PLS(BasisBaseline):
     .. [2] R. Rosipal, N. Kramer, "Overview and Recent Advances in Partial Least Squares", SLSFS 2005.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "deflation": one_of("cross", "canonical"),
-        "metric": METRIC,
-        "pairs": PAIRS,
-    }
-
-    covariances_: FloatArray
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        deflation: str = "cross",
-        metric: str = "cosine",
-        pairs: str = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.deflation = deflation
-        self.metric = metric
-        self.pairs = pairs
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    deflation: str = parameter("cross", one_of("cross", "canonical"))
+    metric: str = parameter("cosine", METRIC)
+    pairs: str = parameter("auto", PAIRS)
 
     @override
     def _learn_directions(
@@ -208,6 +177,7 @@ class PLS(BasisBaseline):
         return model.x_rotations_, model.y_rotations_
 
 
+@dataclass(eq=False, repr=False)
 class MsAlg(LinearBaseline):
     """Linear maps that make similar pairs similar in sum, under orthonormality.
 
@@ -245,16 +215,9 @@ class MsAlg(LinearBaseline):
     .. [2] W. Wu et al., "Learning Query and Document Similarities ...", WSDM 2013.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "metric": METRIC,
-    }
-
-    singular_values_: FloatArray
-
-    def __init__(self, n_components: int | None = None, *, metric: str = "inner") -> None:
-        self.n_components = n_components
-        self.metric = metric
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    metric: str = parameter("inner", METRIC)
 
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
         """Find the maps.
@@ -286,6 +249,7 @@ class MsAlg(LinearBaseline):
 Groups = list[tuple[Indices, Indices]]  # rows of either modality that belong together, group by group
 
 
+@dataclass(eq=False, repr=False)
 class WMCA(BasisBaseline):
     """Maximum covariance analysis that finds out which samples of a class belong together.
 
@@ -328,24 +292,11 @@ class WMCA(BasisBaseline):
     .. [1] C. H. Lampert, O. Kroemer, "Weakly-Paired Maximum Covariance Analysis ...", ECCV 2010.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "max_iter": COUNT,
-        "metric": METRIC,
-    }
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    max_iter: int = parameter(20, COUNT)
+    metric: str = parameter("cosine", METRIC)
     _needs_classes: ClassVar[bool] = True
-
-    covariances_: FloatArray
-    x_pairs_: Indices
-    z_pairs_: Indices
-    objectives_: list[float]
-
-    def __init__(
-        self, n_components: int | None = None, *, max_iter: int = 20, metric: str = "cosine"
-    ) -> None:
-        self.n_components = n_components
-        self.max_iter = max_iter
-        self.metric = metric
 
     @override
     def _learn_directions(
@@ -354,7 +305,7 @@ class WMCA(BasisBaseline):
         indicators = class_indicators(supervision, type(self).__name__)
         groups = _common_groups(*indicators)
         left, _, right = self._leading(_mean_cross_product(x.coordinates, z.coordinates, groups))
-        self.objectives_ = []
+        self.objectives_: list[float] = []
         columns = None
         for _ in range(self.max_iter):
             rows, new_columns = _pair(x.coordinates @ left, z.coordinates @ right, groups)

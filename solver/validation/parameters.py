@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,11 @@ def check_parameters(rules: Mapping[str, Rule], values: Mapping[str, object]) ->
     """Raise InvalidParameterError for the first parameter that breaks its rule."""
     for name, rule in rules.items():
         rule.check(name, values[name])
+
+
+def parameter(default: Any, rule: Rule) -> Any:
+    """Return the field of a parameter of an estimator, which is a dataclass of them."""
+    return field(default=default, metadata={"rule": rule})
 
 
 def is_number(value: object) -> bool:
