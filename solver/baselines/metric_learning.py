@@ -7,7 +7,7 @@ passes `force_all_finite`, which is gone) and its pairs are drawn within one set
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,7 +35,7 @@ from solver.supervision.annotations import BoolArray
 from solver.supervision.base import Indices, Supervision
 from solver.supervision.signed_pairs import AnySupervision, SignedPairs
 from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Rule, one_of, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, SEED, one_of, optional, parameter
 
 DISTANCE_METRIC = one_of("distance", "cosine", "inner")
 _ROWS_AT_ONCE = 1024
@@ -62,6 +62,7 @@ def distance_gradients(x: FloatArray, z: FloatArray, weights: Any) -> tuple[Floa
     return 2.0 * (x_degrees * x - weights @ z), 2.0 * (z_degrees * z - weights.T @ x)
 
 
+@dataclass(eq=False, repr=False)
 class CMML(BasisBaseline, DistanceBaseline):
     """Metric learning across modalities from similar and dissimilar pairs.
 
@@ -108,37 +109,14 @@ class CMML(BasisBaseline, DistanceBaseline):
     .. [1] A. Mignon, F. Jurie, "CMML: a New Metric Learning Approach for Cross Modal Matching", ACCV 2012.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "reg": NOT_NEGATIVE,
-        "beta": POSITIVE,
-        "n_pairs": COUNT,
-        "max_iter": COUNT,
-        "metric": DISTANCE_METRIC,
-        "random_state": SEED,
-    }
-
-    objective_: float
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        beta: float = 3.0,
-        n_pairs: int = 10,
-        max_iter: int = 30,
-        metric: str = "distance",
-        random_state: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.beta = beta
-        self.n_pairs = n_pairs
-        self.max_iter = max_iter
-        self.metric = metric
-        self.random_state = random_state
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    reg: float = parameter(0.1, NOT_NEGATIVE)
+    beta: float = parameter(3.0, POSITIVE)
+    n_pairs: int = parameter(10, COUNT)
+    max_iter: int = parameter(30, COUNT)
+    metric: str = parameter("distance", DISTANCE_METRIC)
+    random_state: int = parameter(0, SEED)
 
     @override
     def _learn_directions(
@@ -270,22 +248,18 @@ class CommonSpace:
         return np.vstack([self.x, self.z]), indicators[:, indicators.any(axis=0)]
 
 
+@dataclass(eq=False, repr=False)
 class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
     """Base of the metrics that are learned in the space of canonical correlations.
     The projections of the first step, `cca_`, are compared by the learned metric."""
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "reg": NOT_NEGATIVE,
-        "pairs": PAIRS,
-        "metric": DISTANCE_METRIC,
-    }
-    _needs_classes: ClassVar[bool] = True
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    reg: float = parameter(0.1, NOT_NEGATIVE)
+    pairs: str = parameter("auto", PAIRS)
+    metric: str = parameter("distance", DISTANCE_METRIC)
 
-    n_components: int | None
-    reg: float
-    pairs: str
-    cca_: CCA
+    _needs_classes: ClassVar[bool] = True
 
     @override
     def _fit(
@@ -310,29 +284,12 @@ class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
         """Return L, one column a direction, of the metric ``(x - z)^T L L^T (x - z)``."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WhitenedMetric(CommonSpaceMetric):
     """Base of the metrics that whiten the scatter within classes.
     `shrinkage` is a ridge on it, as a share of its mean eigenvalue; the rest is as in `CCA`."""
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        **CommonSpaceMetric._parameter_rules,
-        "shrinkage": NOT_NEGATIVE,
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        shrinkage: float = 0.0,
-        pairs: str = "auto",
-        metric: str = "distance",
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.shrinkage = shrinkage
-        self.pairs = pairs
-        self.metric = metric
+    shrinkage: float = parameter(0.0, NOT_NEGATIVE)
 
 
 class RCA(WhitenedMetric):
@@ -415,6 +372,7 @@ _BOUNDS = 5, 95
 """Percentiles of the first distances that bound those of similar and of dissimilar pairs, as in the paper."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ITML(CommonSpaceMetric):
     """Information-theoretic metric learning in the space of `CCA`.
 
@@ -456,39 +414,11 @@ class ITML(CommonSpaceMetric):
     .. [1] J. V. Davis et al., "Information-Theoretic Metric Learning", ICML 2007.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        **CommonSpaceMetric._parameter_rules,
-        "gamma": POSITIVE,
-        "n_constraints": COUNT,
-        "max_iter": COUNT,
-        "tol": POSITIVE,
-        "random_state": SEED,
-    }
-
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        gamma: float = 1.0,
-        n_constraints: int = 500,
-        max_iter: int = 20,
-        tol: float = 1e-3,
-        pairs: str = "auto",
-        metric: str = "distance",
-        random_state: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.gamma = gamma
-        self.n_constraints = n_constraints
-        self.max_iter = max_iter
-        self.tol = tol
-        self.pairs = pairs
-        self.metric = metric
-        self.random_state = random_state
+    gamma: float = parameter(1.0, POSITIVE)
+    n_constraints: int = parameter(500, COUNT)
+    max_iter: int = parameter(20, COUNT)
+    tol: float = parameter(1e-3, POSITIVE)
+    random_state: int = parameter(0, SEED)
 
     def _learn(self, space: CommonSpace) -> FloatArray:
         differences, signs = self._draw(space)
@@ -539,6 +469,7 @@ class ITML(CommonSpaceMetric):
         return A, n_iter
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LMNN(CommonSpaceMetric):
     """Large margin nearest neighbours in the space of `CCA`.
 
@@ -586,46 +517,18 @@ class LMNN(CommonSpaceMetric):
     .. [1] K. Q. Weinberger, L. K. Saul, "Distance Metric Learning for Large Margin ...", JMLR 10, 2009.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        **CommonSpaceMetric._parameter_rules,
-        "n_targets": COUNT,
-        "n_impostors": COUNT,
-        "push": POSITIVE,
-        "n_rounds": COUNT,
-        "max_iter": COUNT,
-    }
-
-    objectives_: list[float]
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        n_targets: int = 3,
-        n_impostors: int = 10,
-        push: float = 1.0,
-        n_rounds: int = 3,
-        max_iter: int = 10,
-        pairs: str = "auto",
-        metric: str = "distance",
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.n_targets = n_targets
-        self.n_impostors = n_impostors
-        self.push = push
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.pairs = pairs
-        self.metric = metric
+    n_targets: int = parameter(3, COUNT)
+    n_impostors: int = parameter(10, COUNT)
+    push: float = parameter(1.0, POSITIVE)
+    n_rounds: int = parameter(3, COUNT)
+    max_iter: int = parameter(10, COUNT)
 
     def _learn(self, space: CommonSpace) -> FloatArray:
         targets = _nearest(space, self.n_targets, is_same_class=True)
         directions = np.eye(space.x.shape[1])
         distance = sum(side.distances(space).sum() for side in targets)
         directions *= np.sqrt(sum(side.is_pair.sum() for side in targets) / max(distance, 1e-300))
-        self.objectives_ = []
+        self.objectives_: list[float] = []
         for _ in range(self.n_rounds):
             impostors = _nearest(space.map(directions), self.n_impostors, is_same_class=False)
             solution = minimize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from solver.baselines._common import (
 from solver.linalg.matrices import FloatArray
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, optional, parameter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,27 +35,20 @@ class View:
     anchors: FloatArray  # (n_classes, rank), row c of one modality goes with row c of the other
 
 
+@dataclass(eq=False, repr=False)
 class MultiviewBaseline(BasisBaseline):
     """Base of the methods that solve the eigenproblem of generalized multiview analysis."""
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "coupling": NOT_NEGATIVE,
-        "mu": POSITIVE,
-        "gamma": POSITIVE,
-        "reg": NOT_NEGATIVE,
-        "eigenvalue_power": NOT_NEGATIVE,
-        "metric": METRIC,
-    }
-    _needs_classes: ClassVar[bool] = True
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    coupling: float = parameter(10.0, NOT_NEGATIVE)
+    mu: float = parameter(1.0, POSITIVE)
+    gamma: float = parameter(1.0, POSITIVE)
+    reg: float = parameter(0.1, NOT_NEGATIVE)
+    eigenvalue_power: float = parameter(0.0, NOT_NEGATIVE)
+    metric: str = parameter("cosine", METRIC)
 
-    n_components: int | None
-    coupling: float
-    mu: float
-    gamma: float
-    reg: float
-    eigenvalue_power: float
-    eigenvalues_: FloatArray  # (rank,), of the chosen directions, in descending order
+    _needs_classes: ClassVar[bool] = True
 
     @override
     def _learn_directions(
@@ -187,6 +180,7 @@ class GMLDA(MultiviewBaseline):
         return View(between, coordinates.T @ counted - between, anchors)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GMMFA(MultiviewBaseline):
     """Generalized multiview analysis with the graphs of marginal Fisher analysis.
 
@@ -227,34 +221,8 @@ class GMMFA(MultiviewBaseline):
     .. [2] S. Yan et al., "Graph Embedding and Extensions", IEEE TPAMI 29, 2007.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        **MultiviewBaseline._parameter_rules,
-        "n_intrinsic": COUNT,
-        "n_penalty": COUNT,
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        coupling: float = 10.0,
-        mu: float = 1.0,
-        gamma: float = 1.0,
-        n_intrinsic: int = 50,
-        n_penalty: int = 20,
-        reg: float = 0.1,
-        eigenvalue_power: float = 0.0,
-        metric: str = "cosine",
-    ) -> None:
-        self.n_components = n_components
-        self.coupling = coupling
-        self.mu = mu
-        self.gamma = gamma
-        self.n_intrinsic = n_intrinsic
-        self.n_penalty = n_penalty
-        self.reg = reg
-        self.eigenvalue_power = eigenvalue_power
-        self.metric = metric
+    n_intrinsic: int = parameter(50, COUNT)
+    n_penalty: int = parameter(20, COUNT)
 
     def _view(self, coordinates: FloatArray, indicators: FloatArray) -> View:
         intrinsic, penalty = _graphs(coordinates, indicators, self.n_intrinsic, self.n_penalty)
@@ -294,6 +262,7 @@ def _laplacian_scatter(coordinates: FloatArray, graph: Any) -> FloatArray:
     return (scatter + scatter.T) / 2.0
 
 
+@dataclass(eq=False, repr=False)
 class MvDA(BasisBaseline):
     """Linear discriminant analysis of both modalities in one common space.
 
@@ -337,28 +306,12 @@ class MvDA(BasisBaseline):
     .. [2] M. Kan et al., "Multi-View Discriminant Analysis", IEEE TPAMI 38, 2016.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "reg": NOT_NEGATIVE,
-        "eigenvalue_power": NOT_NEGATIVE,
-        "metric": METRIC,
-    }
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    reg: float = parameter(0.1, NOT_NEGATIVE)
+    eigenvalue_power: float = parameter(0.0, NOT_NEGATIVE)
+    metric: str = parameter("cosine", METRIC)
     _needs_classes: ClassVar[bool] = True
-
-    eigenvalues_: FloatArray
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        eigenvalue_power: float = 0.0,
-        metric: str = "cosine",
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.eigenvalue_power = eigenvalue_power
-        self.metric = metric
 
     @override
     def _learn_directions(
