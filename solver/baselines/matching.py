@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,9 +17,10 @@ from solver.linalg.samples import project_affinely
 from solver.logistic import LinearClassifier, Regression, class_targets
 from solver.supervision.conversion import AnyLabels, check_sizes
 from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, Rule, optional
+from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, optional, parameter
 
 
+@dataclass(eq=False, repr=False)
 class SemanticMatching(CrossModalEstimator):
     """Class posteriors of either modality, matched by their inner product.
 
@@ -61,24 +63,12 @@ class SemanticMatching(CrossModalEstimator):
     .. [1] N. Rasiwasia et al., "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "C": POSITIVE,
-        "z_C": optional(POSITIVE),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-    }
+    C: float = parameter(1.0, POSITIVE)
+    _: KW_ONLY
+    z_C: float | None = parameter(None, optional(POSITIVE))
+    tol: float = parameter(1e-4, POSITIVE)
+    max_iter: int = parameter(5000, COUNT)
     _fitted_attribute: ClassVar[str] = "z_classifier_"
-
-    x_classifier_: LinearClassifier
-    z_classifier_: LinearClassifier
-
-    def __init__(
-        self, C: float = 1.0, *, z_C: float | None = None, tol: float = 1e-4, max_iter: int = 5000
-    ) -> None:
-        self.C = C
-        self.z_C = z_C
-        self.tol = tol
-        self.max_iter = max_iter
 
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
         """Learn the posteriors.
@@ -132,6 +122,7 @@ def _posteriors(classifier: LinearClassifier, samples: npt.ArrayLike, name: str)
     )
 
 
+@dataclass(eq=False, repr=False)
 class SCM(BasisEstimator):
     """Semantic matching in the space of canonical correlations.
 
@@ -160,42 +151,17 @@ class SCM(BasisEstimator):
     .. [1] N. Rasiwasia et al., "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "n_components": optional(COUNT),
-        "reg": NOT_NEGATIVE,
-        "correlation_power": NOT_NEGATIVE,
-        "pairs": PAIRS,
-        "C": POSITIVE,
-        "z_C": optional(POSITIVE),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-    }
+    n_components: int | None = parameter(None, optional(COUNT))
+    _: KW_ONLY
+    reg: float = parameter(0.1, NOT_NEGATIVE)
+    correlation_power: float = parameter(0.0, NOT_NEGATIVE)
+    pairs: str = parameter("auto", PAIRS)
+    C: float = parameter(1.0, POSITIVE)
+    z_C: float | None = parameter(None, optional(POSITIVE))
+    tol: float = parameter(1e-4, POSITIVE)
+    max_iter: int = parameter(5000, COUNT)
     _fitted_attribute: ClassVar[str] = "semantic_matching_"
     _needs_classes: ClassVar[bool] = True
-
-    cca_: CCA
-    semantic_matching_: SemanticMatching
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reg: float = 0.1,
-        correlation_power: float = 0.0,
-        pairs: str = "auto",
-        C: float = 1.0,
-        z_C: float | None = None,
-        tol: float = 1e-4,
-        max_iter: int = 5000,
-    ) -> None:
-        self.n_components = n_components
-        self.reg = reg
-        self.correlation_power = correlation_power
-        self.pairs = pairs
-        self.C = C
-        self.z_C = z_C
-        self.tol = tol
-        self.max_iter = max_iter
 
     @override
     def _fit(

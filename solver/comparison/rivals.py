@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Self
 
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig, c
 from solver.semantic.estimator import SemanticBilinear
 from solver.supervision.conversion import AnyLabels
 from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, POSITIVE, SEED, Rule
+from solver.validation.parameters import COUNT, POSITIVE, SEED, Rule, parameter
 
 _MAP = Rule(
     lambda v: isinstance(v, tuple) and len(v) == 2 and v[0] in KERNELS and POSITIVE.accepts(v[1]),
@@ -30,40 +31,19 @@ class SemanticIdentity(SemanticBilinear):
         return None
 
 
+@dataclass(eq=False, repr=False)
 class KernelSemanticMatching(CrossModalEstimator):
     """`SemanticMatching` of kernel features: a feature map of `SemanticBilinear` for each modality.
     A map is a kernel and its width; a Laplacian one takes at most 256 features."""
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "x_map": _MAP,
-        "z_map": _MAP,
-        "C": POSITIVE,
-        "z_C": POSITIVE,
-        "n_landmarks": COUNT,
-        "random_state": SEED,
-    }
+    x_map: tuple[str, float] = parameter(("rbf", 1.0), _MAP)
+    z_map: tuple[str, float] = parameter(("rbf", 1.0), _MAP)
+    _: KW_ONLY
+    C: float = parameter(15.0, POSITIVE)
+    z_C: float = parameter(15.0, POSITIVE)
+    n_landmarks: int = parameter(400, COUNT)
+    random_state: int = parameter(0, SEED)
     _fitted_attribute: ClassVar[str] = "semantic_matching_"
-
-    x_features_: FeatureMap
-    z_features_: FeatureMap
-    semantic_matching_: SemanticMatching
-
-    def __init__(
-        self,
-        x_map: tuple[str, float] = ("rbf", 1.0),
-        z_map: tuple[str, float] = ("rbf", 1.0),
-        *,
-        C: float = 15.0,
-        z_C: float = 15.0,
-        n_landmarks: int = 400,
-        random_state: int = 0,
-    ) -> None:
-        self.x_map = x_map
-        self.z_map = z_map
-        self.C = C
-        self.z_C = z_C
-        self.n_landmarks = n_landmarks
-        self.random_state = random_state
 
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
         """Learn the feature maps of scaled samples, then the posteriors; the classes are as in
