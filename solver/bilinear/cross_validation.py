@@ -6,13 +6,14 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.base import LinearCrossModalEstimator
-from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.estimator import PRECISION, LowRankBilinear
 from solver.bilinear.problem import BilinearProblem
 from solver.bilinear.solving import regularisation_path
 from solver.evaluation.metrics import bidirectional_map
@@ -33,14 +34,15 @@ from solver.validation.parameters import (
     N_FOLDS,
     POSITIVE,
     SEED,
-    Rule,
     list_of,
     optional,
+    parameter,
 )
 
 _PATH_MAX_ITER = 60  # iterations per path point: a fold has to be good enough to be compared, not certified
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LowRankBilinearCV(LinearCrossModalEstimator):
     """`LowRankBilinear` with `alpha` chosen by cross-validated mean average precision.
 
@@ -96,49 +98,18 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
     (5, 3)
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "alphas": optional(list_of(POSITIVE)),
-        "n_alphas": COUNT,
-        "smallest_fraction": FRACTION,
-        "n_folds": N_FOLDS,
-        "one_standard_error": BOOL,
-        "path_tol": POSITIVE,
-        "random_state": SEED,
-        "n_jobs": optional(COUNT),
-    }
-
-    best_estimator_: LowRankBilinear
-    alpha_: float
-    cv_results_: dict[str, FloatArray]
-
-    def __init__(
-        self,
-        *,
-        alphas: npt.ArrayLike | None = None,
-        n_alphas: int = 20,
-        smallest_fraction: float = 1e-3,
-        n_folds: int = 5,
-        one_standard_error: bool = False,
-        tol: float = 1e-3,
-        path_tol: float = 1e-2,
-        max_iter: int = 2000,
-        fit_intercept: bool = True,
-        dtype: type = np.float32,
-        random_state: int = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.alphas = alphas
-        self.n_alphas = n_alphas
-        self.smallest_fraction = smallest_fraction
-        self.n_folds = n_folds
-        self.one_standard_error = one_standard_error
-        self.tol = tol
-        self.path_tol = path_tol
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    alphas: npt.ArrayLike | None = parameter(None, optional(list_of(POSITIVE)))
+    n_alphas: int = parameter(20, COUNT)
+    smallest_fraction: float = parameter(1e-3, FRACTION)
+    n_folds: int = parameter(5, N_FOLDS)
+    one_standard_error: bool = parameter(False, BOOL)
+    tol: float = parameter(1e-3, POSITIVE)
+    path_tol: float = parameter(1e-2, POSITIVE)
+    max_iter: int = parameter(2000, COUNT)
+    fit_intercept: bool = parameter(True, BOOL)
+    dtype: type = parameter(np.float32, PRECISION)
+    random_state: int = parameter(0, SEED)
+    n_jobs: int | None = parameter(None, optional(COUNT))
 
     def fit(
         self,
@@ -170,7 +141,6 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         final = LowRankBilinear(
             tol=self.tol, max_iter=self.max_iter, fit_intercept=self.fit_intercept, dtype=self.dtype
         )
-        final._check_parameters()
         samples = x, z
         targets = _targets(checked)
         problem = BilinearProblem(*samples, checked, self.fit_intercept, None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +28,25 @@ from solver.validation.errors import (
     NumericalError,
     SupervisionError,
 )
-from solver.validation.parameters import BOOL, COUNT, POSITIVE, Rule, number_within, one_of, optional
+from solver.validation.parameters import (
+    BOOL,
+    COUNT,
+    POSITIVE,
+    Rule,
+    number_within,
+    one_of,
+    optional,
+    parameter,
+)
 
+PRECISION = Rule(lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64")
 _DEFAULT_ALPHA = 1e-3
 """Kept from the first version; it suits no samples in particular, for which there is `alpha_fraction`."""
 _PAPER_CHECK_EVERY = 10
 """Iterations of Algorithm 1 between two bounds of the gap; it takes hundreds, and each bound needs a norm."""
 
 
+@dataclass(eq=False, repr=False)
 class LowRankBilinear(LinearCrossModalEstimator):
     """Bilinear similarity ``x^T M z`` with a nuclear-norm penalty.
 
@@ -117,43 +129,17 @@ class LowRankBilinear(LinearCrossModalEstimator):
     (True, (60, 50))
     """
 
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "alpha": optional(POSITIVE),
-        "alpha_fraction": optional(number_within(0.0, 1.0, closed="right")),
-        "loss": one_of(*LOSSES),
-        "solver": one_of("apg", "paper"),
-        "tol": POSITIVE,
-        "max_iter": COUNT,
-        "fit_intercept": BOOL,
-        "dtype": Rule(lambda v: bool(v in (np.float32, np.float64)), "numpy.float32 or numpy.float64"),
-        "n_threads": optional(COUNT),
-        "warm_start": BOOL,
-    }
-
-    def __init__(
-        self,
-        alpha: float | None = None,
-        *,
-        alpha_fraction: float | None = None,
-        loss: str = "logistic",
-        solver: str = "apg",
-        tol: float = 1e-3,
-        max_iter: int = 2000,
-        fit_intercept: bool = True,
-        dtype: type = np.float32,
-        n_threads: int | None = None,
-        warm_start: bool = False,
-    ) -> None:
-        self.alpha = alpha
-        self.alpha_fraction = alpha_fraction
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.dtype = dtype
-        self.n_threads = n_threads
-        self.warm_start = warm_start
+    alpha: float | None = parameter(None, optional(POSITIVE))
+    _: KW_ONLY
+    alpha_fraction: float | None = parameter(None, optional(number_within(0.0, 1.0, closed="right")))
+    loss: str = parameter("logistic", one_of(*LOSSES))
+    solver: str = parameter("apg", one_of("apg", "paper"))
+    tol: float = parameter(1e-3, POSITIVE)
+    max_iter: int = parameter(2000, COUNT)
+    fit_intercept: bool = parameter(True, BOOL)
+    dtype: type = parameter(np.float32, PRECISION)
+    n_threads: int | None = parameter(None, optional(COUNT))
+    warm_start: bool = parameter(False, BOOL)
 
     def fit(
         self,

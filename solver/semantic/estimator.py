@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +35,11 @@ from solver.validation.parameters import (
     N_FOLDS,
     POSITIVE,
     SEED,
-    Rule,
     integer_from,
     number_within,
     one_of,
     optional,
+    parameter,
     some_of,
 )
 
@@ -47,6 +48,7 @@ _STAGE_COSTS = {"x": 0.43, "z": 0.43, "fusion": 0.07, "kernel ridge": 0.05, "M":
 _FEW_STEPS = 20  # steps of each of the last stages, about: they are short
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SemanticBilinear(CrossModalEstimator):
     """Bilinear similarity ``p(x)^T M q(z)`` of class posteriors, with a nuclear-norm penalty on M.
 
@@ -125,62 +127,21 @@ class SemanticBilinear(CrossModalEstimator):
     (60, 50)
     """
 
-    x_posteriors_: Posteriors
-    z_posteriors_: Posteriors
-    bilinear_: LowRankBilinear | None
-    n_features_x_: int
-    n_features_z_: int
-
     _fitted_attribute = "bilinear_"
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "loss": one_of(*LOSSES),
-        "alpha_fraction": optional(FRACTION),
-        "scalings": some_of(*SCALINGS),
-        "kernels": some_of(*KERNELS),
-        "n_landmarks": COUNT,
-        "n_folds": N_FOLDS,
-        "n_kept": COUNT,
-        "n_rounds": COUNT,
-        "max_samples": integer_from(10),
-        "neighbour_share": number_within(0.0, 1.0, closed="left"),
-        "inverse_temperature": number_within(0.0, MAX_INVERSE_TEMPERATURE, closed="right"),
-        "tol": POSITIVE,
-        "random_state": SEED,
-        "n_jobs": optional(COUNT),
-    }
-
-    def __init__(
-        self,
-        *,
-        loss: str = "squared",
-        alpha_fraction: float | None = None,
-        scalings: tuple[str, ...] = SEARCHED_SCALINGS,
-        kernels: tuple[str, ...] = KERNELS,
-        n_landmarks: int = 400,
-        n_folds: int = 5,
-        n_kept: int = 6,
-        n_rounds: int = 8,
-        max_samples: int = 3000,
-        neighbour_share: float = 0.1,
-        inverse_temperature: float = 2.0,
-        tol: float = 1e-3,
-        random_state: int = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.loss = loss
-        self.alpha_fraction = alpha_fraction
-        self.scalings = scalings
-        self.kernels = kernels
-        self.n_landmarks = n_landmarks
-        self.n_folds = n_folds
-        self.n_kept = n_kept
-        self.n_rounds = n_rounds
-        self.max_samples = max_samples
-        self.neighbour_share = neighbour_share
-        self.inverse_temperature = inverse_temperature
-        self.tol = tol
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    loss: str = parameter("squared", one_of(*LOSSES))
+    alpha_fraction: float | None = parameter(None, optional(FRACTION))
+    scalings: tuple[str, ...] = parameter(SEARCHED_SCALINGS, some_of(*SCALINGS))
+    kernels: tuple[str, ...] = parameter(KERNELS, some_of(*KERNELS))
+    n_landmarks: int = parameter(400, COUNT)
+    n_folds: int = parameter(5, N_FOLDS)
+    n_kept: int = parameter(6, COUNT)
+    n_rounds: int = parameter(8, COUNT)
+    max_samples: int = parameter(3000, integer_from(10))
+    neighbour_share: float = parameter(0.1, number_within(0.0, 1.0, closed="left"))
+    inverse_temperature: float = parameter(2.0, number_within(0.0, MAX_INVERSE_TEMPERATURE, closed="right"))
+    tol: float = parameter(1e-3, POSITIVE)
+    random_state: int = parameter(0, SEED)
+    n_jobs: int | None = parameter(None, optional(COUNT))
 
     def fit(
         self,
@@ -258,12 +219,13 @@ class SemanticBilinear(CrossModalEstimator):
         matrix_options = MatrixOptions(self.loss, max_samples, self.random_state, self.n_jobs)
         work.begin("M", _FEW_STEPS)
         fraction = self._choose_alpha_fraction(predicted, targets, checked, matrix_options, work)
-        self.bilinear_ = None
+        self.bilinear_: LowRankBilinear | None = None
         if fraction is not None:
             self.bilinear_ = self._fit_matrix(predicted, checked, fraction, callback)
             warn_of_low_rank(self.bilinear_.rank_, self.loss, targets)
-        self.x_posteriors_, self.z_posteriors_ = x_posteriors, z_posteriors
-        self.n_features_x_, self.n_features_z_ = x_samples.shape[1], z_samples.shape[1]
+        self.x_posteriors_: Posteriors = x_posteriors
+        self.z_posteriors_: Posteriors = z_posteriors
+        self.n_features_x_, self.n_features_z_ = int(x_samples.shape[1]), int(z_samples.shape[1])
         return self
 
     @property
