@@ -141,7 +141,6 @@ class ListedPairLoss:
         self.X: Samples = X.astype(dtype, copy=False)
         self.Z: Samples = Z.astype(dtype, copy=False)
         self._pairs = pairs
-        self._rows = pairs.rows
         self._dtype = np.dtype(dtype)
 
     @property
@@ -181,11 +180,14 @@ class ListedPairLoss:
     def _scores(self, point: FactoredPoint) -> FloatArray:
         left = np.asarray(self.X @ point.left.astype(self._dtype, copy=False))
         right = np.asarray(self.Z @ point.right.astype(self._dtype, copy=False))
-        scores = np.empty(len(self._rows), self._dtype)
+        scores = np.empty(len(self._pairs.rows), self._dtype)
         for start in range(0, len(scores), _PAIRS_AT_ONCE):
             block = slice(start, start + _PAIRS_AT_ONCE)
             np.einsum(
-                "ij,ij->i", left[self._rows[block]], right[self._pairs.columns[block]], out=scores[block]
+                "ij,ij->i",
+                left[self._pairs.rows[block]],
+                right[self._pairs.columns[block]],
+                out=scores[block],
             )
         return scores
 

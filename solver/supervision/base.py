@@ -25,20 +25,10 @@ class Supervision(Protocol):
     """What a loss needs to know about the pairs, counted in visiting order: row r is sample
     ``x_order[r]``."""
 
-    @property
-    def x_order(self) -> Indices:
-        """Visiting order of the first modality's samples."""
-
-    @property
-    def z_order(self) -> Indices: ...
-
-    @property
-    def n_similar(self) -> int:
-        """Size of S, the set of similar pairs."""
-
-    @property
-    def n_dissimilar(self) -> int:
-        """Size of D, the set of dissimilar pairs."""
+    x_order: Indices  # visiting order of the first modality's samples
+    z_order: Indices
+    n_similar: int  # size of S, the set of similar pairs
+    n_dissimilar: int  # size of D, the set of dissimilar pairs
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return the similar pairs of a tile as disjoint keys into it."""

@@ -55,6 +55,17 @@ class Labels:
         Classes of the second modality; the first's when left out (paired rows).
         The two may differ in length, and a class may occur on one side only.
 
+    Attributes
+    ----------
+    classes : ndarray
+        All classes, in order.
+    x_targets, z_targets : ndarray of int
+        Class of each sample, as a number.
+    x_order, z_order : ndarray of int
+        Samples of either modality, class by class.
+    n_similar, n_dissimilar : int
+        Numbers of pairs of the same class, and of different ones.
+
     Raises
     ------
     SupervisionError
@@ -75,44 +86,16 @@ class Labels:
             raise SupervisionError(f"x_labels ({x.dtype}) and z_labels ({z.dtype}) are not of one kind")
         classes, codes = np.unique(_join(x, z), return_inverse=True)
         self.classes: npt.NDArray[Any] = classes
-        self._x_codes, self._z_codes = codes[: len(x)], codes[len(x) :]
-        self._x = _Runs.of(self._x_codes, len(classes))
-        self._z = _Runs.of(self._z_codes, len(classes))
-        self._n_similar = int(np.sum((self._x.stops - self._x.starts) * (self._z.stops - self._z.starts)))
+        self.x_targets: Indices = codes[: len(x)]
+        self.z_targets: Indices = codes[len(x) :]
+        self._x, self._z = (_Runs.of(side, len(classes)) for side in (self.x_targets, self.z_targets))
+        self.x_order, self.z_order = self._x.order, self._z.order
+        self.n_similar = int(np.sum((self._x.stops - self._x.starts) * (self._z.stops - self._z.starts)))
+        self.n_dissimilar = len(x) * len(z) - self.n_similar
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: x_labels and z_labels have no class in common")
         if self.n_dissimilar == 0:
             raise SupervisionError(f"no dissimilar pair: every sample has the label {str(classes[0])!r}")
-
-    @property
-    def x_order(self) -> Indices:
-        """Samples of the first modality, class by class."""
-        return self._x.order
-
-    @property
-    def z_order(self) -> Indices:
-        """Samples of the second modality, class by class."""
-        return self._z.order
-
-    @property
-    def n_similar(self) -> int:
-        """Number of pairs with the same class."""
-        return self._n_similar
-
-    @property
-    def n_dissimilar(self) -> int:
-        """Number of pairs with different classes."""
-        return len(self._x.order) * len(self._z.order) - self._n_similar
-
-    @property
-    def x_targets(self) -> Indices:
-        """Class of each sample of the first modality, as a number."""
-        return self._x_codes
-
-    @property
-    def z_targets(self) -> Indices:
-        """Class of each sample of the second modality, as a number."""
-        return self._z_codes
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return one rectangle per class with both rows and columns in the tile; many small ones together."""
@@ -138,11 +121,11 @@ class Labels:
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
         """Return ``sum x_i z_j^T`` over the pairs with the same class, in float64."""
         n_classes = len(self.classes)
-        return group_sums(X, self._x_codes, n_classes).T @ group_sums(Z, self._z_codes, n_classes)
+        return group_sums(X, self.x_targets, n_classes).T @ group_sums(Z, self.z_targets, n_classes)
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
-        return type(self)(self._x_codes[x_rows], self._z_codes[z_rows])
+        return type(self)(self.x_targets[x_rows], self.z_targets[z_rows])
 
 
 def group_sums(samples: Samples, codes: Indices, n_groups: int) -> FloatArray:

@@ -29,6 +29,15 @@ class MultiLabels:
     z_indicators : array-like or sparse array of shape (n_samples_z, n_labels), optional
         The same for the second modality; if omitted, those of the first are used (paired rows).
 
+    Attributes
+    ----------
+    x_targets, z_targets : ndarray of bool, shape (n_samples, n_labels)
+        Labels of each sample.
+    x_order, z_order : ndarray of int
+        Samples of either modality, those with equal labels together.
+    n_similar, n_dissimilar : int
+        Numbers of pairs that share a label, and of those that share none.
+
     Raises
     ------
     SupervisionError
@@ -47,56 +56,27 @@ class MultiLabels:
         z = x if z_indicators is None else _indicators(z_indicators, "z_indicators")
         if x.shape[1] != z.shape[1]:
             raise SupervisionError(f"x_indicators has {x.shape[1]} labels, z_indicators has {z.shape[1]}")
-        self._x_indicators, self._z_indicators = x, z
+        self.x_targets, self.z_targets = x, z
         self._x_sets, self._x_codes, x_counts = _distinct_rows(x)
         self._z_sets, self._z_codes, z_counts = _distinct_rows(z)
-        self._x_order = np.argsort(self._x_codes, kind="stable")
-        self._z_order = np.argsort(self._z_codes, kind="stable")
+        self.x_order: Indices = np.argsort(self._x_codes, kind="stable")
+        self.z_order: Indices = np.argsort(self._z_codes, kind="stable")
         # In practice the distinct sets are few; where nearly all samples differ, no table of them is kept.
         is_small = len(self._x_sets) * len(self._z_sets) <= _LARGEST_TABLE
         self._table = _share_a_label(self._x_sets, self._z_sets) if is_small else None
-        self._n_similar = sum(
+        self.n_similar = sum(
             int(x_counts[run] @ (self._count_shared(run, slice(None)) @ z_counts))
             for run in self._runs_of_sets()
         )
+        self.n_dissimilar = len(x) * len(z) - self.n_similar
         if self.n_similar == 0:
             raise SupervisionError("no similar pair: no two samples share a label")
         if self.n_dissimilar == 0:
             raise SupervisionError("no dissimilar pair: every pair across the modalities shares a label")
 
-    @property
-    def x_order(self) -> Indices:
-        """Samples of the first modality, those with equal labels together."""
-        return self._x_order
-
-    @property
-    def z_order(self) -> Indices:
-        """Samples of the second modality, those with equal labels together."""
-        return self._z_order
-
-    @property
-    def n_similar(self) -> int:
-        """Number of pairs that share a label."""
-        return self._n_similar
-
-    @property
-    def n_dissimilar(self) -> int:
-        """Number of pairs without a label in common."""
-        return len(self._x_order) * len(self._z_order) - self._n_similar
-
-    @property
-    def x_targets(self) -> npt.NDArray[np.bool_]:
-        """Labels of each sample of the first modality, as indicators."""
-        return self._x_indicators
-
-    @property
-    def z_targets(self) -> npt.NDArray[np.bool_]:
-        """Labels of each sample of the second modality, as indicators."""
-        return self._z_indicators
-
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return one mask for the whole tile, if anything in it is similar."""
-        x, z = self._x_codes[self._x_order[rows]], self._z_codes[self._z_order[columns]]
+        x, z = self._x_codes[self.x_order[rows]], self._z_codes[self.z_order[columns]]
         # Codes are sorted, so a tile covers one contiguous run of distinct label sets on each side.
         share = self._count_shared(slice(x[0], x[-1] + 1), slice(z[0], z[-1] + 1))
         mask = share[x - x[0]][:, z - z[0]]
@@ -113,7 +93,7 @@ class MultiLabels:
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
-        return type(self)(self._x_indicators[x_rows], self._z_indicators[z_rows])
+        return type(self)(self.x_targets[x_rows], self.z_targets[z_rows])
 
     def _runs_of_sets(self) -> Iterator[slice]:
         for start in range(0, len(self._x_sets), _SETS_AT_ONCE):

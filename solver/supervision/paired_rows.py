@@ -21,6 +21,13 @@ class PairedRows:
     n : int, >= 2
         Number of samples of either modality.
 
+    Attributes
+    ----------
+    x_order, z_order : ndarray of int
+        The rows as they are.
+    n_similar, n_dissimilar : int
+        One pair a row, and all others.
+
     Raises
     ------
     SupervisionError
@@ -30,27 +37,9 @@ class PairedRows:
     def __init__(self, n: int) -> None:
         if not is_integer(n, least=2):
             raise SupervisionError(f"n must be an integer >= 2 (one row has no dissimilar pair), got {n!r}")
-        self._order = np.arange(n)
-
-    @property
-    def x_order(self) -> Indices:
-        """The rows as they are."""
-        return self._order
-
-    @property
-    def z_order(self) -> Indices:
-        """The rows as they are."""
-        return self._order
-
-    @property
-    def n_similar(self) -> int:
-        """One pair per row."""
-        return len(self._order)
-
-    @property
-    def n_dissimilar(self) -> int:
-        """All other pairs."""
-        return len(self._order) ** 2 - len(self._order)
+        self.x_order = self.z_order = np.arange(n)
+        self.n_similar = len(self.x_order)
+        self.n_dissimilar = self.n_similar**2 - self.n_similar
 
     def similar_pairs(self, rows: slice, columns: slice) -> list[PairKey]:
         """Return the part of the diagonal that crosses the tile."""
@@ -60,7 +49,7 @@ class PairedRows:
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
         """Return ``sum x_i z_i^T``, in float64."""
         total = np.zeros((X.shape[1], Z.shape[1]))
-        for start in range(0, len(self._order), _ROWS_AT_ONCE):
+        for start in range(0, self.n_similar, _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             product = X[rows].T.astype(np.float64) @ Z[rows].astype(np.float64)
             total += to_dense(product)

@@ -25,6 +25,15 @@ class SignedPairs:
         similar and the dissimilar pairs weigh 1 in all. Equal weights when left out, which are the
         paper's 1/|S| and 1/|D|.
 
+    Attributes
+    ----------
+    rows, columns : ndarray of int
+        Where each pair is; `signs` and `weights` are parallel to them.
+    x_order, z_order : ndarray of int
+        The samples as they are.
+    n_similar, n_dissimilar : int
+        Numbers of pairs marked +1, and marked -1.
+
     Raises
     ------
     SupervisionError
@@ -47,35 +56,14 @@ class SignedPairs:
         self.indptr: Indices = table.indptr.astype(np.intp)
         self.columns: Indices = table.indices.astype(np.intp)
         self.signs: npt.NDArray[np.float64] = table.data.astype(np.float64)
+        self.rows: Indices = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        self.x_order, self.z_order = (np.arange(size) for size in self.shape)
+        self.n_similar = int(np.count_nonzero(self.signs > 0))
+        self.n_dissimilar = len(self.signs) - self.n_similar
         if self.n_similar == 0 or self.n_dissimilar == 0:
             kind = "similar (+1)" if self.n_similar == 0 else "dissimilar (-1)"
             raise SupervisionError(f"no {kind} pair in signs")
         self.weights = self._balance(None if weights is None else _csr(weights, "weights"))
-
-    @property
-    def x_order(self) -> Indices:
-        """The samples as they are."""
-        return np.arange(self.shape[0])
-
-    @property
-    def z_order(self) -> Indices:
-        """The samples as they are."""
-        return np.arange(self.shape[1])
-
-    @property
-    def n_similar(self) -> int:
-        """Number of pairs marked +1."""
-        return int(np.count_nonzero(self.signs > 0))
-
-    @property
-    def n_dissimilar(self) -> int:
-        """Number of pairs marked -1."""
-        return int(np.count_nonzero(self.signs < 0))
-
-    @property
-    def rows(self) -> Indices:
-        """Row of each pair, parallel to `columns`, `signs` and `weights`."""
-        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
         """Return ``sum x_i z_j^T`` over the pairs marked +1, in float64."""
