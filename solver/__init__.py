@@ -7,7 +7,10 @@ What learns is imported when it is first asked for: it needs scikit-learn, which
 to project samples and to rank them.
 """
 
+import ast
+import functools
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solver.artifacts import load, load_projector, save_projector
@@ -117,59 +120,25 @@ if TYPE_CHECKING:
     from solver.scaling.estimator import FeatureScaler
     from solver.semantic.estimator import SemanticBilinear
 else:  # a type checker that saw `__getattr__` would accept every name
-    _LEARNING = {
-        "solver.base": ("CrossModalEstimator", "LinearCrossModalEstimator"),
-        "solver.baselines": (
-            "CCA",
-            "CMML",
-            "DCA",
-            "GMLDA",
-            "GMMFA",
-            "ITML",
-            "LMNN",
-            "PLS",
-            "RCA",
-            "SCM",
-            "WMCA",
-            "MsAlg",
-            "MvDA",
-            "SemanticMatching",
-        ),
-        "solver.bilinear.cross_validation": ("LowRankBilinearCV",),
-        "solver.bilinear.estimator": ("LowRankBilinear",),
-        "solver.bilinear.problem": ("alpha_max",),
-        "solver.bilinear.selection": (
-            "DEFAULT_FRACTIONS",
-            "DEFAULT_SCALINGS",
-            "Candidate",
-            "CandidateProgress",
-            "fit_projector",
-            "select_on",
-        ),
-        "solver.comparison": ("compare",),
-        "solver.composite.contradictions": ("Contradiction",),
-        "solver.composite.estimator": ("CompositeBilinear",),
-        "solver.evaluation.significance": ("objective_interval",),
-        "solver.losses.dask_engine": ("DaskEngine", "FitCost", "Machines"),
-        "solver.losses.pair_blocks": ("PairSizes",),
-        "solver.paired": ("PairedEstimator", "PairedSamples"),
-        "solver.scaling.estimator": ("FeatureScaler",),
-        "solver.optimisation.checkpoint": ("Checkpoint",),
-        "solver.optimisation.fit_checkpoints": ("FitCheckpoints",),
-        "solver.optimisation.convergence": ("StopReason",),
-        "solver.semantic.estimator": ("SemanticBilinear",),
-    }
-    _MODULE_OF = {name: module for module, names in _LEARNING.items() for name in names}
-
     _PACKAGES = ("baselines", "benchmark", "comparison", "plots")
+
+    @functools.cache
+    def _modules() -> dict[str, str]:
+        """Return the module of each name that learns, as the imports above say: they are listed once."""
+        (block,) = (
+            node for node in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(node, ast.If)
+        )
+        imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
+        return {alias.name: node.module for node in imports for alias in node.names}
 
     def __getattr__(name: str) -> Any:
         """Import what learns when it is first asked for (PEP 562)."""
         if name in _PACKAGES:
             return importlib.import_module(f"{__name__}.{name}")
-        if name not in _MODULE_OF:
+        modules = _modules()
+        if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+        value = getattr(importlib.import_module(modules[name]), name)
         globals()[name] = value  # the next one finds it without this function
         return value
 
