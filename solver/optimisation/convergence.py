@@ -6,16 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix
-from solver.losses.base import CertifiableLoss, FactoredPoint
+from solver.linalg.matrices import LowRankMatrix
+from solver.losses.base import CertifiableLoss
 from solver.optimisation.certificate import Certificate, certify, lower_bound
 from solver.progress import IterationProgress
 from solver.threads import single_threaded_blas
 from solver.validation.errors import NumericalError
+
+if TYPE_CHECKING:  # a model at query time has a reason why its fit ended, and needs no solver
+    from solver.optimisation.descent import DescentState
+    from solver.optimisation.paper import PaperState
 
 _PATIENCE = 30  # float64 iterations without a worthwhile decrease of the gap before a fit gives up
 _WORTHWHILE = 0.9
@@ -53,33 +57,7 @@ class Memory:
         return replace(self, n_stalled=self.n_stalled + 1) if dtype == np.float64 else self
 
 
-class SolverState(Protocol):
-    """State that every solver exposes to the monitor: a step, its point, and the loss and gradient there."""
-
-    @property
-    def iteration(self) -> int: ...
-
-    @property
-    def M(self) -> LowRankMatrix:  # noqa: N802
-        ...
-
-    @property
-    def objective(self) -> float: ...
-
-    @property
-    def step_size(self) -> float: ...
-
-    @property
-    def search_point(self) -> FactoredPoint: ...
-
-    @property
-    def search_value(self) -> float: ...
-
-    @property
-    def gradient(self) -> FloatArray: ...
-
-
-_State = TypeVar("_State", bound=SolverState)
+State = TypeVar("State", "DescentState", "PaperState")
 
 
 class ConvergenceMonitor:
@@ -126,7 +104,7 @@ class ConvergenceMonitor:
         if history:
             self._started -= history[-1].seconds
 
-    def approach(self, states: Iterator[_State], share: float) -> _State:
+    def approach(self, states: Iterator[State], share: float) -> State:
         """Take steps on a subsample, a `share` of all pairs, until they give a good start for more pairs:
         the first state whose step decreased the objective by little, or the twentieth."""
         previous = np.inf
@@ -144,12 +122,12 @@ class ConvergenceMonitor:
         self,
         loss: Callable[[type], CertifiableLoss],
         alpha: float,
-        states: Iterator[_State],
+        states: Iterator[State],
         patience: float = _PATIENCE,
         memory: Memory | None = None,
         round_solution: Callable[[LowRankMatrix], LowRankMatrix] = lambda M: M,
         accept_lower_bound: bool = False,
-    ) -> Iterator[_State]:
+    ) -> Iterator[State]:
         """Yield states until the certificate meets the tolerance, progress stalls, or the limit is reached.
         NumericalError if a state is not finite."""
         # `loss` returns the smooth term in a precision. `patience` limits the float64 iterations in which the
@@ -195,7 +173,7 @@ class ConvergenceMonitor:
     def _is_at_limit(self) -> bool:
         return len(self.history) >= self._max_iter
 
-    def _record(self, state: SolverState, gap: float | None, share: float) -> None:
+    def _record(self, state: State, gap: float | None, share: float) -> None:
         progress = IterationProgress(
             len(self.history) + 1,
             state.objective,
