@@ -61,6 +61,12 @@ class CrossModalEstimator(BaseEstimator, ABC):
         supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
             Which pairs are similar. An array holds a class of each row of both modalities, or 0/1 indicators
             of several, a tuple those of X and of Z. None: row i of X and row i of Z are partners.
+
+        Raises
+        ------
+        InvalidParameterError, InvalidInputError, SupervisionError
+            If a parameter is out of range, an array unusable, or the supervision of other samples or of
+            another kind than is needed, or leaves nothing to learn from.
         """
 
     @property
@@ -110,10 +116,8 @@ class CrossModalEstimator(BaseEstimator, ABC):
 
         Parameters
         ----------
-        X, Z : array-like or sparse array of shape (n_samples, n_features)
-            Samples of both modalities.
-        supervision : Annotations, Labels, MultiLabels, PairedRows, array-like, tuple or None
-            Which of them belong together, as in `fit`; only what learned from pairs takes None for pairs.
+        X, Z, supervision
+            As of `fit`, or `Annotations`; only what learned from pairs takes None for pairs.
         objective : {"map", "ndcg", "recall"}, or a weight for each of some of them, optional
             What to measure: by default MAP where there is nothing but labels, and nDCG@10 otherwise.
 

@@ -129,18 +129,10 @@ class BasisEstimator(CrossModalEstimator):
 
         Parameters
         ----------
-        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
-            Both modalities; made dense.
-        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
-            Which pairs are similar, as in `LowRankBilinear.fit`; a method of classes needs labels.
+        X, Z, supervision
+            As of `CrossModalEstimator.fit`; samples are made dense, and a method of classes needs labels.
         bases : tuple of CentredBasis, optional
             Bases of X and Z, if the caller already has them; computed if omitted.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
         """
         x, z, checked = self._check_inputs(X, Z, supervision)
         if self._needs_classes:

@@ -71,21 +71,7 @@ class SemanticMatching(CrossModalEstimator):
     _fitted_attribute: ClassVar[str] = "z_classifier_"
 
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
-        """Learn the posteriors.
-
-        Parameters
-        ----------
-        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
-            Both modalities.
-        supervision : Labels, MultiLabels, array-like or tuple
-            The classes, as in `LowRankBilinear.fit`.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, or the supervision of other samples or of
-            another kind than is needed.
-        """
+        """Learn the posteriors of classes; parameters and errors as of `CrossModalEstimator.fit`."""
         x, z, checked = self._check_inputs(X, Z, supervision)
         x, z = x.astype(np.float64, copy=False), z.astype(np.float64, copy=False)
         x_targets, z_targets = class_targets(checked, type(self).__name__)

@@ -220,21 +220,7 @@ class MsAlg(LinearBaseline):
     metric: str = parameter("inner", METRIC)
 
     def fit(self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None) -> Self:
-        """Find the maps.
-
-        Parameters
-        ----------
-        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
-            Both modalities.
-        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
-            Which pairs are similar, as in `LowRankBilinear.fit`.
-
-        Raises
-        ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is out of range, an array unusable, the supervision without pairs or of other
-            samples, or the similar pairs sum to zero.
-        """
+        """Find the maps; parameters and errors as of `CrossModalEstimator.fit`."""
         x, z, checked = self._check_inputs(X, Z, supervision)
         check_sizes(x, z, checked)
         cross = checked.sum_over_similar(x, z) / checked.n_similar

@@ -123,19 +123,16 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
 
         Parameters
         ----------
-        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
-            Both modalities.
-        supervision : Labels, MultiLabels, PairedRows, array-like, tuple or None
-            Which pairs are similar, as in `LowRankBilinear.fit`.
+        X, Z, supervision
+            As of `CrossModalEstimator.fit`, with its errors; `SignedPairs` cannot be held out.
         callback : callable, optional
             Called after each iteration of any fold, from the thread of that fold, and of the final fit; an
             exception it raises ends the fit and reaches the caller.
 
         Raises
         ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter or array is invalid, the supervision does not match the samples, or a fold is left
-            without similar or dissimilar pairs.
+        SupervisionError
+            If a fold is left without similar or dissimilar pairs.
         """
         x, z, checked = self._check_inputs(X, Z, supervision)
         final = LowRankBilinear(

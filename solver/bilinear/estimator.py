@@ -154,25 +154,15 @@ class LowRankBilinear(LinearCrossModalEstimator):
 
         Parameters
         ----------
-        X, Z : array-like, sparse array or data frame of shape (n_samples, n_features)
-            Both modalities.
-        supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
-            Which pairs are similar. An array holds a class of each row of both modalities, or 0/1 indicators
-            of several, a tuple those of X and of Z. None: row i of X and row i of Z are partners.
+        X, Z, supervision
+            As of `CrossModalEstimator.fit`, with its errors.
         callback : callable, optional
             Called after each iteration; an exception it raises ends the fit and reaches the caller.
         start : Checkpoint, optional
             Resume from this state, which `iter_fit` yielded for the same samples.
 
-        Returns
-        -------
-        LowRankBilinear
-
         Raises
         ------
-        InvalidParameterError, InvalidInputError, SupervisionError
-            If a parameter is invalid, an array is not finite, numeric and two-dimensional, or the supervision
-            does not match the samples.
         NumericalError
             If the objective becomes infinite or NaN.
         """

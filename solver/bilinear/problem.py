@@ -174,14 +174,10 @@ def alpha_max(
 
     Parameters
     ----------
-    X, Z : array-like or sparse array of shapes (n_samples_x, n_features_x) and (n_samples_z, n_features_z)
-        Both modalities.
-    supervision : Labels, MultiLabels, PairedRows, SignedPairs, array-like, tuple or None
-        Which pairs are similar, as in `LowRankBilinear.fit`.
-    fit_intercept : bool
-        As in the estimator that will use the value.
-    loss : {"logistic", "squared", "softmax"}
-        As in the estimator that will use the value.
+    X, Z, supervision
+        As of `LowRankBilinear.fit`.
+    fit_intercept, loss
+        As of the estimator that will use the value.
 
     Returns
     -------
@@ -190,15 +186,7 @@ def alpha_max(
         ``alpha ||.||_*``, that is when no singular value of it exceeds alpha.
     """
     x, z = check_samples(X, "X"), check_samples(Z, "Z")
-    problem = BilinearProblem(
-        x,
-        z,
-        supervision_of(supervision, x, z),
-        fit_intercept,
-        None,
-        loss,
-    )
-    return problem.largest_alpha
+    return BilinearProblem(x, z, supervision_of(supervision, x, z), fit_intercept, None, loss).largest_alpha
 
 
 def _typical_norm(samples: Samples, with_constant: bool) -> float:

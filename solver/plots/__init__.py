@@ -1,8 +1,9 @@
 """Plots of what was learned and how good it is, for pages, reports and notebooks.
 
 Each function returns a `Plot`, which a notebook shows, and which becomes SVG or PNG: the same numbers always
-give the same bytes. They need Matplotlib, of the extra `plots`, which is imported when the first is drawn.
-Its global state (pyplot, the style of a notebook) is neither used nor changed.
+give the same bytes. They need Matplotlib, of the extra `plots`, which is imported when the first is drawn;
+where it is absent, ImportError names the extra. InvalidInputError says that there is nothing to draw, or that
+a number cannot be. Matplotlib's global state (pyplot, the style of a notebook) is neither used nor changed.
 """
 
 from solver.plots.canvas import THEMES, Plot, Theme, require_matplotlib

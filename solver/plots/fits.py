@@ -49,13 +49,6 @@ def plot_singular_values(
         since the matrices are of different features; each name says its rank.
     theme : {"light", "dark"}
         The ground to draw on.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there are none, or one is negative or not finite.
     """
     named = isinstance(values, Mapping)
     spectra = values if isinstance(values, Mapping) else {"": values}
@@ -95,13 +88,6 @@ def plot_convergence(steps: Sequence[ConvergenceStep], *, theme: Theme = "light"
         Such as the `history_` of a fit; iterations in ascending order.
     theme : {"light", "dark"}
         The ground to draw on.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there is no step.
     """
     if not len(steps):
         raise InvalidInputError("steps must not be empty")

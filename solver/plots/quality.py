@@ -51,13 +51,6 @@ def plot_precision_recall(
         Precision of a random ranking, by direction.
     theme : {"light", "dark"}
         The ground to draw on.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there are no curves.
     """
     return _plot_curves("Precision against recall", (_RECALL,), directions, chance, theme)
 
@@ -67,17 +60,7 @@ def plot_precision_scope(
 ) -> Plot:
     """Plot precision of the first results against their number, one panel for each direction.
 
-    Parameters
-    ----------
-    directions, chance, theme
-        As of `plot_precision_recall`.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there are no curves.
+    Parameters are as of `plot_precision_recall`.
     """
     return _plot_curves("Precision of the first results", (_SCOPE,), directions, chance, theme)
 
@@ -87,17 +70,7 @@ def plot_retrieval(
 ) -> Plot:
     """Plot both kinds of curves, precision-recall above precision-scope.
 
-    Parameters
-    ----------
-    directions, chance, theme
-        As of `plot_precision_recall`.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there are no curves.
+    Parameters are as of `plot_precision_recall`.
     """
     title = "Precision against recall, and of the first results"
     return _plot_curves(title, (_RECALL, _SCOPE), directions, chance, theme)
@@ -112,13 +85,6 @@ def plot_reliability(reliability: Reliability | Mapping[str, Reliability], *, th
         Of one model, or of several by name (see `solver.measure_reliability`).
     theme : {"light", "dark"}
         The ground to draw on.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there are no pairs.
     """
     named = isinstance(reliability, Mapping)
     models = reliability if isinstance(reliability, Mapping) else {"this model": reliability}
@@ -158,13 +124,6 @@ def plot_intervals(
         What was measured; "%" is added.
     theme : {"light", "dark"}
         The ground to draw on.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is absent; names the extra.
-    InvalidInputError
-        If there are no values.
     """
     if not groups or not all(groups.values()):
         raise InvalidInputError("each group must have a value")

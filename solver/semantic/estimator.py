@@ -156,10 +156,9 @@ class SemanticBilinear(CrossModalEstimator):
 
         Parameters
         ----------
-        X, Z : array-like or sparse array of shape (n_samples, n_features)
-            Both modalities; stays sparse where it has more than 256 features.
-        supervision : Labels, MultiLabels, array-like or tuple
-            Classes of both, as in `LowRankBilinear.fit`.
+        X, Z, supervision
+            As of `CrossModalEstimator.fit`, with its errors. A modality stays sparse where it has more than
+            256 features; the supervision is of classes.
         callback : callable, optional
             Called with a `StepProgress` at each step of the search for posteriors and of the choice of M,
             with the share of the work that is done, and with an `IterationProgress` after each iteration on a
@@ -170,11 +169,10 @@ class SemanticBilinear(CrossModalEstimator):
 
         Raises
         ------
-        InvalidParameterError, InvalidInputError
-            If parameters or arrays are invalid, or no feature map of the search suits the samples.
+        InvalidInputError
+            If no feature map of the search suits the samples.
         SupervisionError
-            If the supervision has no classes or another number of samples, or if most samples are the only
-            one of their class.
+            If most samples are the only one of their class.
         """
         x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
         x_samples, z_samples = check_features(x_samples, "X"), check_features(z_samples, "Z")
