@@ -20,7 +20,8 @@ from app.domain.reports import TrainingReport
 FilePart = Literal["picture", "sound"]
 FILE_PARTS: tuple[FilePart, ...] = get_args(FilePart)
 """Parts of a form that are files, of which it has one."""
-_EXAMPLES = Path(__file__).with_name("examples.json")  # of answers, by the names of their schemas
+_EXAMPLES: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text(encoding="utf-8"))
+"""Of bodies and answers, by the names of their schemas."""
 _COMPONENT = "#/components/schemas/{model}"
 _MARK = "request_body"
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
@@ -103,7 +104,7 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
                     document["paths"][route.path_format][method.lower()]["requestBody"] = entry
             _add_components(document, {Problem, *(model for _, body in bodies for model in body.models)})
             _describe_reports(document["components"]["schemas"])
-            for name, examples in json.loads(_EXAMPLES.read_text(encoding="utf-8")).items():
+            for name, examples in _EXAMPLES.items():
                 document["components"]["schemas"][name]["examples"] = examples
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
             for operation in _operations(document):
@@ -204,7 +205,7 @@ def two_forms(
         "examples": [whole],
     }
     content = {
-        "application/json": {"schema": _reference(model), "example": schema_of(model)["examples"][0]},
+        "application/json": {"schema": _reference(model), "example": _EXAMPLES[model.__name__][0]},
         "multipart/form-data": {"schema": form, "example": whole, "encoding": encoding},
     }
     return RequestBody((model, form_model), {"required": True, "content": content})

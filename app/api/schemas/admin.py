@@ -91,21 +91,6 @@ class ModalityIn(Strict):
 class CollectionIn(Strict):
     """A new collection: two modalities, the first is X."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "products",
-                    "modalities": {
-                        "image": {"encoder": {"type": "hog-color"}},
-                        "text": {"encoder": {"type": "tfidf"}},
-                    },
-                }
-            ]
-        },
-    )
-
     name: Annotated[str, WithJsonSchema(NAME)]
     modalities: dict[str, ModalityIn] = Field(
         json_schema_extra={"minProperties": 2, "maxProperties": 2, "propertyNames": NAME}
@@ -185,7 +170,7 @@ class FloorsIn(Strict):
 class ObjectiveWeightsIn(Strict):
     """Weights of measures; what the held-out items have nothing to measure with is left out of the mean."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     ndcg: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
     map: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
@@ -213,16 +198,7 @@ class RetrainIn(Strict):
     """Options of a retrain; everything has a default."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
-            "examples": [
-                {},
-                {"method": "lrbs", "alpha": 0.001, "scaling": "l2"},
-                {"supervision": {"facets": "auto", "feedback": False}, "objective": "ndcg"},
-                {"objective": {"ndcg": 2, "recall": 1}},
-                {"objective": {"map": 1, "at_least": {"ndcg": 0.97}}},
-                {"encoders": {"text": {"type": "lda", "topics": 50}}},
-            ],
             "if": {
                 "properties": {"method": {"enum": ["semantic", "composite"]}},
                 "required": ["method"],
@@ -277,16 +253,6 @@ class RetrainIn(Strict):
 class KeyIn(Strict):
     """A new key."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"scope": "search", "name": "shop window"},
-                {"scope": "write", "collections": ["products"], "expires_at": "2099-01-01T00:00:00Z"},
-            ]
-        },
-    )
-
     scope: str = Field(pattern=one_of(Scope))
     name: str | None = Field(None, min_length=1, max_length=MAX_NAME, description="a name for people")
     collections: list[str] | None = Field(
@@ -308,11 +274,6 @@ class KeyIn(Strict):
 
 class ActivateIn(Strict):
     """Options of an activation or a rollback; all may be left out."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{}, {"expected_version": 1, "reason": "better on mobile"}]},
-    )
 
     expected_version: Annotated[int, Field(ge=0, le=LARGEST_VERSION), BeforeValidator(whole)] | None = Field(
         None, description="the version that must be active now, 0 for none; 409 otherwise"

@@ -98,22 +98,6 @@ class FieldError(BaseModel):
 class Problem(BaseModel):
     """An error as RFC 9457 describes it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "/problems/invalid-request",
-                    "title": "Invalid request",
-                    "status": 422,
-                    "detail": "items.3.vector.1: Input should be a finite number",
-                    "instance": "/v1/collections/products/items",
-                    "field": "items.3.vector.1",
-                    "errors": [{"field": "items.3.vector.1", "message": "Input should be a finite number"}],
-                }
-            ]
-        }
-    )
-
     type: str
     title: str
     status: int

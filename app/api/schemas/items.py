@@ -46,8 +46,7 @@ class ItemIn(RawIn, ItemFactsIn):
     """A new item."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"modality": "text", "text": "a red shoe", "labels": ["shoes"]}]},
+        json_schema_extra={"examples": [{"modality": "text", "text": "a red shoe", "labels": ["shoes"]}]}
     )
 
     def to_item(self, place: str = "", item_id: str | None = None) -> NewItem:
@@ -96,27 +95,11 @@ class ItemLineIn(ItemIn):
 class LabelsIn(Strict):
     """An item's labels."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"labels": ["shoes"]}]})
-
     labels: list[Label] = Field(max_length=MAX_LABELS, fail_fast=True)
 
 
 class ItemsIn(Strict):
     """Items to store, all or none."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "items": [
-                        {"id": "t1", "modality": "text", "text": "a red running shoe", "labels": ["shoes"]},
-                        {"id": "t2", "modality": "text", "text": "a leather wallet", "labels": ["wallets"]},
-                    ]
-                }
-            ]
-        },
-    )
 
     items: list[ItemIn] = Field(min_length=1, fail_fast=True)
 
@@ -140,31 +123,5 @@ class FeedbackIn(Strict):
 
 class FeedbackListIn(Strict):
     """Feedback to store, all or none."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "feedback": [
-                        {
-                            "query": {"text": "a shoe to run in"},
-                            "source": "text",
-                            "target": "image",
-                            "item_id": "i1",
-                            "relevant": True,
-                        },
-                        {
-                            "query": {"item_id": "t2"},
-                            "source": "text",
-                            "target": "image",
-                            "item_id": "i1",
-                            "relevant": False,
-                        },
-                    ]
-                }
-            ]
-        },
-    )
 
     feedback: list[FeedbackIn] = Field(min_length=1, fail_fast=True)

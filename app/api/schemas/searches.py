@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
-from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, model_validator
+from pydantic import Field, TypeAdapter, WithJsonSchema, model_validator
 
 from app.api.schemas.base import Identifier, Integer, Label, RawIn, Strict, content_url
 from app.domain.names import MAX_K
@@ -95,20 +95,9 @@ class SearchOptions(Strict):
 class SearchIn(QueryIn, SearchOptions):
     """One search."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"text": "red shoes for running", "k": 10}]}
-    )
-
 
 class BatchSearchIn(SearchOptions):
     """Many searches that share their options."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"queries": [{"text": "red shoes"}, {"text": "a leather bag"}], "k": 5}]
-        },
-    )
 
     queries: list[QueryIn] = Field(min_length=1, fail_fast=True)
     offset: Integer = Field(0, ge=0, le=10_000)
