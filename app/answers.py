@@ -3,44 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
 from typing import Annotated, Any
-
-__all__ = [
-    "Activation",
-    "Activations",
-    "Collection",
-    "Collections",
-    "Encoder",
-    "Encoders",
-    "Feedback",
-    "FeedbackIds",
-    "FeedbackPage",
-    "FeedbackQuery",
-    "Hit",
-    "Imported",
-    "Item",
-    "ItemPage",
-    "Job",
-    "Jobs",
-    "Key",
-    "Keys",
-    "LabelCount",
-    "Map",
-    "Modality",
-    "Model",
-    "Models",
-    "Notice",
-    "Partners",
-    "Point",
-    "SearchResult",
-    "SearchResults",
-    "Status",
-    "ValueCount",
-    "Values",
-    "Written",
-]
 
 
 class Says:
@@ -425,3 +390,6 @@ class Status:
 
     status: str
     reason: Annotated[str | None, Says("what is missing, or damaged")] = None
+
+
+__all__ = sorted(name for name, kind in list(globals().items()) if is_dataclass(kind))

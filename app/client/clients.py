@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from types import TracebackType
+from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
 import httpx
@@ -35,9 +35,10 @@ class _Patience:
         self._until = time.monotonic() + seconds
         self._pause = _FIRST_PAUSE_SECONDS
 
-    def pause_after(self, call: Call[Any], error: LrbsError) -> float:
+    def pause_after(self, call: Call[Any], fault: RejectedError | httpx.TransportError) -> float:
         """Return the seconds after which to send a call again; raises the error where it should not be.
         A call that changes something, and could do so twice, is sent again only where it was turned away."""
+        error: LrbsError = fault if isinstance(fault, RejectedError) else _unreachable(fault)
         pause = error.retry_after if isinstance(error, RejectedError) else None
         was_turned_away = isinstance(error, UnavailableError) and error.status in (429, 503)
         if not (was_turned_away or (call.is_repeatable and isinstance(error, ConnectionFailedError))):
@@ -83,16 +84,16 @@ class _BaseClient(Operations, Generic[_Http]):
             raise LrbsError(f"{call.method} {call.path}: the service is at {answer.headers['Location']}")
         if not answer.is_success:
             raise problem_of(answer)
-        content: Any = None
-        if call.answer is bytes:
-            content = answer.content
-        elif call.answer is not type(None):
-            try:
-                content = msgspec.json.decode(answer.content, type=call.answer)
-            except msgspec.MsgspecError as error:
-                message = f"{call.method} {call.path}: the answer is not of this service: {error}"
-                raise LrbsError(message) from error
-        decoded: _T = content
+        content: Any = None if call.answer is type(None) else answer.content
+        try:
+            decoded: _T = (
+                content
+                if call.answer in (bytes, type(None))
+                else msgspec.json.decode(content, type=call.answer)
+            )
+        except msgspec.MsgspecError as error:
+            message = f"{call.method} {call.path}: the answer is not of this service: {error}"
+            raise LrbsError(message) from error
         return decoded
 
 
@@ -136,9 +137,10 @@ class Client(_BaseClient[httpx.Client]):
         """
         patience = _Patience(self._patience_seconds)
         while True:
+            content = None if call.lines is None else _chunks(call.lines)
             try:
-                return self._send_once(call)
-            except (RejectedError, ConnectionFailedError) as error:
+                return self._decode(call, self._http.send(self._request_of(call, content)))
+            except (RejectedError, httpx.TransportError) as error:
                 time.sleep(patience.pause_after(call, error))
 
     def iter_items(self, collection: str, **conditions: Any) -> Iterator[Item]:
@@ -181,18 +183,8 @@ class Client(_BaseClient[httpx.Client]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _send_once(self, call: Call[_T]) -> _T:
-        content = None if call.lines is None else _chunks(call.lines)
-        try:
-            answer = self._http.send(self._request_of(call, content))
-        except httpx.TransportError as error:
-            raise _unreachable(error) from error
-        return self._decode(call, answer)
 
 
 class AsyncClient(_BaseClient[httpx.AsyncClient]):
@@ -207,9 +199,10 @@ class AsyncClient(_BaseClient[httpx.AsyncClient]):
         """Send a call, and return its answer; errors as of `Client.send`."""
         patience = _Patience(self._patience_seconds)
         while True:
+            content = None if call.lines is None else _chunks_without_waiting(call.lines)
             try:
-                return await self._send_once(call)
-            except (RejectedError, ConnectionFailedError) as error:
+                return self._decode(call, await self._http.send(self._request_of(call, content)))
+            except (RejectedError, httpx.TransportError) as error:
                 await asyncio.sleep(patience.pause_after(call, error))
 
     async def iter_items(self, collection: str, **conditions: Any) -> AsyncIterator[Item]:
@@ -243,29 +236,14 @@ class AsyncClient(_BaseClient[httpx.AsyncClient]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    async def _send_once(self, call: Call[_T]) -> _T:
-        content = None if call.lines is None else _chunks_without_waiting(call.lines)
-        try:
-            answer = await self._http.send(self._request_of(call, content))
-        except httpx.TransportError as error:
-            raise _unreachable(error) from error
-        return self._decode(call, answer)
 
 
 def _chunks(lines: Iterable[Any]) -> Iterator[bytes]:
     """Yield JSON lines, many at once."""
-    chunk: list[bytes] = []
-    for line in lines:
-        chunk.append(msgspec.json.encode(line))
-        if len(chunk) == _LINES_PER_CHUNK:
-            yield b"\n".join(chunk) + b"\n"
-            chunk = []
-    if chunk:
+    encoded = map(msgspec.json.encode, lines)
+    while chunk := list(islice(encoded, _LINES_PER_CHUNK)):
         yield b"\n".join(chunk) + b"\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -191,9 +192,10 @@ def search(
     include : sequence of str, optional
         Fields of a hit beside id, rank and score; all by default.
     """
-    address = _direction(_COLLECTION, collection, source, target)
-    body = _query(text, picture, sound, vector, item_id) | _options(k, offset, filter, include)
-    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
+    numbers = None if vector is None else [float(value) for value in vector]
+    query = without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id)
+    body = _encode(query) | _options(k, offset, filter, include)
+    return Call("POST", _direction(collection, source, target), SearchResult, json=body, is_repeatable=True)
 
 
 def search_batch(
@@ -217,7 +219,7 @@ def search_batch(
         As of `search`.
     """
     body = {"queries": [_encode(query) for query in queries]} | _options(k, offset, filter, include)
-    address = _direction(_COLLECTION, collection, source, target) + "/batch"
+    address = _direction(collection, source, target) + "/batch"
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
 
 
@@ -328,25 +330,11 @@ def roll_back(
 
 
 def search_version(
-    collection: str,
-    version: int,
-    source: str,
-    target: str,
-    *,
-    text: str | None = None,
-    picture: File | None = None,
-    sound: File | None = None,
-    vector: Sequence[float] | None = None,
-    item_id: str | None = None,
-    k: int | None = None,
-    offset: int | None = None,
-    filter: Json | None = None,
-    include: Sequence[str] | None = None,
+    collection: str, version: int, source: str, target: str, **query: Any
 ) -> Call[SearchResult]:
-    """Search by a version, whether it serves or not; parameters as of `search`."""
+    """Search by a version, whether it serves or not; other parameters as of `search`."""
     address = _version(collection, version) + path(_SEARCH, source=source, target=target)
-    body = _query(text, picture, sound, vector, item_id) | _options(k, offset, filter, include)
-    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
+    return replace(search(collection, source, target, **query), path=address)
 
 
 def list_activations(collection: str, *, limit: int | None = None) -> Call[Activations]:
@@ -424,17 +412,6 @@ def _encode(entry: Json) -> dict[str, Any]:
     return encoded
 
 
-def _query(
-    text: str | None,
-    picture: File | None,
-    sound: File | None,
-    vector: Sequence[float] | None,
-    item_id: str | None,
-) -> dict[str, Any]:
-    numbers = None if vector is None else [float(value) for value in vector]
-    return _encode(without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id))
-
-
 def _item(collection: str, item_id: str) -> str:
     return path(_COLLECTION + "/items/{item_id}", collection=collection, item_id=item_id)
 
@@ -443,8 +420,8 @@ def _version(collection: str, version: int) -> str:
     return path(_ADMIN + "/models/{version}", collection=collection, version=version)
 
 
-def _direction(base: str, collection: str, source: str, target: str) -> str:
-    return path(base + _SEARCH, collection=collection, source=source, target=target)
+def _direction(collection: str, source: str, target: str) -> str:
+    return path(_COLLECTION + _SEARCH, collection=collection, source=source, target=target)
 
 
 def _options(
