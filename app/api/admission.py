@@ -263,7 +263,7 @@ def _decrease(counter: Counter[_Key], key: _Key) -> None:
 # key those for imports or events, so that a slow one cannot block the others. Keys that this process never
 # found valid are looked up under a limiter of their own.
 
-_STATE = "place"
+PLACE = "place"  # of the state of a request
 _UNKNOWN = "/"  # no collection can have this name
 _MAX_KNOWN = 10_000  # collections remembered as existing; bounds the memory that names in paths can take
 _RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, _KEY_CHECKS_OF_ADDRESS = 2, 62, 32
@@ -350,13 +350,13 @@ class Place:
             self._limiter.leave(self._asker)
 
 
-_CURRENT: ContextVar[Place | None] = ContextVar("place", default=None)
+CURRENT_PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
 @contextmanager
 def aside() -> Iterator[None]:
     """Lend the current request's place to others while its thread waits, then queue for one again."""
-    place = _CURRENT.get()
+    place = CURRENT_PLACE.get()
     if place is None:
         yield
         return
@@ -365,36 +365,18 @@ def aside() -> Iterator[None]:
     from_thread.run(place.take)
 
 
-def place_in(scope: Scope, limiter: ConcurrencyLimiter, collection: str, has_body: bool) -> Place:
-    """Return the place of a request in a limiter, which `admit` takes."""
-    place = scope["state"][_STATE] = Place(limiter, collection, has_body)
-    _CURRENT.set(place)
-    return place
-
-
 async def admit(scope: Scope, caller: str, reads_body: bool = False) -> None:
     """Queue a request whose key was checked; raises UnavailableError when there is no room. The caller is the
     id of its key, or its address. Its place is taken when the body is complete (`reads_body`), or at once."""
-    place: Place | None = scope.get("state", {}).get(_STATE)
+    place: Place | None = scope.get("state", {}).get(PLACE)
     if place is not None:
         await place.admit(caller, reads_body)
 
 
-def defer_place(scope: Scope) -> None:
-    """Let the route of a request take its place with `take_place`, if it needs one."""
-    scope["state"][_STATE].is_deferred = True
-
-
-async def take_place(scope: Scope) -> None:
-    """Wait for the place of a request that was admitted; raises UnavailableError."""
-    place: Place = scope["state"][_STATE]
-    await place.take()
-
-
-def give_back_place(scope: Scope) -> None:
-    """Give the place of a request to others; `take_place` waits for another one."""
-    place: Place = scope["state"][_STATE]
-    place.give_back()
+def place_of(scope: Scope) -> Place:
+    """Return the place of a request that was admitted, which its route may give back and take again."""
+    place: Place = scope["state"][PLACE]
+    return place
 
 
 _KEY_THREADS = 6

@@ -11,6 +11,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -82,6 +83,13 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
 """Chooses the largest size of a route's body, in bytes."""
+item_body_bytes: Limit = attrgetter("body_bytes")
+search_body_bytes: Limit = attrgetter("search_body_bytes")
+
+
+def small_body_bytes(_: ApiLimits) -> int:
+    """Return the limit for bodies that carry neither items nor queries."""
+    return SMALL_BODY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +107,6 @@ class FormFields:
         if self.part == "sound":
             return Content(sound=self.file, sound_field=self.part)
         return Content(picture=self.file, picture_field=self.part)
-
-
-def item_body_bytes(limits: ApiLimits) -> int:
-    """Return the limit for bodies that carry items."""
-    return limits.body_bytes
-
-
-def search_body_bytes(limits: ApiLimits) -> int:
-    """Return the limit for bodies that carry queries."""
-    return limits.search_body_bytes
-
-
-def small_body_bytes(_: ApiLimits) -> int:
-    """Return the limit for bodies that carry neither."""
-    return SMALL_BODY_BYTES
 
 
 def read_json(model: type[_Model], limit: Limit = small_body_bytes, default: _Model | None = None) -> Any:
@@ -156,6 +149,15 @@ def read_json_or_form(
     # `fields` names the form's parts other than the file that may occur once, `repeated` those that may occur
     # several times.
 
+    def parse(limits: ApiLimits, text: bytes) -> _Result:
+        if text.startswith(_FILE_HEADS) or text[4:8] in _FILE_BOXES:
+            raise InvalidFieldError(
+                "body",
+                "is a file; expected a multipart form with the file as its part 'picture' or 'sound' (curl "
+                "-F picture=@FILE), or JSON with the file in base64 as image_base64 or sound_base64",
+            )
+        return parse_body(limits, text)
+
     @reads(body)
     async def read(request: Request) -> _Result:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
@@ -167,24 +169,9 @@ def read_json_or_form(
                 limit_keys(text.encode(errors="replace"), max_keys)
             size = len(form.file) + sum(map(len, texts))
             return await _run_in_thread_if_large(size, lambda: parse_form(form))
-        return await _read_whole(request, _refusing_files(parse_body), limit)
+        return await _read_whole(request, parse, limit)
 
     return Depends(read)
-
-
-def _refusing_files(
-    parse: Callable[[ApiLimits, bytes], _Result],
-) -> Callable[[ApiLimits, bytes], _Result]:
-    def parse_text(limits: ApiLimits, body: bytes) -> _Result:
-        if body.startswith(_FILE_HEADS) or body[4:8] in _FILE_BOXES:
-            raise InvalidFieldError(
-                "body",
-                "is a file; expected a multipart form with the file as its part 'picture' or 'sound' (curl "
-                "-F picture=@FILE), or JSON with the file in base64 as image_base64 or sound_base64",
-            )
-        return parse(limits, body)
-
-    return parse_text
 
 
 async def _read_whole(

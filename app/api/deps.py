@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, get_origin
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
@@ -18,19 +18,11 @@ from app.api.bodies import reads_body
 from app.api.gate import body_of
 from app.api.problems import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.request_scope import CURRENT_KEY_ID
-from app.api.state import ApiState, state_of
+from app.api.state import state_of
 from app.domain.entities import ApiKey
 from app.domain.errors import CollectionNotFoundError, ServiceError, job_not_found
 from app.domain.hosts import party_of
 from app.domain.names import Scope
-from app.services.access.service import AccessService
-from app.services.catalogue.feedback import FeedbackService
-from app.services.catalogue.imports import ImportService
-from app.services.catalogue.service import CatalogueService
-from app.services.models.registry import ModelRegistry
-from app.services.serving.overviews import GalleryOverviews
-from app.services.serving.search import SearchService
-from app.services.training.requests import TrainingService
 
 
 async def check_query(request: Request) -> None:
@@ -62,29 +54,8 @@ def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
         yield from _parameters(other)
 
 
-_Part = TypeVar("_Part")
 bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
-
-
-def _part(choose: Callable[[ApiState], _Part]) -> Any:
-    """Return the dependency on one part of the state."""
-
-    # A coroutine, since FastAPI runs every plain function in a thread.
-    async def chosen(request: Request) -> _Part:
-        return choose(state_of(request))
-
-    return Depends(chosen)
-
-
-Catalogue = Annotated[CatalogueService, _part(lambda state: state.catalogue)]
-Feedback = Annotated[FeedbackService, _part(lambda state: state.feedback)]
-Imports = Annotated[ImportService, _part(lambda state: state.imports)]
-Search = Annotated[SearchService, _part(lambda state: state.search)]
-Overviews = Annotated[GalleryOverviews, _part(lambda state: state.overviews)]
-Training = Annotated[TrainingService, _part(lambda state: state.training)]
-Versions = Annotated[ModelRegistry, _part(lambda state: state.versions)]
-Access = Annotated[AccessService, _part(lambda state: state.access)]
 
 
 async def _key_id(request: Request) -> str:
@@ -111,28 +82,6 @@ Readers = Annotated[frozenset[str], Depends(readers_of)]
 """Keys whose writes the answer has to hold."""
 
 
-async def _require_key(
-    request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope
-) -> ApiKey:
-    secret = None if credentials is None else credentials.credentials
-    key = await state_of(request).key_checks.require(secret, scope, address_of(request.client))
-    request.state.key_id = key.id
-    CURRENT_KEY_ID.set(key.id)
-    await check_query(request)
-    return key
-
-
-async def _require_key_unless_open(
-    request: Request, credentials: HTTPAuthorizationCredentials | None
-) -> ApiKey | None:
-    state = state_of(request)
-    if not state.open_search:
-        return await _require_key(request, credentials, Scope.SEARCH)
-    state.access.count_without_key(address_of(request.client))
-    await check_query(request)
-    return None
-
-
 def address_of(client: Sequence[Any] | None) -> str:
     """Return the address that stands for a client, given by host and port."""
     return "" if client is None else party_of(client[0])
@@ -143,11 +92,25 @@ def caller_of(key: ApiKey | None, address: str) -> str:
     return f"address {address}" if key is None else f"key {key.id}"
 
 
-async def _admit(request: Request, key: ApiKey | None) -> None:
-    """Queue a request whose key was accepted; none of its body has been read yet."""
-    caller = caller_of(key, address_of(request.client))
+async def _admit(
+    request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope, is_bound: bool = True
+) -> ApiKey | None:
+    """Queue a request whose key is accepted, and return the key; none of its body has been read yet."""
+    state, address, key = state_of(request), address_of(request.client), None
+    if scope is Scope.SEARCH and state.open_search:
+        state.access.count_without_key(address)
+    else:
+        secret = None if credentials is None else credentials.credentials
+        key = await state.key_checks.require(secret, scope, address)
+        request.state.key_id = key.id
+        CURRENT_KEY_ID.set(key.id)
+    await check_query(request)
+    if is_bound:
+        await _check_bounds(request, key)
+    caller = caller_of(key, address)
     body_of(request).caller = caller
     await admit(request.scope, caller, reads_body(request))
+    return key
 
 
 async def _check_bounds(request: Request, key: ApiKey | None) -> None:
@@ -169,38 +132,24 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
 
 async def may_search(request: Request, credentials: Credentials) -> None:
     """Admit searches and reads: with a key, or without one where search is open."""
-    key = await _require_key_unless_open(request, credentials)
-    await _check_bounds(request, key)
-    await _admit(request, key)
+    await _admit(request, credentials, Scope.SEARCH)
 
 
 async def may_list(request: Request, credentials: Credentials) -> ApiKey | None:
     """Admit a list of collections; return the key, by which the route leaves out what it cannot see."""
-    key = await _require_key_unless_open(request, credentials)
-    await _admit(request, key)
-    return key
+    return await _admit(request, credentials, Scope.SEARCH, is_bound=False)
 
 
 async def may_write(request: Request, credentials: Credentials) -> None:
     """Admit writes."""
-    key = await _require_key(request, credentials, Scope.WRITE)
-    await _check_bounds(request, key)
-    await _admit(request, key)
+    await _admit(request, credentials, Scope.WRITE)
 
 
-async def may_administer(request: Request, credentials: Credentials) -> ApiKey:
-    """Admit administration; return the caller's key."""
-    key = await _require_key(request, credentials, Scope.ADMIN)
-    await _check_bounds(request, key)
-    await _admit(request, key)
-    return key
+async def may_administer(request: Request, credentials: Credentials) -> None:
+    """Admit administration."""
+    await _admit(request, credentials, Scope.ADMIN)
 
 
 async def may_watch(request: Request, credentials: Credentials) -> None:
     """Admit a look at the metrics of everything."""
-    key = await _require_key(request, credentials, Scope.METRICS)
-    await _check_bounds(request, key)
-    await _admit(request, key)
-
-
-Administrator = Annotated[ApiKey, Depends(may_administer)]
+    await _admit(request, credentials, Scope.METRICS)

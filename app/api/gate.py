@@ -19,7 +19,15 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.api.admission import ConcurrencyLimits, Workload, Workloads, collection_of, place_in
+from app.api.admission import (
+    CURRENT_PLACE,
+    PLACE,
+    ConcurrencyLimits,
+    Place,
+    Workload,
+    Workloads,
+    collection_of,
+)
 from app.api.problems import service_problem, unexpected_problem
 from app.api.request_scope import ABORT, CURRENT_REQUEST_ID, REQUEST_ID, SECURITY_HEADERS
 from app.domain.errors import ContentTooLargeError, ServiceError, UnavailableError, overload
@@ -139,11 +147,6 @@ class IncomingBody:
     def _check(self, size: int) -> None:
         if self._budget is not None and size > self._limit:
             raise ContentTooLargeError("body", f"{size} bytes, at most {self._limit} allowed here")
-
-
-def keep_body(scope: Scope, body: IncomingBody) -> None:
-    """Set the body of a request."""
-    scope["state"][_STATE] = body
 
 
 def body_of(request: Request) -> IncomingBody:
@@ -275,13 +278,13 @@ class _Passage:
         budget = None if workload is Workload.IMPORT else gate.budget
         self._body = IncomingBody(scope, receive, gate.max_bytes, gate.pause_seconds, budget)
         state = scope.setdefault("state", {})
-        state["passage"], state["request_id"] = self, self.request_id
-        keep_body(scope, self._body)
+        state["passage"], state["request_id"], state[_STATE] = self, self.request_id, self._body
         self._limiter = gate.concurrency.of(workload)
-        self._place = None
+        self._place: Place | None = None
         if self._limiter is not None:
             party = gate.concurrency.party_of(self._collection)
-            self._place = place_in(scope, self._limiter, party, self._body.is_unread)
+            self._place = state[PLACE] = Place(self._limiter, party, self._body.is_unread)
+            CURRENT_PLACE.set(self._place)
         self._is_head = scope["method"] == "HEAD"
         if self._is_head:
             scope["method"] = "GET"  # which answers it, but for the body

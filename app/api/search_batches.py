@@ -19,7 +19,7 @@ from functools import partial
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from app.api.admission import aside, give_back_place, take_place
+from app.api.admission import aside, place_of
 from app.api.gate import body_of
 from app.domain.hosts import usable_cores
 from app.domain.searches import SearchResult
@@ -97,7 +97,7 @@ class SearchBatches:
                 return answer
             if not isinstance(answer, BlockingIOError):
                 raise answer
-        await take_place(request.scope)
+        await place_of(request.scope).take()
         alone = [_Waiter(request, search, encode)]
         (answer,) = await run_in_threadpool(self._answer_all, direction, alone, may_wait=True)
         if isinstance(answer, Exception):
@@ -183,7 +183,7 @@ class SearchBatches:
         """Return the answer of a thread, together with others; BlockingIOError if it has to go alone."""
         gathered = self._gathered.setdefault(direction, _Gathered())
         gathered.waiting.append(waiter)
-        waiter.place = asyncio.ensure_future(take_place(waiter.request.scope))
+        waiter.place = asyncio.ensure_future(place_of(waiter.request.scope).take())
         try:
             await asyncio.wait((waiter.place, waiter.answer), return_when=asyncio.FIRST_COMPLETED)
             if waiter in gathered.waiting:
@@ -220,7 +220,7 @@ class SearchBatches:
     ) -> None:
         gathered.running.remove(done)
         for waiter in batch:
-            give_back_place(waiter.request.scope)  # the next ones are answered while these are sent
+            place_of(waiter.request.scope).give_back()  # the next ones are answered while these are sent
         _tell(batch, _answers_of(batch, done))
         self._start(direction, gathered)
 

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends, Path, Query, Response, status
 
 from app import answers
 from app.api.bodies import item_body_bytes, parse_entries, read_json_with
-from app.api.deps import Feedback, may_write
+from app.api.deps import may_write
 from app.api.openapi import json_body
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.items import FeedbackIn, FeedbackListIn
 from app.api.shown import encode, show_feedback
-from app.api.state import ApiLimits
+from app.api.state import ApiLimits, State
 from app.domain.names import LARGEST_FEEDBACK_ID
 from app.services.catalogue.feedback import NewFeedback
 
@@ -35,7 +35,7 @@ def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
 )
 def create_feedback(
     collection: str,
-    service: Feedback,
+    state: State,
     feedback: Annotated[
         list[NewFeedback], read_json_with(_parse, json_body(FeedbackListIn), item_body_bytes)
     ],
@@ -45,13 +45,13 @@ def create_feedback(
     The next retrain may learn from it; searches do not change before. Of a collection's feedback the newest
     100 000 are kept; what names an item goes with the item.
     """
-    return answers.FeedbackIds(ids=list(service.add(collection, feedback)))
+    return answers.FeedbackIds(ids=list(state.feedback.add(collection, feedback)))
 
 
 @router.get("", responses=responses(401, 403, 404), response_model=answers.FeedbackPage)
 def list_feedback(
     collection: str,
-    service: Feedback,
+    state: State,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
 ) -> Response:
@@ -59,14 +59,14 @@ def list_feedback(
 
     A page of large texts ends before `limit`: there is more as long as `next_cursor` is set.
     """
-    page = service.page(collection, int(cursor or 0), limit)
+    page = state.feedback.page(collection, int(cursor or 0), limit)
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
     return Response(encode(show_feedback(page.feedback, page.is_last)), media_type="application/json")
 
 
 @router.delete("/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404))
 def delete_feedback(
-    collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_FEEDBACK_ID)], service: Feedback
+    collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_FEEDBACK_ID)], state: State
 ) -> None:
     """Delete one feedback; the next retrain does not learn from it."""
-    service.delete(collection, feedback_id)
+    state.feedback.delete(collection, feedback_id)

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from app import answers
 from app.api.admission import aside
-from app.api.deps import Catalogue, Overviews, Readers, RootPath, may_search
+from app.api.deps import Readers, RootPath, may_search
 from app.api.problems import responses
 from app.api.schemas.base import Identifier
 from app.api.shown import show_partners
+from app.api.state import State
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"], dependencies=[Depends(may_search)])
 _MAX_ITEMS = 100
@@ -25,7 +26,7 @@ _Ids = Annotated[Sequence[Identifier], Field(min_length=1, max_length=_MAX_ITEMS
 @router.get("/partners", responses=responses(401, 403, 404))
 def list_partners(
     collection: str,
-    catalogue: Catalogue,
+    state: State,
     root_path: RootPath,
     item_id: Annotated[_Ids, Query(description="ids of items, of either modality", examples=[["t1"]])],
 ) -> answers.Partners:
@@ -33,7 +34,7 @@ def list_partners(
 
     Items without one, and those that do not exist, are left out.
     """
-    partners = catalogue.partners(collection, list(dict.fromkeys(item_id)))
+    partners = state.catalogue.partners(collection, list(dict.fromkeys(item_id)))
     return show_partners(collection, partners, root_path)
 
 
@@ -41,7 +42,7 @@ def list_partners(
 def count_values(
     collection: str,
     modality: str,
-    overviews: Overviews,
+    state: State,
     readers: Readers,
     limit: Annotated[int, Query(ge=1, le=_MAX_VALUES)] = 50,
 ) -> answers.Values:
@@ -50,13 +51,13 @@ def count_values(
     These are at most 12 keys whose values repeat among the first 1000 items. `limit` is the most labels, and
     the most values of each key, the most frequent first.
     """
-    return overviews.count_values(collection, modality, limit, aside, readers)
+    return state.overviews.count_values(collection, modality, limit, aside, readers)
 
 
 @router.get("/map", responses=responses(401, 403, 404, 409))
 def draw_map(
     collection: str,
-    overviews: Overviews,
+    state: State,
     readers: Readers,
     limit: Annotated[int, Query(ge=1, le=_MOST_POINTS)] = 300,
 ) -> answers.Map:
@@ -65,4 +66,4 @@ def draw_map(
     The axes are the first two principal components of at most `limit` items of each gallery, evenly spaced
     ones of a larger gallery. Each gallery is centred and scaled to the same spread.
     """
-    return overviews.draw_map(collection, limit, aside, readers)
+    return state.overviews.draw_map(collection, limit, aside, readers)

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from app import answers
 from app.api.admission import Workload, works_as
 from app.api.bodies import MIN_KEY_LIMIT, LineCutter, limit_keys, parse_line, reject_incomplete_body
-from app.api.deps import Imports, KeyId, may_write
+from app.api.deps import KeyId, may_write
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.items import ItemLineIn
@@ -55,7 +55,6 @@ async def import_items(
     collection: str,
     request: Request,
     state: State,
-    imports: Imports,
     key_id: KeyId,
 ) -> Response:
     """Store a stream of items of any length (NDJSON), all of it or nothing.
@@ -69,7 +68,7 @@ async def import_items(
     max_bytes = state.limits.import_bytes
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise _too_large(max_bytes)
-    running_import = await run_in_threadpool(imports.begin, collection, key_id)
+    running_import = await run_in_threadpool(state.imports.begin, collection, key_id)
     try:
         await _receive(request, running_import, state.limits)
         imported = await run_in_threadpool(running_import.store)

@@ -17,13 +17,13 @@ from app.api.bodies import (
     read_json,
     read_json_or_form,
 )
-from app.api.deps import Catalogue, KeyId, RootPath, may_search, may_write
+from app.api.deps import KeyId, RootPath, may_search, may_write
 from app.api.openapi import schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Identifier, Label, RawIn
 from app.api.schemas.items import ItemFactsIn, ItemIn, ItemsIn, LabelsIn
 from app.api.shown import encode, show_item, show_page
-from app.api.state import ApiLimits
+from app.api.state import ApiLimits, State
 from app.domain.errors import InvalidFieldError
 from app.domain.searches import ItemFilter
 from app.services.catalogue.preparation import NewItem
@@ -76,14 +76,14 @@ def _parse_form(form: FormFields) -> list[NewItem]:
 )
 def create_items(
     collection: str,
-    catalogue: Catalogue,
+    state: State,
     key_id: KeyId,
     items: Annotated[
         list[NewItem], read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), item_body_bytes)
     ],
 ) -> answers.Written:
     """Store items, all of the request or none of it; or one item whose picture or sound is a file."""
-    written = catalogue.add_items(collection, items, key_id=key_id)
+    written = state.catalogue.add_items(collection, items, key_id=key_id)
     return answers.Written(ids=list(written.ids), revision=written.revision)
 
 
@@ -95,7 +95,7 @@ def create_items(
 )
 def list_items(
     collection: str,
-    catalogue: Catalogue,
+    state: State,
     root_path: RootPath,
     modality: str | None = None,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
@@ -111,7 +111,9 @@ def list_items(
     there is more as long as `next_cursor` is set. Where the first page has nothing, `notices` says why.
     """
     item_filter = ItemFilter.of_conditions(label, where)
-    page = catalogue.page(collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id))
+    page = state.catalogue.page(
+        collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id)
+    )
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
     return Response(encode(show_page(collection, page, root_path)), media_type="application/json")
 
@@ -121,13 +123,15 @@ def put_item(
     collection: str,
     item_id: Identifier,
     body: Annotated[ItemIn, read_json(ItemIn, item_body_bytes)],
-    catalogue: Catalogue,
+    state: State,
     key_id: KeyId,
 ) -> answers.Written:
     """Store an item under this id, replacing an existing one."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
-    written = catalogue.add_items(collection, [body.to_item(item_id=item_id)], replace=True, key_id=key_id)
+    written = state.catalogue.add_items(
+        collection, [body.to_item(item_id=item_id)], replace=True, key_id=key_id
+    )
     return answers.Written(ids=list(written.ids), revision=written.revision)
 
 
@@ -138,18 +142,18 @@ def put_labels(
     collection: str,
     item_id: str,
     body: Annotated[LabelsIn, read_json(LabelsIn, item_body_bytes)],
-    catalogue: Catalogue,
+    state: State,
     key_id: KeyId,
 ) -> answers.Written:
     """Give an item these labels in place of all that it has; its content is not sent again."""
-    written = catalogue.change_labels(collection, item_id, body.labels, key_id)
+    written = state.catalogue.change_labels(collection, item_id, body.labels, key_id)
     return answers.Written(ids=list(written.ids), revision=written.revision)
 
 
 @router.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
-def get_item(collection: str, item_id: str, catalogue: Catalogue, root_path: RootPath) -> answers.Item:
+def get_item(collection: str, item_id: str, state: State, root_path: RootPath) -> answers.Item:
     """Return one item."""
-    return show_item(collection, catalogue.item(collection, item_id), root_path)
+    return show_item(collection, state.catalogue.item(collection, item_id), root_path)
 
 
 @router.get(
@@ -170,21 +174,21 @@ def get_item(collection: str, item_id: str, catalogue: Catalogue, root_path: Roo
     },
     response_class=Response,
 )
-def get_content(collection: str, item_id: str, catalogue: Catalogue, request: Request) -> Response:
+def get_content(collection: str, item_id: str, state: State, request: Request) -> Response:
     """Return the picture, the sound or the text itself."""
     named = {part.split(";")[0].strip() for part in request.headers.get("Accept", "").lower().split(",")}
     names_pictures = any(name.startswith("image/") and name != "image/*" for name in named)
-    content, media_type = catalogue.content(
+    content, media_type = state.catalogue.content(
         collection, item_id, lambda media_type: media_type in named or not names_pictures
     )
     return Response(content, media_type=media_type, headers={"Vary": "Accept"})
 
 
 @router.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404))
-def delete_item(collection: str, item_id: str, catalogue: Catalogue, key_id: KeyId) -> answers.Written:
+def delete_item(collection: str, item_id: str, state: State, key_id: KeyId) -> answers.Written:
     """Delete one item; no search with the same key returns it from now on, and soon none.
 
     Feedback that names it goes with it.
     """
-    revision = catalogue.delete_item(collection, item_id, key_id)
+    revision = state.catalogue.delete_item(collection, item_id, key_id)
     return answers.Written(ids=[item_id], revision=revision)

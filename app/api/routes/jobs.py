@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from app import answers
 from app.api.admission import Workload, works_as
 from app.api.bodies import read_json
-from app.api.deps import RootPath, Training, may_administer
+from app.api.deps import RootPath, may_administer
 from app.api.openapi import JOB_QUEUED
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import RetrainIn
@@ -81,7 +81,7 @@ _STREAM = {"example": 'event: state\ndata: {"state": "queued"}\nid: 1\n\n'}
 )
 def retrain(
     collection: str,
-    training: Training,
+    state: State,
     root_path: RootPath,
     response: Response,
     body: Annotated[RetrainIn, read_json(RetrainIn, default=RetrainIn())],
@@ -92,28 +92,28 @@ def retrain(
     serve; searches go on with the old encoder until the new version, its encoder and its features take over
     together.
     """
-    job = training.request(collection, body.to_parameters(), body.to_encoders())
+    job = state.training.request(collection, body.to_parameters(), body.to_encoders())
     response.headers["Location"] = f"{root_path}/v1/admin/jobs/{job.id}"
     return show_job(job)
 
 
 @router.get("/collections/{collection}/jobs", responses=responses(401, 403, 404))
 def list_jobs(
-    collection: str, training: Training, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    collection: str, state: State, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> answers.Jobs:
     """List the retrains of a collection, newest first; the first one is the one that runs, if any."""
-    return answers.Jobs(jobs=[show_job(job) for job in training.jobs(collection, limit)])
+    return answers.Jobs(jobs=[show_job(job) for job in state.training.jobs(collection, limit)])
 
 
 @router.get("/jobs/{job_id}", responses=responses(401, 403, 404))
-def get_job(job_id: str, training: Training) -> answers.Job:
+def get_job(job_id: str, state: State) -> answers.Job:
     """Return a job with its progress."""
-    return show_job(training.job(job_id))
+    return show_job(state.training.job(job_id))
 
 
-def _require_job(job_id: str, training: Training, response: Response, last_event: LastEvent = 0) -> None:
+def _require_job(job_id: str, state: State, response: Response, last_event: LastEvent = 0) -> None:
     """Answer 422 for a bad event number and 404 for an unknown job, before the stream begins."""
-    training.job(job_id)
+    state.training.job(job_id)
     # FastAPI says `no-cache` of every stream; this one needs a key, so that no cache may keep it either.
     response.headers["Cache-Control"] = "no-store"
 
@@ -144,6 +144,6 @@ async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> As
 @router.post(
     "/jobs/{job_id}/cancel", status_code=status.HTTP_202_ACCEPTED, responses=responses(401, 403, 404)
 )
-def cancel_job(job_id: str, training: Training) -> answers.Job:
+def cancel_job(job_id: str, state: State) -> answers.Job:
     """Ask a job to stop; its trainer is ended within a second, whatever it is doing."""
-    return show_job(training.cancel(job_id))
+    return show_job(state.training.cancel(job_id))

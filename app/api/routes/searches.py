@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from app import answers
-from app.api.admission import Workload, defer_place, works_as
+from app.api.admission import Workload, place_of, works_as
 from app.api.bodies import (
     INLINE_BYTES,
     FormFields,
@@ -52,7 +52,7 @@ class SearchRoute(APIRoute):
             return
         request = Request(scope, receive)
         if 0 < body_of(request).announced <= INLINE_BYTES:
-            defer_place(scope)
+            place_of(scope).is_deferred = True
         await may_search(request, await bearer(request))
         response: Response = await self.endpoint(request, **request.path_params)
         await response(scope, receive, send)
