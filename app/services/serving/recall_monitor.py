@@ -18,7 +18,6 @@ import logging
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +28,7 @@ from app.domain.entities import Matrix, Vector
 from app.domain.ports import GalleryKey
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
+from app.services.serving.reloads import Background
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.storage.pacing import Pacer
@@ -86,14 +86,6 @@ class RecallWindow:
             self.estimate = RecallEstimate(n_found / count, lower, upper, count)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sample:
-    """A projected query, and the gallery that was searched with it."""
-
-    gallery: GalleryKey
-    query: Vector
-
-
 class RecallMonitor:
     """Samples queries, and measures the recall@10 of the indexes that answer them; one that is too low is
     given up: the gallery of that snapshot is searched exactly from then on, for a reason that is kept."""
@@ -108,10 +100,12 @@ class RecallMonitor:
         self._needed_recall = needed_recall
         self._give_up = give_up
         self._n_seen = 0
-        self._pending: deque[_Sample] = deque()
+        self._pending: dict[
+            GalleryKey, list[Vector]
+        ] = {}  # projected queries, by the gallery that was searched
         self._watched: dict[GalleryKey, RecallWindow] = {}
         self._lock = threading.Lock()  # held while these two are changed
-        self._is_running = threading.Lock()
+        self._measuring = Background(self._measure_pending, THREAD_NAME, "recall is not measured")
         cache.on_evict(self._drop)
 
     def see(self, snapshot: Snapshot, modality: str, queries: Matrix) -> None:
@@ -122,18 +116,15 @@ class RecallMonitor:
         # Threads that count at the same time lose a count, and nothing else.
         before = self._n_seen
         self._n_seen = before + len(queries)
-        if before // _ONE_IN == self._n_seen // _ONE_IN or len(self._pending) >= _MAX_PENDING:
+        if before // _ONE_IN == self._n_seen // _ONE_IN:
             return
         query = queries[before % len(queries)].copy()
+        key = GalleryKey(snapshot.collection.id, snapshot.model_bundle, modality)
         with self._lock:
-            gallery_key = GalleryKey(snapshot.collection.id, snapshot.model_bundle, modality)
-            self._pending.append(_Sample(gallery_key, query))
-        if self._is_running.acquire(blocking=False):
-            try:
-                threading.Thread(target=self._measure_pending, name=THREAD_NAME, daemon=True).start()
-            except RuntimeError as error:  # the system has no thread left
-                self._is_running.release()
-                _logger.warning("recall is not measured: %s", error)
+            if sum(map(len, self._pending.values())) >= _MAX_PENDING:
+                return
+            self._pending.setdefault(key, []).append(query)
+        self._measuring.request(key)
 
     def estimate(self, snapshot: Snapshot, modality: str) -> RecallEstimate | None:
         """Return the recall of a gallery's approximate indexes; None while too few queries were compared."""
@@ -141,45 +132,33 @@ class RecallMonitor:
         watched = self._watched.get(key)
         return None if watched is None else watched.estimate
 
-    def _measure_pending(self) -> None:
-        while True:
-            try:
-                while samples := self._take():
-                    began, computed = time.monotonic(), time.thread_time()
-                    is_remote = self._measure(samples)
-                    self._drop_unserved()
-                    # What an engine does takes no time of this thread.
-                    took = time.monotonic() - began if is_remote else time.thread_time() - computed
-                    time.sleep(_REST * took)
-            except Exception:
-                _logger.exception("recall could not be measured")
-                time.sleep(_FAILURE_SECONDS)
-            finally:
-                self._is_running.release()
-            # A search that came between the last look and the release has started no thread.
-            if not self._pending or not self._is_running.acquire(blocking=False):
-                return
-
-    def _take(self) -> list[_Sample]:
-        """Return some samples of the gallery that has waited longest; none when none wait."""
-        taken: list[_Sample] = []
+    def _measure_pending(self, key: GalleryKey) -> None:
+        """Compare some queries of a gallery, and rest; the others wait for those of other galleries."""
         with self._lock:
-            for _ in range(len(self._pending)):
-                sample = self._pending.popleft()
-                if not taken or (sample.gallery == taken[0].gallery and len(taken) < _BATCH):
-                    taken.append(sample)
-                else:
-                    self._pending.append(sample)
-        return taken
+            queries = self._pending.pop(key, [])
+            if rest := queries[_BATCH:]:
+                self._pending[key] = rest
+        if rest:
+            self._measuring.request(key)
+        if not queries:
+            return
+        began, computed = time.monotonic(), time.thread_time()
+        try:
+            is_remote = self._measure(key, np.stack(queries[:_BATCH]))
+            self._drop_unserved()
+        except Exception:
+            _logger.exception("recall could not be measured")
+            time.sleep(_FAILURE_SECONDS)
+            return
+        # What an engine does takes no time of this thread.
+        time.sleep(_REST * (time.monotonic() - began if is_remote else time.thread_time() - computed))
 
     def _drop(self, collection_id: int) -> None:
         """Forget what is known of a collection that is gone."""
         with self._lock:
-            others = [sample for sample in self._pending if sample.gallery.collection_id != collection_id]
-            self._pending.clear()
-            self._pending.extend(others)
-            for key in [key for key in self._watched if key[0] == collection_id]:
-                del self._watched[key]
+            for by_gallery in (self._pending, self._watched):
+                for key in [key for key in by_gallery if key.collection_id == collection_id]:
+                    del by_gallery[key]
 
     def _drop_unserved(self) -> None:
         """Forget the galleries of collections and models that are no longer in memory."""
@@ -189,10 +168,9 @@ class RecallMonitor:
             for key in [key for key in self._watched if key[:2] not in serving]:
                 del self._watched[key]
 
-    def _measure(self, samples: list[_Sample]) -> bool:
+    def _measure(self, key: GalleryKey, queries: Matrix) -> bool:
         """Compare some queries of one gallery, and give its index up if it misses too much.
         Returns whether an engine has compared them."""
-        key = samples[0].gallery
         snapshot = self._cache.peek(key.collection_id)
         if (
             snapshot is None
@@ -201,7 +179,6 @@ class RecallMonitor:
         ):
             return False
         gallery = snapshot.galleries[key.modality]
-        queries = np.stack([sample.query for sample in samples])
         recalls = measure_recalls(gallery, queries, Pacer(lambda: False))
         watched = self._watch(key, gallery)
         watched.add(queries, recalls)

@@ -1,6 +1,5 @@
 """What is left of a collection that is deleted while its snapshot changes, or its searches are compared."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from app.domain.errors import CollectionNotFoundError
 from app.index.exact import ExactIndex
 from app.services.serving import recall_monitor
 from app.services.serving.recall_monitor import RecallMonitor
+from app.services.serving.reloads import Background
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.settings import Settings
@@ -124,7 +124,8 @@ def test_what_was_sampled_goes_with_its_collection(approximate: Pairs) -> None:
         monitor.see(snapshot, "x", query[None])
     wait_for(lambda: monitor.estimate(snapshot, "x") is not None)
     wait_for(lambda: not monitor._pending)
-    assert monitor._is_running.acquire(timeout=10.0), "samples wait while the thread is busy"
+    wait_for(lambda: not monitor._measuring._is_running)
+    monitor._measuring = Background(lambda _: None, "idle", "")  # samples wait as if the thread were busy
     monitor.see(snapshot, "x", queries[:16])
     assert monitor._pending
     assert monitor._watched
@@ -132,27 +133,13 @@ def test_what_was_sampled_goes_with_its_collection(approximate: Pairs) -> None:
     assert not monitor._pending
     assert not monitor._watched
     monitor.see(snapshot, "x", queries[:16])
-    assert len(monitor._pending) == 1, "of a search that began before"
-    monitor._measure_pending()
+    (key,) = monitor._pending  # of a search that began before
+    monitor._measure_pending(key)
     assert not monitor._pending
     assert not monitor._watched
 
 
-class Late(deque[Any]):
-    """A query comes just when none is left."""
-
-    def __init__(self, come: Callable[[], None]) -> None:
-        super().__init__()
-        self.come: list[Callable[[], None]] = [come]
-
-    def __len__(self) -> int:
-        count = super().__len__()
-        if not count and self.come:
-            self.come.pop()()
-        return count
-
-
-def test_a_query_that_comes_as_the_thread_ends_is_compared(
+def test_a_query_that_comes_while_others_are_compared_is_compared_after_them(
     approximate: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (snapshot,) = approximate.services.snapshots.peek_all().values()
@@ -167,13 +154,12 @@ def test_a_query_that_comes_as_the_thread_ends_is_compared(
     monkeypatch.setattr(recall_monitor, "ExactIndex", counting_index)
     monitor = RecallMonitor(cache, 0.5, lambda *_: None)
     query = np.ones((8, snapshot.model.projector.rank), np.float32)
-    monitor._lock = recall_monitor.threading.RLock()  # the one thread here is both
-    monitor._pending = Late(lambda: monitor.see(snapshot, "x", query))
-    monitor._is_running.acquire()
-    monitor._measure_pending()
-    assert measured
+    waiting = [query]
+    monitor._drop_unserved = lambda: monitor.see(snapshot, "x", waiting.pop()) if waiting else None
+    monitor.see(snapshot, "x", query)
+    wait_for(lambda: not monitor._measuring._is_running)
+    assert len(measured) == 2
     assert not monitor._pending
-    assert monitor._is_running.acquire(blocking=False)
 
 
 def test_a_failure_leaves_no_query_behind(
@@ -194,10 +180,9 @@ def test_a_failure_leaves_no_query_behind(
     monkeypatch.setattr(recall_monitor, "_BATCH", 1)
     monkeypatch.setattr(recall_monitor, "ExactIndex", failing_index)
     monitor = RecallMonitor(cache, 0.5, lambda *_: None)
-    monitor._is_running.acquire()
     for _ in range(3):
         monitor.see(snapshot, "x", np.ones((8, snapshot.model.projector.rank), np.float32))
-    monitor._measure_pending()
+    wait_for(lambda: not monitor._measuring._is_running)
     assert len(calls) == 3
     assert not monitor._pending
     assert "recall could not be measured" in caplog.text
