@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-import sqlalchemy as sa
 from sqlalchemy import Engine
 
 from app.domain.entities import Matrix
@@ -14,7 +13,7 @@ from app.domain.ports import EngineItem, GalleryKey
 from app.engines.common import LARGEST_RANK_OF_A_GRAPH, DatabaseLocks, balance_of, name_of, pack_balance
 from app.engines.postgresql.gallery import PostgresGallery
 from app.engines.postgresql.rows import copy_rows, insert_unranked
-from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
+from app.engines.postgresql.server import LIST, SCHEMA, run, translated_errors
 
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node of the index, and nodes that its insertion visits."""
@@ -37,15 +36,14 @@ class PostgresEngine:
         if self._is_set_up:
             return
         with translated_errors(), self._engine.begin() as connection:
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(5141230)"))
-            connection.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public"))
-            connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-            connection.execute(
-                sa.text(
-                    f"CREATE TABLE IF NOT EXISTS {LIST} (table_name text PRIMARY KEY, "
-                    "collection_id bigint NOT NULL, bundle text NOT NULL, modality text NOT NULL, "
-                    "revision bigint NOT NULL, earliest bigint NOT NULL, balance bytea NOT NULL)"
-                )
+            run(connection, "SELECT pg_advisory_xact_lock(5141230)")
+            run(connection, "CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            run(connection, f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            run(
+                connection,
+                f"CREATE TABLE IF NOT EXISTS {LIST} (table_name text PRIMARY KEY, "
+                "collection_id bigint NOT NULL, bundle text NOT NULL, modality text NOT NULL, "
+                "revision bigint NOT NULL, earliest bigint NOT NULL, balance bytea NOT NULL)",
             )
         self._is_set_up = True
 
@@ -54,10 +52,7 @@ class PostgresEngine:
         self.set_up()
         try:
             with translated_errors(), self._engine.connect() as connection:
-                rows = connection.execute(
-                    sa.text(f"SELECT FROM {LIST} WHERE table_name = :name"),
-                    {"name": name_of(key)},
-                )
+                rows = run(connection, f"SELECT FROM {LIST} WHERE table_name = :name", name=name_of(key))
                 return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
         except VectorEngineUnavailableError as error:
             if error.code != "galleries-gone":
@@ -86,78 +81,57 @@ class PostgresEngine:
         name, rank = name_of(key), vectors.shape[1]
         balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
         with translated_errors(), self._engine.begin() as connection:
-            connection.execute(
-                sa.text("SELECT pg_advisory_xact_lock(5141230, hashtext(:name))"), {"name": name}
-            )
+            run(connection, "SELECT pg_advisory_xact_lock(5141230, hashtext(:name))", name=name)
             if (existing := self.open(key)) is not None:
                 return existing
-            connection.execute(
-                sa.text(
-                    f'CREATE TABLE {SCHEMA}.{name} (item_id text COLLATE "C", since bigint, '
-                    f"until bigint NOT NULL, labels text[], metadata jsonb, "
-                    f"raw public.vector({rank}), mapped public.vector({rank}), PRIMARY KEY (item_id, since))"
-                )
+            table = f"{SCHEMA}.{name}"
+            run(
+                connection,
+                f'CREATE TABLE {table} (item_id text COLLATE "C", since bigint, until bigint NOT NULL, '
+                f"labels text[], metadata jsonb, raw public.vector({rank}), mapped public.vector({rank}), "
+                "PRIMARY KEY (item_id, since))",
             )
-            copy_rows(connection, f"{SCHEMA}.{name}", revision, batches, balance)
-            insert_unranked(connection, f"{SCHEMA}.{name}", revision, unranked)
-            if balance is not None:
-                connection.execute(
-                    sa.text(
-                        f"CREATE INDEX ON {SCHEMA}.{name} USING hnsw (mapped public.vector_ip_ops) "
-                        f"WITH (m = {_NEIGHBOURS}, ef_construction = {_BUILD_WIDTH})"
-                    )
-                )
-            connection.execute(sa.text(f"CREATE INDEX ON {SCHEMA}.{name} (item_id) WHERE raw IS NULL"))
-            connection.execute(sa.text(f"CREATE INDEX ON {SCHEMA}.{name} USING gin (labels)"))
-            connection.execute(
-                sa.text(f"CREATE INDEX ON {SCHEMA}.{name} USING gin (metadata jsonb_path_ops)")
+            copy_rows(connection, table, revision, batches, balance)
+            insert_unranked(connection, table, revision, unranked)
+            graph = f"(m = {_NEIGHBOURS}, ef_construction = {_BUILD_WIDTH})"
+            indexes = (
+                [f"USING hnsw (mapped public.vector_ip_ops) WITH {graph}"] if balance is not None else []
             )
-            connection.execute(sa.text(f"ANALYZE {SCHEMA}.{name}"))
-            connection.execute(
-                sa.text(
-                    f"INSERT INTO {LIST} VALUES (:name, :collection, :bundle, :modality, "
-                    ":revision, :revision, :balance)"
-                ),
-                {
-                    "name": name,
-                    "collection": key.collection_id,
-                    "bundle": key.bundle,
-                    "modality": key.modality,
-                    "revision": revision,
-                    "balance": b"" if balance is None else pack_balance(balance),
-                },
-            )
+            indexes += ["(item_id) WHERE raw IS NULL"]
+            indexes += ["USING gin (labels)", "USING gin (metadata jsonb_path_ops)"]
+            for index in indexes:
+                run(connection, f"CREATE INDEX ON {table} {index}")
+            run(connection, f"ANALYZE {table}")
+            columns = ":name, :collection_id, :bundle, :modality, :revision, :revision, :balance"
+            packed = b"" if balance is None else pack_balance(balance)
+            values = {**key._asdict(), "name": name, "revision": revision, "balance": packed}
+            run(connection, f"INSERT INTO {LIST} VALUES ({columns})", **values)
         return PostgresGallery(self._engine, name)
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
         """Put a gallery in the place of another; see `VectorEngine.replace`."""
         names = {"old": name_of(key), "new": name_of(by)}
         with translated_errors(), self._engine.begin() as connection:
-            rows = connection.execute(
-                sa.text(
-                    f"SELECT table_name, revision FROM {LIST} "
-                    "WHERE table_name IN (:old, :new) ORDER BY table_name FOR UPDATE"
-                ),
-                names,
-            )
+            query = f"SELECT table_name, revision FROM {LIST} WHERE table_name IN (:old, :new)"
+            rows = run(connection, f"{query} ORDER BY table_name FOR UPDATE", **names)
             revisions = {row.table_name: row.revision for row in rows}
             if names["new"] not in revisions:
                 raise galleries_gone()
             if revisions[names["new"]] < revisions.get(names["old"], 0):
                 return False
-            connection.execute(sa.text(f"DROP TABLE IF EXISTS {SCHEMA}.{names['old']}"))
-            connection.execute(sa.text(f"ALTER TABLE {SCHEMA}.{names['new']} RENAME TO {names['old']}"))
+            run(connection, f"DROP TABLE IF EXISTS {SCHEMA}.{names['old']}")
+            run(connection, f"ALTER TABLE {SCHEMA}.{names['new']} RENAME TO {names['old']}")
             # The row stays that a writer may be waiting for.
-            connection.execute(
-                sa.text(
-                    f"INSERT INTO {LIST} SELECT :old, collection_id, bundle, :modality, "
-                    f"revision, earliest, balance FROM {LIST} WHERE table_name = :new "
-                    "ON CONFLICT (table_name) DO UPDATE SET revision = EXCLUDED.revision, "
-                    "earliest = EXCLUDED.earliest, balance = EXCLUDED.balance"
-                ),
-                {**names, "modality": key.modality},
+            run(
+                connection,
+                f"INSERT INTO {LIST} SELECT :old, collection_id, bundle, :modality, "
+                f"revision, earliest, balance FROM {LIST} WHERE table_name = :new "
+                "ON CONFLICT (table_name) DO UPDATE SET revision = EXCLUDED.revision, "
+                "earliest = EXCLUDED.earliest, balance = EXCLUDED.balance",
+                **names,
+                modality=key.modality,
             )
-            connection.execute(sa.text(f"DELETE FROM {LIST} WHERE table_name = :new"), names)
+            run(connection, f"DELETE FROM {LIST} WHERE table_name = :new", new=names["new"])
         return True
 
     def belongs_to(self, installation: str) -> bool:
@@ -168,18 +142,15 @@ class PostgresEngine:
         """Return the galleries there are."""
         self.set_up()
         with translated_errors(), self._engine.connect() as connection:
-            rows = connection.execute(
-                sa.text(f"SELECT collection_id, bundle, modality FROM {LIST} ORDER BY table_name")
-            )
-            return [GalleryKey(*row) for row in rows]
+            query = f"SELECT collection_id, bundle, modality FROM {LIST} ORDER BY table_name"
+            return [GalleryKey(*row) for row in run(connection, query)]
 
     def drop(self, key: GalleryKey) -> None:
         """Remove a gallery, if there is one."""
         self.set_up()
         with translated_errors(), self._engine.begin() as connection:
-            name = name_of(key)
-            connection.execute(sa.text(f"DELETE FROM {LIST} WHERE table_name = :name"), {"name": name})
-            connection.execute(sa.text(f"DROP TABLE IF EXISTS {SCHEMA}.{name}"))
+            run(connection, f"DELETE FROM {LIST} WHERE table_name = :name", name=name_of(key))
+            run(connection, f"DROP TABLE IF EXISTS {SCHEMA}.{name_of(key)}")
 
     def remove_unfinished(self) -> int:
         """Remove nothing: a transaction that is not finished leaves nothing."""

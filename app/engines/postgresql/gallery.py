@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 
 from app.domain.entities import Matrix, Vector
@@ -29,7 +28,7 @@ from app.engines.postgresql.rows import (
     insert_rows,
     insert_unranked,
 )
-from app.engines.postgresql.server import LIST, SCHEMA, translated_errors
+from app.engines.postgresql.server import LIST, SCHEMA, run, translated_errors
 from app.index.inverted_lists import Balance
 
 _NO_FILTER = ItemFilter()
@@ -94,31 +93,26 @@ class PostgresGallery:
                 balance = self._read_maps(connection) if has_index else None
                 insert_rows(connection, self._table, revision, items, vectors, balance)
             insert_unranked(connection, self._table, revision, unranked)
-            connection.execute(
-                sa.text(f"UPDATE {LIST} SET revision = :revision WHERE table_name = :name"),
-                {"revision": revision, "name": self._name},
-            )
+            update = f"UPDATE {LIST} SET revision = :revision WHERE table_name = :name"
+            run(connection, update, revision=revision, name=self._name)
         return revision
 
     def _revision(self, connection: Connection, lock: str = "") -> int:
-        latest = connection.execute(
-            sa.text(f"SELECT revision FROM {LIST} WHERE table_name = :name {lock}"), {"name": self._name}
-        ).scalar_one_or_none()
+        query = f"SELECT revision FROM {LIST} WHERE table_name = :name {lock}"
+        latest = run(connection, query, name=self._name).scalar_one_or_none()
         if latest is None:
             raise galleries_gone()
         return int(latest)
 
     def _read_maps(self, connection: Connection) -> Balance:
         """Return the maps of the table, in whose place no other is put before the transaction ends."""
-        connection.execute(sa.text(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE"))
-        number = connection.execute(
-            sa.text("SELECT CAST(CAST(:table AS regclass) AS oid)"), {"table": self._table}
-        ).scalar_one()
+        run(connection, f"LOCK TABLE {self._table} IN ACCESS SHARE MODE")
+        query = "SELECT CAST(CAST(:table AS regclass) AS oid)"
+        number = run(connection, query, table=self._table).scalar_one()
         maps = self._maps
         if maps is None or maps[0] != number:
-            packed = connection.execute(
-                sa.text(f"SELECT balance FROM {LIST} WHERE table_name = :name"), {"name": self._name}
-            ).scalar_one()
+            query = f"SELECT balance FROM {LIST} WHERE table_name = :name"
+            packed = run(connection, query, name=self._name).scalar_one()
             maps = self._maps = number, unpack_balance(packed)
         return maps[1]
 
@@ -135,11 +129,8 @@ class PostgresGallery:
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
         with self._connection() as connection:
-            rows = connection.execute(
-                sa.text(f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"),
-                {"revision": revision},
-            )
-            return frozenset(rows.scalars())
+            query = f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"
+            return frozenset(run(connection, query, revision=revision).scalars())
 
     def search(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
@@ -220,25 +211,18 @@ class PostgresGallery:
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""
         with self._connection() as connection:
-            rows = connection.execution_options(yield_per=1000).execute(
-                sa.text(f"SELECT item_id FROM {self._table} WHERE {self._condition}"), {"revision": revision}
-            )
-            yield from rows.scalars()
+            query = f"SELECT item_id FROM {self._table} WHERE {self._condition}"
+            yield from run(connection.execution_options(yield_per=1000), query, revision=revision).scalars()
 
     def purge(self, before: int) -> int:
         """Remove rows that ended; see `EngineGallery.purge`."""
         with self._connection(writes=True) as connection:
-            advanced = connection.execute(
-                sa.text(
-                    f"UPDATE {LIST} SET earliest = :before WHERE table_name = :name AND earliest < :before"
-                ),
-                {"before": before, "name": self._name},
-            )
+            update = f"UPDATE {LIST} SET earliest = :before WHERE table_name = :name AND earliest < :before"
+            advanced = run(connection, update, before=before, name=self._name)
         if not advanced.rowcount:
             return 0
         # In a transaction of its own: writers wait for that of the list.
         with self._connection(writes=True) as connection:
-            removed = connection.execute(
-                sa.text(f"DELETE FROM {self._table} WHERE until <= :before"), {"before": before}
-            )
-            return removed.rowcount
+            return run(
+                connection, f"DELETE FROM {self._table} WHERE until <= :before", before=before
+            ).rowcount

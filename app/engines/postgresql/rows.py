@@ -15,7 +15,7 @@ from sqlalchemy import Connection, CursorResult
 from app.domain.entities import Matrix, Vector
 from app.domain.ports import EngineHit, EngineItem
 from app.domain.searches import ItemFilter
-from app.engines.postgresql.server import LIST, text_of
+from app.engines.postgresql.server import LIST, run, text_of
 from app.index.inverted_lists import Balance
 
 FOREVER = 2**63 - 1
@@ -79,7 +79,7 @@ class MatchingRows:
 
     def execute(self, statement: str, **parameters: Any) -> CursorResult[*tuple[Any, ...]]:
         """Return what a statement finds that has their condition in it."""
-        return self.connection.execute(sa.text(statement), {**self.parameters, **parameters})
+        return run(self.connection, statement, **self.parameters, **parameters)
 
     def count(self, at_most: int | None = None) -> int:
         """Return how many they are, counted up to a bound if there is one."""
@@ -89,10 +89,8 @@ class MatchingRows:
 
     def estimate_share(self) -> float:
         """Return about which share of the table they are, of the rows in some random pages."""
-        n_rows = self.connection.execute(
-            sa.text("SELECT reltuples FROM pg_class WHERE oid = CAST(:table AS regclass)"),
-            {"table": self.table},
-        ).scalar_one()
+        query = "SELECT reltuples FROM pg_class WHERE oid = CAST(:table AS regclass)"
+        n_rows = run(self.connection, query, table=self.table).scalar_one()
         n_matching, n_sampled = self.execute(
             f"SELECT count(*) FILTER (WHERE {self.condition}), count(*) "
             f"FROM {self.table} TABLESAMPLE SYSTEM (:percentage)",
@@ -114,14 +112,13 @@ class MatchingRows:
         n_candidates = (offset + k) * _CANDIDATES
         width = min(max(n_candidates, _LEAST_WIDTH), _WIDEST_SEARCH)
         # The other plans compare more rows: the planner cannot know how many match.
-        self.connection.execute(
-            sa.text(
-                "SELECT set_config('hnsw.ef_search', :width, true), "
-                "set_config('hnsw.iterative_scan', 'relaxed_order', true), "
-                "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
-                "set_config('enable_sort', 'off', true)"
-            ),
-            {"width": str(width)},
+        run(
+            self.connection,
+            "SELECT set_config('hnsw.ef_search', :width, true), "
+            "set_config('hnsw.iterative_scan', 'relaxed_order', true), "
+            "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+            "set_config('enable_sort', 'off', true)",
+            width=str(width),
         )
         candidates = (
             f"(SELECT item_id, labels, metadata, raw FROM {self.table} WHERE {self.condition} "
@@ -150,13 +147,9 @@ class MatchingRows:
 def end_rows(connection: Connection, table: str, revision: int, item_ids: Collection[str]) -> None:
     """End the rows of some items that are alive."""
     if item_ids:
-        connection.execute(
-            sa.text(
-                f"UPDATE {table} SET until = :revision WHERE item_id = ANY (:ids) "
-                "AND since < :revision AND until > :revision"
-            ),
-            {"revision": revision, "ids": sorted(item_ids)},
-        )
+        are_theirs = "item_id = ANY (:ids) AND since < :revision AND until > :revision"
+        update = f"UPDATE {table} SET until = :revision WHERE {are_theirs}"
+        run(connection, update, revision=revision, ids=sorted(item_ids))
 
 
 def insert_rows(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection, CursorResult
 from sqlalchemy.exc import DBAPIError
 
 from app.db.session import translate_errors
@@ -42,6 +45,11 @@ def translated_errors() -> Iterator[None]:
         if reason is None:
             raise
         raise VectorEngineUnavailableError(reason) from error
+
+
+def run(connection: Connection, statement: str, **parameters: Any) -> CursorResult[*tuple[Any, ...]]:
+    """Run a statement with its parameters."""
+    return connection.execute(sa.text(statement), parameters)
 
 
 def text_of(vector: Vector) -> str:
