@@ -9,14 +9,16 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from app.domain.errors import EncoderUnavailableError
-from app.encoders.base import import_extra
+from typing_extensions import override
+
+from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.encoders.base import BaseEncoder, import_extra
 
 MAX_BYTES = 2 << 30
 """Of a model file: a protocol buffer message, which an ONNX model is, cannot be longer."""
@@ -208,6 +210,78 @@ def require(path: Path, expected: str | None, actual: str) -> None:
             f"the model file {path.name!r} is not the one that the collection was made with: "
             f"its SHA-256 is {actual}, not {expected}"
         )
+
+
+class ModelFile(Generic[T]):
+    """A file of the server that an encoder's options name: ``path``, and its ``sha256`` (any file when
+    absent), or both with a prefix. Methods raise EncoderUnavailableError."""
+
+    def __init__(
+        self,
+        loaded: LoadedFiles[T],
+        options: Mapping[str, Any],
+        prefix: str = "",
+        *,
+        called: str = "the file",  # for messages
+    ) -> None:
+        self._loaded, self._prefix, self._called = loaded, prefix, called
+        self.path = Path(str(options.get(f"{prefix}path", "")))
+        self._sha256: str | None = options.get(f"{prefix}sha256")
+
+    def get(self) -> T:
+        """Return what the file holds."""
+        return self._loaded.get(self.path, self._sha256)
+
+    def fault(self) -> str | None:
+        """Return what `LoadedFiles.fault` does."""
+        return self._loaded.fault(self.path, self._sha256)
+
+    def find_hash(self) -> dict[str, str]:
+        """Return the option of its hash: the one that it has to have, or else the one that it has."""
+        return {f"{self._prefix}sha256": self._sha256 or self._loaded.sha256(self.path)}
+
+    def settle(self) -> dict[str, str]:
+        """Return the same of a file that works; raises InvalidFieldError, which names the option."""
+        try:
+            sha256 = self._loaded.sha256(self.path)
+            self._loaded.get(self.path, sha256)
+        except EncoderUnavailableError as error:
+            raise InvalidFieldError(f"encoder.{self._prefix}path", str(error)) from error
+        if self._sha256 not in (None, sha256):
+            raise InvalidFieldError(f"encoder.{self._prefix}sha256", f"{self._called} has {sha256}")
+        return {f"{self._prefix}sha256": sha256}
+
+    def state(self) -> dict[str, str]:
+        """Return the option of the hash that it has to have, if there is one."""
+        return {} if self._sha256 is None else {f"{self._prefix}sha256": self._sha256}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the hash of a state."""
+        self._sha256 = state.get(f"{self._prefix}sha256", self._sha256)
+
+
+class FileEncoder(BaseEncoder):
+    """An encoder of one model file or several."""
+
+    files: Sequence[ModelFile[Any]]
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        return {name: sha256 for file in self.files for name, sha256 in file.settle().items()}
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {name: sha256 for file in self.files for name, sha256 in file.state().items()}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        for file in self.files:
+            file.restore(state)
+        return self
+
+    @override
+    def fault(self) -> str | None:
+        return "; ".join(filter(None, (file.fault() for file in self.files))) or None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

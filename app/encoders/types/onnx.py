@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, Literal, Required
 
 import numpy as np
 from PIL import Image
@@ -15,7 +14,7 @@ from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.model_files import load_session, without_folder
+from app.encoders.model_files import FileEncoder, ModelFile, load_session, without_folder
 from app.encoders.options import (
     EncoderOptions,
     Finite,
@@ -30,8 +29,6 @@ from app.encoders.options import (
 from app.encoders.pictures import PictureEncoder
 
 _DEFAULTS = {
-    "path": "",
-    "sha256": None,
     "size": 224,
     "mean": 128.0,
     "scale": 128.0,
@@ -85,7 +82,7 @@ class OnnxOptions(EncoderOptions, total=False):
     ]
 
 
-class OnnxPictureEncoder(PictureEncoder):
+class OnnxPictureEncoder(FileEncoder, PictureEncoder):
     """Encodes pictures with an ONNX image model, which is loaded when the first one comes."""
 
     # Options: ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square
@@ -100,18 +97,17 @@ class OnnxPictureEncoder(PictureEncoder):
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.pictures)
         merged = {**_DEFAULTS, **options}
-        self._path = Path(str(merged["path"]))
-        self._sha256: str | None = merged["sha256"]
         self._size = int(merged["size"])
         self._mean, self._scale = np.float32(merged["mean"]), np.float32(merged["scale"])
         self._output: str | None = merged["output"]
         self._is_cropped = merged["fit"] == "crop"
         self._has_channels_first = merged["layout"] == "nchw"
-        self._models = resources.files(load_session)
+        self._model = ModelFile(resources.files(load_session), options, called="the model file")
+        self.files = (self._model,)
 
     @override
     def describe(self, picture: Image.Image) -> Vector:
-        session = self._models.get(self._path, self._sha256)
+        session = self._model.get()
         side = (self._size, self._size)
         box = _middle_square(picture) if self._is_cropped else None
         square = picture.resize(side, Image.Resampling.BILINEAR, box)
@@ -124,49 +120,33 @@ class OnnxPictureEncoder(PictureEncoder):
             values = session.runtime.run([output], {session.input_name: batch})[0]
             features: Vector = values.reshape(-1).astype(np.float32)
         except Exception as error:  # onnxruntime's have no base class; the output may be no array of numbers
-            reason = without_folder(error, self._path)
+            path = self._model.path
+            reason = without_folder(error, path)
             raise EncoderUnavailableError(
-                f"{self._path.name} does not take a picture of {self._size} x {self._size}: {reason}"
+                f"{path.name} does not take a picture of {self._size} x {self._size}: {reason}"
             ) from error
         return features
 
     @override
     def settled_options(self) -> dict[str, Any]:
-        try:
-            sha256 = self._models.sha256(self._path)
-            session = self._models.get(self._path, sha256)
-        except EncoderUnavailableError as error:
-            raise InvalidFieldError("encoder.path", str(error)) from error
-        if self._sha256 not in (None, sha256):
-            raise InvalidFieldError("encoder.sha256", f"the model file has {sha256}")
-        if self._output is not None and self._output not in session.outputs:
-            outputs = join_words(map(repr, session.outputs), "and")
-            raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
+        settled, outputs = super().settled_options(), self._model.get().outputs
+        if self._output is not None and self._output not in outputs:
+            there = join_words(map(repr, outputs), "and")
+            raise InvalidFieldError("encoder.output", f"the model has {there}, not {self._output!r}")
         try:
             features = self.describe(Image.new("RGB", (self._size, self._size), "gray"))
         except EncoderUnavailableError as error:
             raise InvalidFieldError("encoder", str(error)) from error
         if features.size == 0 or not np.isfinite(features).all():
-            raise InvalidFieldError("encoder", f"{self._path.name} gives no finite features")
-        return {"sha256": sha256}
+            raise InvalidFieldError("encoder", f"{self._model.path.name} gives no finite features")
+        return settled
 
     @override
     def state(self) -> dict[str, Any]:
-        if self._sha256 is not None:
-            return {"sha256": self._sha256}
         try:
-            return {"sha256": self._models.sha256(self._path)}
+            return {**self._model.find_hash()}
         except EncoderUnavailableError:
             return {}
-
-    @override
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        self._sha256 = state.get("sha256", self._sha256)
-        return self
-
-    @override
-    def fault(self) -> str | None:
-        return self._models.fault(self._path, self._sha256)
 
 
 def _middle_square(picture: Image.Image) -> tuple[float, float, float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, Literal, Required
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.model_files import Session, load_session, without_folder
+from app.encoders.model_files import FileEncoder, ModelFile, Session, load_session, without_folder
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import TextEncoder
 
@@ -57,7 +57,7 @@ class OnnxTextOptions(EncoderOptions, total=False):
     ]
 
 
-class OnnxTextEncoder(TextEncoder):
+class OnnxTextEncoder(FileEncoder, TextEncoder):
     """Encodes texts with an ONNX model; both files are loaded when the first text comes."""
 
     # Options: ``path`` and ``tokenizer_path``, and their hashes; ``max_tokens`` (128), ``pooling`` ("mean"),
@@ -67,79 +67,39 @@ class OnnxTextEncoder(TextEncoder):
 
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.max_text_chars)
-        self._path = Path(str(options.get("path", "")))
-        self._tokenizer_path = Path(str(options.get("tokenizer_path", "")))
-        self._sha256: str | None = options.get("sha256")
-        self._tokenizer_sha256: str | None = options.get("tokenizer_sha256")
         self._max_tokens: int = options.get("max_tokens", _DEFAULT_TOKENS)
         self._pooling: str = options.get("pooling", "mean")
         self._is_normalized: bool = options.get("normalize", True)
         self._output: str | None = options.get("output")
-        self._models = resources.files(load_session)
-        self._tokenizers = resources.files(load_tokenizer)
+        self._model = ModelFile(resources.files(load_session), options)
+        self._tokenizer = ModelFile(resources.files(load_tokenizer), options, "tokenizer_")
+        self.files = (self._model, self._tokenizer)
 
     @override
     def check(self, field: str, raw: Content) -> None:
         super().check(field, raw)
-        tokenizer = self._tokenizers.get(self._tokenizer_path, self._tokenizer_sha256)
-        self._tokenize(field, tokenizer, raw.text or "", self._max_tokens)
+        self._tokenize(field, self._tokenizer.get(), raw.text or "", self._max_tokens)
 
     @override
     def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) features; raises EncoderUnavailableError without the files."""
-        session = self._models.get(self._path, self._sha256)
-        tokenizer = self._tokenizers.get(self._tokenizer_path, self._tokenizer_sha256)
+        session, tokenizer = self._model.get(), self._tokenizer.get()
         rows = map_in_threads(lambda content: self._describe(session, tokenizer, content.text or ""), raw)
         return np.stack(rows)
 
     @override
     def settled_options(self) -> dict[str, Any]:
-        hashes = {}
-        for option, loaded, path, expected in (
-            ("", self._models, self._path, self._sha256),
-            ("tokenizer_", self._tokenizers, self._tokenizer_path, self._tokenizer_sha256),
-        ):
-            try:
-                actual = hashes[f"{option}sha256"] = loaded.sha256(path)
-                loaded.get(path, actual)
-            except EncoderUnavailableError as error:
-                raise InvalidFieldError(f"encoder.{option}path", str(error)) from error
-            if expected not in (None, actual):
-                raise InvalidFieldError(f"encoder.{option}sha256", f"the file has {actual}")
-        self._try()
-        return hashes
-
-    @override
-    def state(self) -> dict[str, Any]:
-        hashes = {"sha256": self._sha256, "tokenizer_sha256": self._tokenizer_sha256}
-        return {name: value for name, value in hashes.items() if value is not None}
-
-    @override
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        self._sha256 = state.get("sha256", self._sha256)
-        self._tokenizer_sha256 = state.get("tokenizer_sha256", self._tokenizer_sha256)
-        return self
-
-    @override
-    def fault(self) -> str | None:
-        faults = (
-            self._models.fault(self._path, self._sha256),
-            self._tokenizers.fault(self._tokenizer_path, self._tokenizer_sha256),
-        )
-        return "; ".join(fault for fault in faults if fault is not None) or None
-
-    def _try(self) -> None:
-        """Refuse a model that does not work, naming the option."""
-        session = self._models.get(self._path, self._sha256)
-        if self._output is not None and self._output not in session.outputs:
-            outputs = join_words(map(repr, session.outputs), "and")
-            raise InvalidFieldError("encoder.output", f"the model has {outputs}, not {self._output!r}")
+        settled, outputs = super().settled_options(), self._model.get().outputs
+        if self._output is not None and self._output not in outputs:
+            there = join_words(map(repr, outputs), "and")
+            raise InvalidFieldError("encoder.output", f"the model has {there}, not {self._output!r}")
         try:
             features = self.encode([Content(text="a text"), Content(text="another text, which is longer")])
         except (EncoderUnavailableError, InvalidFieldError) as error:
             raise InvalidFieldError("encoder", str(error)) from error
         if features.size == 0 or not np.isfinite(features).all():
-            raise InvalidFieldError("encoder", f"{self._path.name} gives no finite features")
+            raise InvalidFieldError("encoder", f"{self._model.path.name} gives no finite features")
+        return settled
 
     def _describe(self, session: Session, tokenizer: Any, text: str) -> Vector:
         tokens = self._tokenize("text", tokenizer, text, min(self._max_tokens, _longest_input(session)))
@@ -151,8 +111,9 @@ class OnnxTextEncoder(TextEncoder):
         except EncoderUnavailableError:
             raise
         except Exception as error:  # onnxruntime's have no base class
-            reason = without_folder(error, self._path)
-            raise EncoderUnavailableError(f"{self._path.name} does not take a text: {reason}") from error
+            path = self._model.path
+            reason = without_folder(error, path)
+            raise EncoderUnavailableError(f"{path.name} does not take a text: {reason}") from error
 
     def _tokenize(self, field: str, tokenizer: Any, text: str, longest: int) -> list[int]:
         """Return the tokens of a text with those that begin and end it, of which a long text keeps both."""
@@ -162,10 +123,10 @@ class OnnxTextEncoder(TextEncoder):
             tokens: list[int] = tokenizer.post_process(encoding, add_special_tokens=True).ids
         except Exception as error:  # the library raises nothing more specific, such as of an unknown sign
             raise InvalidFieldError(
-                field, f"{self._tokenizer_path.name} does not take this text: {error}"
+                field, f"{self._tokenizer.path.name} does not take this text: {error}"
             ) from error
         if not tokens:
-            raise InvalidFieldError(field, f"{self._tokenizer_path.name} finds no token in it")
+            raise InvalidFieldError(field, f"{self._tokenizer.path.name} finds no token in it")
         return tokens
 
     def _pool(self, values: npt.NDArray[np.float32], n_tokens: int) -> Vector:
@@ -175,8 +136,9 @@ class OnnxTextEncoder(TextEncoder):
             values = chosen.mean(axis=0, dtype=np.float64)[None]
         if values.ndim != 2 or values.shape[0] != 1:
             shape = join_words(map(str, values.shape), "and")
+            name = self._model.path.name
             raise EncoderUnavailableError(
-                f"the output of {self._path.name} is no row of features, and none for each token: {shape}"
+                f"the output of {name} is no row of features, and none for each token: {shape}"
             )
         features = values[0].astype(np.float64)
         norm = float(np.linalg.norm(features)) if self._is_normalized else 1.0

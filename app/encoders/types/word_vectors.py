@@ -17,10 +17,11 @@ from pydantic import Field, with_config
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
-from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.errors import EncoderUnavailableError
 from app.domain.searches import WordReport
 from app.domain.words import RULE, fold, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
+from app.encoders.model_files import FileEncoder, ModelFile
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import FIRST_RULE, TextEncoder, words_as_written
 
@@ -194,7 +195,7 @@ class WordVectorOptions(EncoderOptions, total=False):
     sha256: Annotated[Sha256, Field(description="of the file; default: its present one")]
 
 
-class WordVectorEncoder(TextEncoder):
+class WordVectorEncoder(FileEncoder, TextEncoder):
     """Averages the vectors of a text's words, each weighted by its inverse document frequency, learned with
     the model. Options: ``path`` of the file, and its ``sha256`` (any file when absent)."""
 
@@ -204,9 +205,9 @@ class WordVectorEncoder(TextEncoder):
 
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.max_text_chars)
-        self._path = Path(str(options.get("path", "")))
-        self._sha256: str | None = options.get("sha256")
-        self._files = resources.files(load_word_vectors, _MOST_FILES)
+        loaded = resources.files(load_word_vectors, _MOST_FILES)
+        self._file = ModelFile(loaded, options, called="the model file")
+        self.files = (self._file,)
         self._weights: dict[int, float] = {}
         self._weight_of_others = 1.0
         self._rule = RULE
@@ -214,23 +215,12 @@ class WordVectorEncoder(TextEncoder):
     @override
     def check(self, field: str, raw: Content) -> None:
         super().check(field, raw)
-        self._vectors()
-
-    @override
-    def settled_options(self) -> dict[str, Any]:
-        try:
-            sha256 = self._files.sha256(self._path)
-            self._files.get(self._path, sha256)
-        except EncoderUnavailableError as error:
-            raise InvalidFieldError("encoder.path", str(error)) from error
-        if self._sha256 not in (None, sha256):
-            raise InvalidFieldError("encoder.sha256", f"the model file has {sha256}")
-        return {"sha256": sha256}
+        self._file.get()
 
     @override
     def fit(self, texts: Sequence[str]) -> Self:
         """Learn how rare each word is; raises EncoderUnavailableError without the file."""
-        vectors = self._vectors()
+        vectors = self._file.get()
         texts_with: Counter[int] = Counter()
         for text in texts:
             texts_with.update(set(self._places(vectors, text)))
@@ -244,7 +234,7 @@ class WordVectorEncoder(TextEncoder):
     @override
     def encode(self, raw: Sequence[Content]) -> Matrix:
         """Return the (n, dim) means; a row is zero where no word is known."""
-        vectors = self._vectors()
+        vectors = self._file.get()
         means: Matrix = np.zeros((len(raw), vectors.rows.shape[1]), np.float32)
         for mean, content in zip(means, raw, strict=True):
             places = self._places(vectors, content.text or "")
@@ -256,34 +246,26 @@ class WordVectorEncoder(TextEncoder):
     @override
     def look_up_words(self, raw: Content) -> WordReport | None:
         """Return which words the file has."""
-        places = self._places_of_words(self._vectors(), raw.text or "")
+        places = self._places_of_words(self._file.get(), raw.text or "")
         unknown = tuple(word for word, rows in places.items() if not rows)
         return WordReport(len(places) - len(unknown), unknown)
 
     @override
     def state(self) -> dict[str, Any]:
-        learned = {
+        return {
             "rows": list(self._weights),
             "weights": list(self._weights.values()),
             "weight_of_others": self._weight_of_others,
             **({} if self._rule == FIRST_RULE else {"rule": self._rule}),
+            **super().state(),
         }
-        return learned if self._sha256 is None else {**learned, "sha256": self._sha256}
 
     @override
     def restore(self, state: Mapping[str, Any]) -> Self:
-        self._sha256 = state.get("sha256", self._sha256)
         self._weights = dict(zip(state["rows"], state["weights"], strict=True))
         self._weight_of_others = state["weight_of_others"]
         self._rule = state.get("rule", FIRST_RULE)
-        return self
-
-    @override
-    def fault(self) -> str | None:
-        return self._files.fault(self._path, self._sha256)
-
-    def _vectors(self) -> WordVectors:
-        return self._files.get(self._path, self._sha256)
+        return super().restore(state)
 
     def _places(self, vectors: WordVectors, text: str) -> list[int]:
         """Return the rows of the words of a text that the file has."""
