@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.gallery import ServerProcess
+from app.cli.bench.measurement import ServerProcess
 from app.cli.console import LOG, OUT, JsonFlag
 from app.cli.train import train_and_wait
 from app.domain.entities import Content, Modality

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import httpx
 import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.gallery import (
+from app.cli.bench.load import LoadPlan, LoadResult, OwnLoad
+from app.cli.bench.measurement import (
     SEARCH_PATH,
     ServerProcess,
     draw_queries,
@@ -27,7 +27,6 @@ from app.cli.bench.gallery import (
     prepare,
     wait_for_gallery,
 )
-from app.cli.bench.load import LoadPlan, LoadResult, OwnLoad
 from app.cli.console import LOG, OUT, JsonFlag
 from app.settings import Settings
 from solver.benchmark import machine
@@ -140,12 +139,8 @@ def _measure(bench: _Bench, items: int, settings: Settings, on_phase: Callable[[
         import_gallery(client, bench.dim, items)
         wait_for_gallery(client, services, bodies[0], items)
         services.database.engine.dispose()
-        address = urlsplit(server.url)
-        assert address.hostname is not None
-        assert address.port is not None
-        plan = LoadPlan(
-            address.hostname, address.port, SEARCH_PATH, keys.search, bodies, bench.clients, _LONGEST_SECONDS
-        )
+        url = server.url + SEARCH_PATH
+        plan = LoadPlan(url, keys.search, bodies, bench.clients, _LONGEST_SECONDS)
         numbers = _numbers(items)
 
         def run(rate: float | None) -> Step:

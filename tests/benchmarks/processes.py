@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
+import numpy as np
 import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.gallery import (
+from app.cli.bench.load import OWN, LoadPlan, LoadResult, installed_generator, run_generator
+from app.cli.bench.measurement import (
     NAME,
     SEARCH_PATH,
+    SEED,
+    TRAINED_PER_CLASS,
     ServerProcess,
     draw_queries,
-    draw_texts,
     import_gallery,
     open_client,
     prepare,
     train_version,
     wait_for_gallery,
 )
-from app.cli.bench.load import OWN, LoadPlan, LoadResult, installed_generator, run_generator
 from app.cli.console import LOG, OUT, JsonFlag
 from app.settings import Settings
 from solver.benchmark import machine
 
 _QUERIES, _K = 1000, 10
+_WORDS = 8  # different words of a class
 _WARM_SECONDS = 2.0  # of the first load on each server: all its processes read the gallery
 
 
@@ -82,6 +85,24 @@ def processes_command(
     _print(report)
 
 
+def draw_texts(dim: int, count: int, stream: int) -> list[str]:
+    """Return texts of three words of their class, one after the other, and one that all classes have."""
+    words = np.random.default_rng((SEED, stream)).integers(_WORDS, size=(count, 4)).tolist()
+    return [
+        " ".join([*(f"kind{number % max(dim, 2)}word{word}" for word in of_class), f"common{common}"])
+        for number, (*of_class, common) in enumerate(words)
+    ]
+
+
+def memory_mib(pid: int) -> list[float]:
+    """Return what each process takes, shared memory by its share; empty where that is not reported."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = [pid, *(int(child) for file in children for child in file.read_text().split())]
+    files = [Path(f"/proc/{pid}/smaps_rollup") for pid in pids]
+    sizes = [re.search(r"^Pss:\s+(\d+) kB", file.read_text(), re.M) for file in files if file.is_file()]
+    return [int(size[1]) / 1024 for size in sizes if size]
+
+
 def _numbers(name: str, listed: str) -> list[int]:
     try:
         numbers = [int(number) for number in listed.split(",")]
@@ -94,12 +115,14 @@ def _numbers(name: str, listed: str) -> list[int]:
 
 def _measure(bench: _Bench, settings: Settings, on_phase: Callable[[str], None]) -> dict[str, Any]:
     services = build(settings)
-    keys = prepare(services, bench.dim, n_versions=1, has_texts=bench.typed)
+    n_trained = TRAINED_PER_CLASS * max(bench.dim, 2)
+    texts = draw_texts(bench.dim, n_trained, stream=0) if bench.typed else None
+    keys = prepare(services, bench.dim, 1, texts)
     bodies = [json.dumps({**query, "k": _K}) for query in _queries(bench)]
     alone = settings.model_copy(update={"processes": 1})
     on_phase(f"importing {bench.items} items")
     with ServerProcess(alone) as server, open_client(server.url, keys.admin) as client:
-        idle = server.memory_mib()
+        idle = memory_mib(server.pid)
         import_gallery(client, bench.dim, bench.items)
         wait_for_gallery(client, services, bodies[0], bench.items)
     if bench.items >= settings.approximate_from_items:
@@ -118,12 +141,15 @@ def _measure(bench: _Bench, settings: Settings, on_phase: Callable[[str], None])
             )
             for count in bench.processes
         }
-        plans = {count: _plan(server, keys.search, bodies, bench) for count, server in servers.items()}
+        plans = {
+            count: LoadPlan(server.url + SEARCH_PATH, keys.search, bodies)
+            for count, server in servers.items()
+        }
         for count, plan in plans.items():
             on_phase(f"first searches of {count}")
-            run_generator(OWN, _with(plan, max(bench.clients), _WARM_SECONDS))
+            run_generator(OWN, replace(plan, connections=max(bench.clients), seconds=_WARM_SECONDS))
         results = _in_turns(bench, plans, on_phase)
-        memory = {count: server.memory_mib() for count, server in servers.items()}
+        memory = {count: memory_mib(server.pid) for count, server in servers.items()}
     return {
         "queries": "texts" if bench.typed else "vectors",
         "index": kinds,
@@ -136,19 +162,8 @@ def _measure(bench: _Bench, settings: Settings, on_phase: Callable[[str], None])
 
 def _queries(bench: _Bench) -> list[dict[str, Any]]:
     if bench.typed:
-        return [{"text": text} for text in draw_texts(bench.dim, _QUERIES, stream=3)[0]]
+        return [{"text": text} for text in draw_texts(bench.dim, _QUERIES, stream=3)]
     return [{"vector": row} for row in draw_queries(bench.dim, _QUERIES).tolist()]
-
-
-def _plan(server: ServerProcess, key: str, bodies: Sequence[str], bench: _Bench) -> LoadPlan:
-    address = urlsplit(server.url)
-    assert address.hostname is not None
-    assert address.port is not None
-    return LoadPlan(address.hostname, address.port, SEARCH_PATH, key, bodies, 1, bench.seconds)
-
-
-def _with(plan: LoadPlan, connections: int, seconds: float) -> LoadPlan:
-    return LoadPlan(plan.host, plan.port, plan.path, plan.key, plan.bodies, connections, seconds)
 
 
 def _in_turns(
@@ -162,7 +177,7 @@ def _in_turns(
         on_phase(f"round {number + 1} of {bench.rounds}")
         for connections in bench.clients:
             for count in list(plans)[:: -1 if number % 2 else 1]:
-                plan = _with(plans[count], connections, bench.seconds)
+                plan = replace(plans[count], connections=connections, seconds=bench.seconds)
                 results[connections][count].append(run_generator(bench.generator, plan))
     return results
 

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
+from urllib.parse import urlsplit
 
 import uvloop
 from click import ClickException
@@ -57,15 +58,13 @@ end
 class LoadPlan:
     """What a load is."""
 
-    host: str
-    port: int
-    path: str
+    url: str
     key: str
     bodies: Sequence[str]  # JSON, sent in turn
     # in a closed loop each sends its next request when the one before is answered; in an open loop this is
     # the most requests that are being answered
-    connections: int
-    seconds: float
+    connections: int = 1
+    seconds: float = 1.0
     warm_seconds: float = 0.0  # requests begun in this time from the start are not counted
     rate: float | None = None  # requests per second of an open loop; None for a closed one
 
@@ -141,10 +140,9 @@ class _Load:
     async def run(self) -> LoadResult:
         plan = self._plan
         connections: list[_Connection] = []
+        host, _, port = urlsplit(plan.url).netloc.rpartition(":")
         for _ in range(plan.connections):
-            _, connection = await self._loop.create_connection(
-                lambda: _Connection(self), plan.host, plan.port
-            )
+            _, connection = await self._loop.create_connection(lambda: _Connection(self), host, int(port))
             connections.append(connection)
         # Not the loop's clock, which counts whole milliseconds.
         began = time.perf_counter()
@@ -226,8 +224,9 @@ class _Load:
 
 
 def _request(plan: LoadPlan, body: bytes) -> bytes:
+    address = urlsplit(plan.url)
     head = (
-        f"POST {plan.path} HTTP/1.1\r\nHost: {plan.host}:{plan.port}\r\nAuthorization: Bearer {plan.key}\r\n"
+        f"POST {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {plan.key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode("ascii") + body
@@ -308,7 +307,7 @@ def _wrk(plan: LoadPlan, folder: Path) -> list[str]:
     bodies.write_text("\n".join(plan.bodies) + "\n", encoding="utf-8")
     script.write_text(_WRK_SCRIPT.replace("BODIES", str(bodies)).replace("KEY", plan.key), encoding="utf-8")
     load = ["-t1", f"-c{plan.connections}", f"-d{max(round(plan.seconds), 1)}s", "-s", str(script)]
-    return ["wrk", *load, _url(plan)]
+    return ["wrk", *load, plan.url]
 
 
 def _parse_wrk(output: str, _: LoadPlan) -> LoadResult:
@@ -325,7 +324,7 @@ def _parse_wrk(output: str, _: LoadPlan) -> LoadResult:
 
 def _oha(plan: LoadPlan, folder: Path) -> list[str]:
     load = ["-z", f"{plan.seconds:g}s", "-c", str(plan.connections), "--no-tui", "--output-format", "json"]
-    return ["oha", *load, *_request_options(plan, folder), _url(plan)]
+    return ["oha", *load, *_request_options(plan, folder)]
 
 
 def _parse_oha(output: str, plan: LoadPlan) -> LoadResult:
@@ -340,7 +339,7 @@ def _parse_oha(output: str, plan: LoadPlan) -> LoadResult:
 
 def _hey(plan: LoadPlan, folder: Path) -> list[str]:
     load = ["-z", f"{plan.seconds:g}s", "-c", str(plan.connections), "-o", "csv"]
-    return ["hey", *load, *_request_options(plan, folder), _url(plan)]
+    return ["hey", *load, *_request_options(plan, folder)]
 
 
 def _parse_hey(output: str, plan: LoadPlan) -> LoadResult:
@@ -358,11 +357,7 @@ def _request_options(plan: LoadPlan, folder: Path) -> list[str]:
     body = folder / "body"
     body.write_text(plan.bodies[0], encoding="utf-8")
     options = ["-m", "POST", "-T", "application/json", "-D", str(body)]
-    return [*options, "-H", f"Authorization: Bearer {plan.key}"]
-
-
-def _url(plan: LoadPlan) -> str:
-    return f"http://{plan.host}:{plan.port}{plan.path}"
+    return [*options, "-H", f"Authorization: Bearer {plan.key}", plan.url]
 
 
 _Generator = tuple[Callable[[LoadPlan, Path], list[str]], Callable[[str, LoadPlan], LoadResult]]

@@ -1,50 +1,286 @@
-"""The measurements of `lrbs bench search`: every ratio is taken within one run, in turns."""
+"""The measurements of `lrbs bench search`: a server process, and on it a trained collection of vectors, drawn
+from a seed, its rank the length of the vectors. Every ratio is taken within one run, in turns."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from statistics import median
-from typing import Any
-from urllib.parse import quote, urlsplit
+from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 
 from app.bootstrap import Services, build
 from app.cli import demo
-from app.cli.bench.gallery import (
-    HUNDREDTH,
-    ITEMS_PER_IMPORT,
-    NAME,
-    SEARCH_PATH,
-    SEED,
-    SOURCE,
-    TARGET,
-    BenchKeys,
-    ServerProcess,
-    cpu_seconds,
-    draw_queries,
-    draw_typed,
-    import_gallery,
-    import_items,
-    item_lines,
-    open_client,
-    prepare,
-    train_version,
-    wait_for_gallery,
-)
 from app.cli.bench.load import OWN, PERCENTILES, LoadPlan, LoadResult, OwnLoad, run_generator
-from app.domain.entities import Matrix
+from app.cli.train import train_and_wait
+from app.domain.entities import Content, Matrix, Modality
 from app.domain.names import Scope
+from app.domain.reports import TrainingParameters
+from app.domain.words import split_words
 from app.index.exact import ExactIndex
+from app.services.catalogue.preparation import NewItem
 from app.settings import Settings
+
+_READY_POLL_SECONDS = 0.01
+_START_SECONDS, _STOP_SECONDS = 600.0, 30.0
+_STARTED = re.compile(r"LRBS serves on (http://\S+)")
+NAME = "bench"
+SOURCE, TARGET = "text", "image"
+SEED = 0
+SEARCH_PATH = f"/v1/collections/{NAME}/search/{SOURCE}-to-{TARGET}"
+ITEMS_PER_IMPORT = 100_000
+"""Of one request: an import of many has several."""
+HUNDREDTH = "hundredth"
+"""Metadata key of which each of a hundred values is that of every hundredth item."""
+TRAINED_PER_CLASS = 6
+_SPREAD, _CENTRE = 0.3, 3.0
+"""Deviation within a class, and length of its centre: every class is learned, and the rank is full."""
+_ITEMS_OF_WORDS = 10_000
+"""Whose words queries are drawn from."""
+_DRAWN_AT_ONCE = 10_000  # bounds the memory of drawing
+_ITEMS_SAVED_PER_SECOND = 10_000
+"""Of a gallery, at least; one that is too small to be saved is not waited for longer."""
+_POLL_SECONDS = 0.05  # for a file that takes seconds
+_Rows = npt.NDArray[np.float64]
+
+
+class ServerProcess:
+    """`lrbs serve` on a free port, at `url`; `seconds_to_ready` are from the start to the first positive
+    readiness probe."""
+
+    def __init__(self, settings: Settings) -> None:
+        began = time.perf_counter()
+        self._n_processes = settings.processes
+        self._log = settings.data_dir / f"server-{time.monotonic_ns()}.log"
+        environment = {
+            **settings.model_copy(update={"host": "127.0.0.1", "port": 0}).passed_on_in(os.environ),
+            "PYTHONUNBUFFERED": "1",
+        }
+        command = [sys.executable, "-m", "app.cli", "serve", "--no-worker"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        self.pid = self._process.pid
+        try:
+            self.url = self._wait(began + _START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+        self.seconds_to_ready = time.perf_counter() - began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def peak_memory_mib(self) -> float | None:
+        """Return the peak resident memory of the process; None where the system does not report it."""
+        status = Path(f"/proc/{self.pid}/status")
+        if not status.is_file():
+            return None
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="ascii"))
+        return int(peak[1]) / 1024 if peak else None
+
+    def cpu_seconds(self) -> float | None:
+        """Return the CPU time of the process; None where children do the work, or it is not reported."""
+        return cpu_seconds(self.pid) if self._n_processes == 1 else None
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self, deadline: float) -> str:
+        while time.perf_counter() < deadline:
+            output = self._log.read_text(encoding="utf-8", errors="replace")
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self._process.returncode}: {output.strip()}")
+            address = _STARTED.search(output)
+            if address and _is_ready(address[1]):
+                return address[1]
+            time.sleep(_READY_POLL_SECONDS)
+        raise RuntimeError("the server was not ready in time")
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU time of a process; None where the system does not report it."""
+    status = Path(f"/proc/{pid}/stat")
+    if not status.is_file():
+        return None
+    # The process name before it may contain spaces; the 14th and 15th field are user and system time.
+    fields = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False, timeout=600.0).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class BenchKeys:
+    """Keys of the service: for the load, and for what runs beside it."""
+
+    search: str
+    admin: str
+
+
+def prepare(services: Services, dim: int, n_versions: int, texts: Sequence[str] | None = None) -> BenchKeys:
+    """Create keys and a trained collection, whose image gallery is still small; the first of its versions is
+    active. `dim` are the numbers of each vector, the classes, and the rank of the model."""
+    # `texts`, `TRAINED_PER_CLASS` of each class in turn, take the place of the vectors of their modality.
+    services.schema.upgrade()
+    encoders = {SOURCE: "vector" if texts is None else "tfidf", TARGET: "vector"}
+    services.catalogue.create(NAME, [Modality(side, {"type": encoder}) for side, encoder in encoders.items()])
+    for number, (side, encoder) in enumerate(encoders.items()):
+        rows, labels = _draw(dim, 0, TRAINED_PER_CLASS * max(dim, 2), stream=number)
+        contents = [Content(vector=row) for row in rows.tolist()]
+        if texts is not None and encoder == "tfidf":
+            contents = [Content(text=text) for text in texts]
+        items = [
+            NewItem(side, content, f"{side}-{n}", (f"class {label}",))
+            for n, (content, label) in enumerate(zip(contents, labels.tolist(), strict=True))
+        ]
+        services.catalogue.add_items(NAME, items)
+    for version in range(n_versions):
+        train_version(services, seed=version)
+    services.versions.activate(NAME, 1, "bench", None, None)
+    _, search = services.access.create(Scope.SEARCH)
+    _, admin = services.access.create(Scope.ADMIN)
+    return BenchKeys(search, admin)
+
+
+def train_version(services: Services, seed: int) -> int:
+    """Train a version, and return its number."""
+    # Figures of speed do not depend on how well it has learned: the rank is full after a few iterations.
+    parameters = TrainingParameters(
+        method="squared", alpha=1e-6, scaling="standard", max_iter=30, tol=0.1, seed=seed
+    )
+    return train_and_wait(services, NAME, parameters, lambda *_: None)
+
+
+def draw_queries(dim: int, count: int) -> _Rows:
+    """Return query vectors, of shape (count, dim)."""
+    return _draw(dim, 0, count, stream=3)[0].round(6)
+
+
+def draw_typed(services: Services, name: str, count: int) -> tuple[str, str, list[str], int]:
+    """Return the modalities of a collection that is searched with texts, as many different texts of one to
+    four of its words, and its number of items; raises ValueError if it has too few."""
+    with services.snapshots.open(name) as (snapshot, work):
+        forms = {side: encoder.content_form for side, encoder in snapshot.model.encoders.items()}
+        source = next((side for side, form in forms.items() if form == "text"), None)
+        if source is None:
+            raise ValueError(f"collection {name!r} has no texts")
+        target = next((side for side in forms if side != source), source)
+        items = (item for _, item in work.items.page(snapshot.collection, source, 0, _ITEMS_OF_WORDS))
+        words = sorted({word for item in items for word in split_words(item.text or "")})
+        n_items = snapshot.size
+    if len(words) ** 2 < count:
+        raise ValueError(
+            f"the texts of {name!r} have {len(words)} different words, too few for {count} texts"
+        )
+    rng = np.random.default_rng((SEED, 4))
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        texts[" ".join(rng.choice(words, rng.integers(1, 5)).tolist())] = None
+    return source, target, list(texts), n_items
+
+
+def item_lines(dim: int, start: int, count: int) -> Iterator[bytes]:
+    """Yield items `start` to `start + count` of the gallery as pieces of NDJSON."""
+    for first in range(start, start + count, _DRAWN_AT_ONCE):
+        rows, labels = _draw(dim, first, min(_DRAWN_AT_ONCE, start + count - first), stream=2)
+        entries = zip(rows.round(6).tolist(), labels.tolist(), strict=True)
+        items = (
+            {
+                "id": f"item-{number:08d}",
+                "modality": TARGET,
+                "vector": row,
+                "labels": [f"class {label}"],
+                "metadata": {"split": "test", "number": number, HUNDREDTH: number % 100},
+                "train": False,
+            }
+            for number, (row, label) in enumerate(entries, first)
+        )
+        yield b"".join(json.dumps(item).encode() + b"\n" for item in items)
+
+
+def _draw(dim: int, start: int, count: int, stream: int) -> tuple[_Rows, npt.NDArray[np.int64]]:
+    """Return vectors around the centres of as many classes as dimensions, and their classes."""
+    n_classes = max(dim, 2)
+    labels = np.arange(start, start + count) % n_classes
+    basis = np.linalg.qr(np.random.default_rng(SEED).standard_normal((n_classes, n_classes)))[0]
+    centres = _CENTRE * basis[:, :dim]
+    noise = np.random.default_rng((SEED, stream, start)).standard_normal((count, dim))
+    return centres[labels] + _SPREAD * noise, labels
+
+
+def open_client(url: str, key: str) -> httpx.Client:
+    """Return a client that waits for every answer."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=None)
+
+
+def import_items(client: httpx.Client, lines: Iterable[bytes], count: int) -> float:
+    """Import as many items as pieces of NDJSON hold, and return how many seconds that took."""
+    began = time.perf_counter()
+    response = client.post(
+        f"/v1/collections/{NAME}/items:import",
+        content=iter(lines),
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    if response.raise_for_status().json()["created"] != count:
+        raise RuntimeError("the import did not create all items")
+    return time.perf_counter() - began
+
+
+def import_gallery(client: httpx.Client, dim: int, count: int) -> list[tuple[int, float]]:
+    """Import the gallery, and return size and items a second of each request."""
+    rates = []
+    for start in range(0, count, ITEMS_PER_IMPORT):
+        size = min(ITEMS_PER_IMPORT, count - start)
+        rates.append((size, size / import_items(client, item_lines(dim, start, size), size)))
+    return rates
+
+
+def wait_for_gallery(client: httpx.Client, services: Services, body: str, items: int) -> None:
+    """Search until the gallery with all items serves, and wait until it is saved for the next start."""
+    client.post(SEARCH_PATH, content=body).raise_for_status()
+    end = time.monotonic() + items / _ITEMS_SAVED_PER_SECOND
+    while not _is_saved(services) and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_saved(services: Services) -> bool:
+    with services.database.read() as work:
+        collection = work.collections.get(NAME)
+        saved = work.collections.saved_gallery(collection)
+        if saved is None or collection.active_version is None:
+            return False
+        return saved.model_bundle == work.models.get(collection, collection.active_version).bundle
+
 
 DISTURBANCES = ("replay", "swap", "import")
 _BARE = "/search"
@@ -81,27 +317,16 @@ class SearchBench:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """An endpoint, what it is asked, and how to read the CPU time of the process that answers."""
+    """What is asked of an endpoint, and how to read the CPU time of the process that answers."""
 
-    url: str
-    key: str
-    bodies: Sequence[str]
+    plan: LoadPlan
     cpu_seconds: Callable[[], float | None]
 
-    def plan(
-        self, connections: int, seconds: float, warm: float = 0.0, rate: float | None = None
-    ) -> LoadPlan:
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        return LoadPlan(
-            parts.hostname, parts.port, parts.path, self.key, self.bodies, connections, seconds, warm, rate
-        )
-
-    def turn(self, share: float) -> _Target:
+    def turn(self, share: float) -> LoadPlan:
         """Return it asked from another place on, so that no load begins with what was asked just before."""
-        first = int(share * len(self.bodies))
-        return replace(self, bodies=[*self.bodies[first:], *self.bodies[:first]])
+        bodies = self.plan.bodies
+        first = int(share * len(bodies))
+        return replace(self.plan, bodies=[*bodies[first:], *bodies[:first]])
 
 
 @dataclass(slots=True)
@@ -187,7 +412,8 @@ class _Measurement:
 
     @property
     def vectors(self) -> _Target:
-        return _Target(self.server.url + SEARCH_PATH, self.keys.search, self.bodies, self.server.cpu_seconds)
+        plan = LoadPlan(self.server.url + SEARCH_PATH, self.keys.search, self.bodies, self.bench.clients)
+        return _Target(replace(plan, seconds=self.bench.seconds), self.server.cpu_seconds)
 
     def run(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> dict[str, Any]:
         cold = self._measure_cold()
@@ -265,14 +491,20 @@ class _Measurement:
         with _bare_endpoint(self.typed) as bare:
             targets = {"typed": self.typed, "vectors": self.vectors, "bare": bare}
             for target in targets.values():
-                run_generator(OWN, target.plan(bench.clients, min(bench.seconds, 1.0)))
+                plan = replace(target.plan, connections=bench.clients, seconds=min(bench.seconds, 1.0))
+                run_generator(OWN, plan)
             for number in range(bench.rounds):
                 self.on_phase(f"round {number + 1} of {bench.rounds}")
                 raw.append(_raw_seconds(index, projected, bench.seconds / 2))
                 for turn, connections in enumerate(sorted({1, bench.clients})):
                     for kind, target in targets.items():
                         share = (number + turn / 2) / bench.rounds
-                        plan = target.turn(share).plan(connections, bench.seconds, warm)
+                        plan = replace(
+                            target.turn(share),
+                            connections=connections,
+                            seconds=bench.seconds,
+                            warm_seconds=warm,
+                        )
                         name = f"{kind}, {connections} client{'s' if connections > 1 else ''}"
                         rounds = loads.setdefault(name, _Rounds())
                         before = target.cpu_seconds()
@@ -288,7 +520,7 @@ class _Measurement:
         """Return the load of searches whose filter lets a hundredth of the items through."""
         self.on_phase("a filter")
         bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self.bodies]
-        plan = replace(self.vectors, bodies=bodies).plan(self.bench.clients, self.bench.seconds)
+        plan = replace(self.vectors.plan, bodies=bodies)
         run_generator(OWN, replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
         rounds = _Rounds([run_generator(self.bench.generator, plan) for _ in range(self.bench.rounds)])
         return rounds.summary()
@@ -296,7 +528,7 @@ class _Measurement:
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
         self.on_phase(f"{rate:.0f} requests a second")
-        plan = self.vectors.plan(_OPEN_CONNECTIONS, self.bench.seconds, 0.0, rate)
+        plan = replace(self.vectors.plan, connections=_OPEN_CONNECTIONS, rate=rate)
         return {f"vectors, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
 
     def _measure_disturbed(self) -> dict[str, dict[str, Any]]:
@@ -305,7 +537,7 @@ class _Measurement:
         for name in (name for name in works if name in self.bench.during):
             work = works[name]()
             self.on_phase(f"during {name}")
-            plan = self.vectors.plan(self.bench.clients, _LONGEST_SECONDS)
+            plan = replace(self.vectors.plan, seconds=_LONGEST_SECONDS)
             with OwnLoad(plan) as load, open_client(self.server.url, self.keys.admin) as client:
                 work(client)
                 results[f"vectors, during {name}"] = asdict(load.stop())
@@ -395,7 +627,7 @@ def _serve_typed(
         url = f"{server.url}/v1/collections/{quote(name)}/search/{quote(source)}-to-{quote(target)}"
         bodies = [json.dumps({"text": text, "k": _K}) for text in texts]
         facts = {"typed_collection": name, "typed_items": n_items, "typed_texts": len(texts)}
-        yield _Target(url, secret, bodies, server.cpu_seconds), facts
+        yield _Target(LoadPlan(url, secret, bodies), server.cpu_seconds), facts
 
 
 @contextmanager
@@ -408,6 +640,6 @@ def _bare_endpoint(like: _Target) -> Iterator[_Target]:
             url = process.stdout.readline().strip()
             if not url:
                 raise RuntimeError("the bare endpoint did not start")
-            yield _Target(url + _BARE, like.key, like.bodies, partial(cpu_seconds, process.pid))
+            yield _Target(replace(like.plan, url=url + _BARE), partial(cpu_seconds, process.pid))
         finally:
             process.terminate()

@@ -26,7 +26,7 @@ from tests.benchmarks import processes
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.load import Step, carried_rate
 
-_PLAN = LoadPlan("127.0.0.1", 1, "/search", "lrbs_key", ["{}"], connections=2, seconds=2.0)
+_PLAN = LoadPlan("http://127.0.0.1:1/search", "lrbs_key", ["{}"], connections=2, seconds=2.0)
 
 
 def test_a_whole_run_reports_speed_recall_and_latencies():
@@ -171,7 +171,8 @@ class TestOwnClient:
             server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
             servers.append(server)
             threading.Thread(target=server.serve_forever).start()
-            return LoadPlan("127.0.0.1", server.server_port, "/search", "lrbs_key", **plan), requests
+            url = f"http://127.0.0.1:{server.server_port}/search"
+            return LoadPlan(url, "lrbs_key", **plan), requests
 
         yield start
         for server in servers:
