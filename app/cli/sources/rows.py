@@ -29,6 +29,9 @@ _MAX_NAME = 46
 """Characters of a name within an id: the longest modality before it and a digest behind it make 128."""
 _NAME = re.compile(IDENTIFIER_PATTERN)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]+")
+_BLANK_TO_ONE = re.compile(
+    "[\x1c-\x1f\x85\ufeff]"
+)  # at the ends of texts: to `strip` or to browsers' `trim` alone
 _DIGEST_CHARACTERS = 16  # 64 bits: no two of a few million names have the same by chance
 
 
@@ -76,7 +79,7 @@ def identifier_of(name: str) -> str:
 def row_name(contents: Iterable[Content | None], counts: Counter[str]) -> str:
     """Return an id for a row of a table by what it holds, whatever its number; `counts` is of the rows before
     that hold the same."""
-    # The page makes the same ids (`rows.js`).
+    # The page makes the same ids (`rows.js`), where blanks are others.
     digest = _digest("\0".join(map(_held_by, contents)))
     counts[digest] += 1
     return digest if counts[digest] == 1 else _digest(f"{digest}\0{counts[digest]}")
@@ -86,7 +89,11 @@ def _held_by(content: Content | None) -> str:
     if content is None:
         return ""
     if content.text is not None:
-        return unicodedata.normalize("NFC", content.text.strip()).encode("utf-8", "replace").decode()
+        return (
+            unicodedata.normalize("NFC", _BLANK_TO_ONE.sub("", content.text).strip())
+            .encode("utf-8", "replace")
+            .decode()
+        )
     file = content.picture if content.picture is not None else content.sound
     return str(content.vector) if file is None else hashlib.sha256(file).hexdigest()
 

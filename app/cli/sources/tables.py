@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ _ROLES = {"id": "id", "picture": "image", "text": "text"}
 """Columns that are taken if they are there and no other is named."""
 _LABELS, _SPLIT = ("label", "labels"), "split"
 _INDEX = "Unnamed: 0"  # column of the numbers that pandas writes before the others
+_OF_NUMBERS = re.compile(r"#|n[or°º]\.?|number|nummer|row|index|pos\.?|unnamed: 0", re.IGNORECASE)
 _GUESSES = {
     "id": "id key sku uid uuid identifier artikelnummer artikelnr artnr artikel article item product "
     "referenz référence reference referencia codigo código codice nr no number asin ean code",
@@ -51,6 +53,10 @@ _SAMPLE_ROWS = 50
 _PROSE_CHARACTERS = 15  # texts are longer than this on average, and of several words
 _MARKS = "|;,"  # what may stand between labels in a cell
 _EXAMPLES = 3
+_TEXT_ALONE = (
+    "its text is added alone, and stays beside the row if that comes again with its file: delete it then, "
+    "or give rows ids"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class TableColumns:
     label_separator: str | None = None  # between several labels in one cell
     pair: str | None = None  # rows of the same value are partners; None: both contents of a row are
     split: str | None = None  # says which rows may be learned from
-    index: str | None = None  # numbers of rows that pandas wrote before the other columns, which say nothing
+    index: tuple[str, ...] = ()  # numbers of rows, which say nothing
 
     @property
     def expected(self) -> list[str]:
@@ -82,7 +88,7 @@ class TableColumns:
     @property
     def used(self) -> set[str]:
         """Those that are no metadata."""
-        names = (self.id, self.picture, self.text, self.pair, self.split, self.index, *(self.labels or ()))
+        names = (self.id, self.picture, self.text, self.pair, self.split, *self.index, *(self.labels or ()))
         return {name for name in names if name}
 
 
@@ -125,7 +131,9 @@ def fit_columns(sheet: Sheet, request: TableColumns) -> TableColumns:
     return replace(
         request,
         **fitting,
-        index=_INDEX if fitting["id"] != _INDEX and _numbers_rows(columns) else None,
+        index=tuple(
+            name for name in columns if name not in fitting.values() and _numbers_rows(columns, name)
+        ),
         labels=tuple(_find(header, name) or name for name in labels),
         pair=_find(header, request.pair) if request.pair else None,
         split=_find_split(columns) if request.split is None else _find(header, request.split),
@@ -166,19 +174,25 @@ def _guess(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> dict[str, s
     for role in ("picture", "id", "text", "label"):
         likely = [name for name in free if role in by_content and by_content[role](columns[name])]
         likely = likely or [
-            name for name in free if _rank(name, role) < inf and not _holds_files(columns[name])
+            name
+            for name in free
+            if (_rank(name, role) < inf or (role == "id" and name == _INDEX))
+            and not (_holds_files(columns[name]) or (role == "id" and _numbers_rows(columns, name)))
         ]
-        if role == "id" and _INDEX in free and not likely and not _numbers_rows(columns):
-            likely = [_INDEX]
         for best in sorted(likely, key=lambda name: _rank(name, role))[:1]:
             guesses[role] = best
             free.remove(best)
     return guesses
 
 
-def _numbers_rows(columns: Mapping[str, Sequence[Any]]) -> bool:
-    """Return whether pandas wrote numbers before the other columns; another table has the same ones."""
-    return all(str(cell).isdecimal() for cell in columns.get(_INDEX) or ["?"])
+def _numbers_rows(columns: Mapping[str, Sequence[Any]], name: str) -> bool:
+    """Return whether a column numbers rows, as a person or pandas does: another table has the same."""
+    # As the page sees it (`rows.js`).
+    cells = [plain_text(cell).removesuffix(".0") for cell in columns[name]]
+    if not (cells and _OF_NUMBERS.fullmatch(name) and all(map(str.isdecimal, cells))):
+        return False
+    numbers = list(map(int, cells))
+    return name == _INDEX or (numbers[0] <= 1 and all(map(lt, numbers, numbers[1:])))
 
 
 def _find_words(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> str | None:
@@ -264,10 +278,12 @@ class Table:
                 except InvalidFieldError as error:
                     where = f"{place}, {_short_text(cells[column]) or column}"
                     refusals.append(Refusal(where, error.message))
+        if refusals and contents[1] and not columns.id:  # a part gets another id than the whole
+            refusals = [replace(refusals[0], reason=f"{refusals[0].reason}; {_TEXT_ALONE}")]
         yield from refusals
         if columns.id:
             name = self._identifier(plain_text(cells[columns.id]))
-        elif refusals:  # a part would get another id than the whole
+        elif refusals and not contents[1]:
             return
         elif contents == [None, None]:
             yield Refusal(place, "has neither a picture nor a text, and no id that names an item to change")
@@ -451,7 +467,7 @@ def _describe(columns: TableColumns, types: Mapping[str, Column]) -> Iterator[st
 
 def _left_out(columns: TableColumns, counts: Mapping[str, int], strays: Sequence[str]) -> Iterator[str]:
     if columns.index:
-        yield f"the numbers of rows in {columns.index!r}, as pandas writes them, are left out"
+        yield f"the numbers of rows in {_quote(columns.index)} are left out"
     if counts["empty"]:
         yield f"{counts['empty']} empty rows are left out"
     if strays:

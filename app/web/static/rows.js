@@ -164,7 +164,8 @@ export function rowsOfTable(table, { header, rows }, { columns, types, separator
     if (written === "") return [refusal(place, `column “${columns.id}” is empty`)];
     const named = written !== null && (NAME.test(written) && written.length <= LONGEST_ID ? written : identifierOf(written));
     const labels = columns.label ? labelsOf(row[columns.label], separator) : [];
-    const itemOf = ({ modality, source, content }, id) => ({
+    let id = named; // without a column of ids, set by the first part that is there
+    const itemOf = ({ modality, source, content }) => ({
       ...content,
       id: `${modality}-${id}`,
       modality,
@@ -173,36 +174,49 @@ export function rowsOfTable(table, { header, rows }, { columns, types, separator
       metadata: {
         ...(source && { source }),
         ...(columns.split && { split: isTrain(row) ? "train" : "test" }),
-        ...(written && id !== written && { [columns.id]: written }),
+        ...(written && named !== written && { [columns.id]: written }),
         ...factsOfRow(row),
       },
       train: isTrain(row),
     });
     const name = columns.file ? row[columns.file].trim() : "";
     const text = columns.text ? row[columns.text].trim() : "";
-    const readers = [];
-    if (name) readers.push({ place: `${place}, ${name}`, read: () => readFile(find(name), name, modalities) });
-    if (text) readers.push({ place, read: () => ({ modality: modalityFor("text", modalities), content: { text } }) });
-    if (named) {
-      if (readers.length === 0) return [{ place, read: () => changesOf(named, labels, factsOfRow(row), findStored) }];
-      return readers.map((reader) => ({ place: reader.place, read: async () => itemOf(await reader.read(), named) }));
+    if (!name && !text) {
+      if (named) return [{ place, read: () => changesOf(named, labels, factsOfRow(row), findStored) }];
+      return [refusal(place, "has neither a picture nor a text, and no id that names an item to change")];
     }
-    if (readers.length === 0) return [refusal(place, "has neither a picture nor a text, and no id that names an item to change")];
-    return [{ place: readers[0].place, read: async () => {
-      const parts = await Promise.all(readers.map(({ read }) => read()));
-      const digest = name ? sha256(new Uint8Array(await parts[0].blob.arrayBuffer())) : "";
-      const id = rowName(digest, text, counts);
-      return parts.map((part) => itemOf(part, id));
-    } }];
+    const readPicture = async () => {
+      try {
+        const { blob, ...part } = await readFile(find(name), name, modalities);
+        id ||= rowName(sha256(new Uint8Array(await blob.arrayBuffer())), text, counts);
+        return itemOf(part);
+      } catch (error) {
+        throw text && !named ? new Error(`${error.message}; ${TEXT_ALONE}`) : error;
+      }
+    };
+    const readWords = () => {
+      id ||= rowName("", text, counts);
+      return itemOf({ modality: modalityFor("text", modalities), content: { text } });
+    };
+    return [name && { place: `${place}, ${name}`, read: readPicture }, text && { place, read: readWords }].filter(Boolean);
   });
 }
 
-/** Return whether a column has the numbers that pandas writes before the others: another table has the same ones. */
-export const numbersRows = (column, cells) => column === "Unnamed: 0" && cells.every((cell) => /^\d*$/.test(cell));
+const TEXT_ALONE = "its text is added alone, and stays beside the row if that comes again with its file: delete it then, or give rows ids";
+const OF_NUMBERS = /^(#|n[or°º]\.?|number|nummer|row|index|pos\.?|unnamed: 0)$/i;
+
+/** Return whether a column numbers rows, as a person or pandas does: another table has the same. */
+export function numbersRows(column, cells) {
+  const numbers = cells.filter((cell) => cell.trim()).map((cell) => (/^\s*\d+\s*$/.test(cell) ? Number(cell) : NaN));
+  const areRunning = numbers[0] <= 1 && numbers.every((number, place) => place === 0 || number > numbers[place - 1]);
+  return OF_NUMBERS.test(column) && (column.startsWith("Unnamed") ? !numbers.includes(NaN) : areRunning);
+}
+
+const BLANK_TO_ONE = /[\x1c-\x1f\x85\ufeff]/g; // at the ends of texts: to Python's strip or to trim, and not to the other
 
 /** Return an id for a row by what it holds, whatever its number; `counts` is of the rows before that hold the same. */
 function rowName(digest, text, counts) {
-  const held = sha256(`${digest}\0${text.normalize("NFC")}`).slice(0, DIGEST_CHARACTERS);
+  const held = sha256(`${digest}\0${text.replace(BLANK_TO_ONE, "").trim().normalize("NFC")}`).slice(0, DIGEST_CHARACTERS);
   counts.set(held, (counts.get(held) ?? 0) + 1);
   return counts.get(held) === 1 ? held : sha256(`${held}\0${counts.get(held)}`).slice(0, DIGEST_CHARACTERS);
 }

@@ -10,7 +10,7 @@ const WHERE = /^line \d+: ((image_base64|text): )?/; // of the request, which no
 const MOST_TRIES = 8;
 
 /**
- * Store rows in a collection; what is stored already, the same, is left as it is.
+ * Store rows in a collection, read in their order; what is stored already, the same, is left as it is.
  *
  * signal: of an AbortController; report: called with {done, place} as rows are done with; refuse: called with the
  * place and the reason of each that is not stored, and with the reason without what only this row has where that differs. Returns the numbers of items {created, updated, unchanged, copies}.

@@ -320,10 +320,13 @@ def test_rows_without_ids_take_the_place_of_no_others_and_have_the_ids_of_the_co
         "2,,words,7",
         "3,,words,7",
         "4,,,6",
+        "5,,blanks \ufeff\x1f,8",
+        "6,gone.png,alone,8",
     ]
-    moved = [lines[0], "0,,more words,5", "1,1.png,ein grünes,4", *lines[2:5]]
+    moved = ["Nr,image,text,price", "1,,more words,5", "2,1.png,ein grünes,4"]
+    moved += [f"{number}{lines[number - 1][1:]}" for number in (3, 4, 5)]
     for rows, said in (
-        (lines, "5 new items, 0 changed, 0 unchanged; 1 refused"),
+        (lines, "7 new items, 0 changed, 0 unchanged; 2 refused"),
         ([lines[0], "0,,other words,1"], "1 new item, 0 changed, 0 unchanged"),
         (moved, "1 new item, 2 changed, 3 unchanged"),
     ):

@@ -108,7 +108,7 @@ def test_a_header_that_does_not_fit_is_answered_by_options(tmp_path: Path, heade
 
 def test_the_one_column_of_words_that_is_left_is_named_for_the_texts(tmp_path: Path) -> None:
     for header, words in (("nr,bild,wort", "wort"), ("nr,bild,wort,farbe", None)):
-        rows = [",".join([str(n), "a.png", "Ball", "rot"][: header.count(",") + 1]) for n in range(3)]
+        rows = [",".join([str(n), "a.png", "Ball", "rot"][: header.count(",") + 1]) for n in (7, 5, 6)]
         with pytest.raises(InvalidFieldError, match="has no column 'id', 'image'; it has") as found:
             table_of(tmp_path, header, *rows)
         text = "" if words is None else f" --text-column {words}"
@@ -126,7 +126,7 @@ def test_a_header_in_capitals_or_with_the_index_of_pandas_fits(tmp_path: Path) -
 
 
 def test_rows_without_ids_are_the_same_items_wherever_they_stand_and_no_others(tmp_path: Path) -> None:
-    lines = ["a.png,one,9", "a.png,two,8", "a.png,one,7", ",two,6"]
+    lines = ["a.png,one,9", "a.png,two\ufeff\x1c,8", "a.png,one,7", ",two,6"]
     first = items_of(table_of(tmp_path, "image,text,price", *lines))
     ids = [item.id for item in first]
     assert len(set(ids)) == 7
@@ -143,12 +143,41 @@ def test_rows_without_ids_are_the_same_items_wherever_they_stand_and_no_others(t
     assert set(ids).isdisjoint(item.id for item in moved)
 
 
-def test_a_row_without_an_id_is_stored_whole_and_changes_nothing(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "image,text,price", "b.png,one,9", ",,8", ",two,7")
-    (item,) = [row for row in table.rows() if isinstance(row, NewItem)]
-    assert item.content.text == "two"
-    assert [place for place, _ in refused(table)] == ["items.csv, line 2, b.png", "items.csv, line 3"]
-    assert "no id that names an item to change" in refused(table)[1][1]
+def test_a_row_without_an_id_changes_nothing_and_without_its_picture_is_its_text(tmp_path: Path) -> None:
+    lines = ["b.png,one,9", ",,8", ",two,7", "b.png,,6"]
+    table = table_of(tmp_path, "image,text,price", *lines)
+    items = [row for row in table.rows() if isinstance(row, NewItem)]
+    assert [item.content.text for item in items] == ["one", "two"]
+    assert [place.removeprefix("items.csv, ") for place, _ in refused(table)] == [
+        "line 2, b.png",
+        "line 3",
+        "line 5, b.png",
+    ]
+    reasons = [reason for _, reason in refused(table)]
+    assert ["its text is added alone, and stays beside" in reason for reason in reasons] == [
+        True,
+        False,
+        False,
+    ]
+    assert "no id that names an item to change" in reasons[1]
+    alone = items_of(table_of(tmp_path, "text", "one"))
+    assert items[0].id == alone[0].id  # whatever file was missing
+
+
+@pytest.mark.parametrize("name", ["Nr", "No.", "#", "index"])
+def test_numbers_of_rows_are_no_ids(tmp_path: Path, name: str) -> None:
+    plain = [item.id for item in items_of(table_of(tmp_path, "image,text", "a.png,one", "a.png,two"))]
+    for first in (0, 1):
+        table = table_of(tmp_path, f"{name},image,text", f"{first},a.png,one", f"{first + 2},a.png,two")
+        assert [item.id for item in items_of(table)] == plain
+        assert all(not item.metadata.keys() - {"source"} for item in items_of(table))
+        assert f"the numbers of rows in '{name}' are left out" in table.notes
+    asked = table_of(tmp_path, f"{name},text", "1,one", "2,two", columns=TableColumns(id=name))
+    assert [item.id for item in items_of(asked)] == ["text-1", "text-2"]
+    assert [item.id for item in items_of(table_of(tmp_path, "id,text", "1,one", "2,two"))] == [
+        "text-1",
+        "text-2",
+    ]
 
 
 def test_titles_before_the_header_and_the_index_of_pandas_are_left_out(tmp_path: Path) -> None:
