@@ -121,10 +121,11 @@ class LoadedModel:
     texts: RecentTexts = field(default_factory=RecentTexts)
     # when items were last placed without the words they carry, as a file of the encoder was away
     missing: list[float] = field(default_factory=list)
-    # of version 0: whether to make it takes more than a moment, and whether vectors are taken to be of one
-    # space only since they have one length
+    # of version 0, until `empty`: whether to make it takes more than a moment, and whether vectors are taken
+    # to be of one space only since they have one length
     is_slow: bool = False
     assumes_space: bool = False
+    empty: str = ""  # the modality of which there are no items, and nothing can be asked or placed
 
     @property
     def modality_names(self) -> tuple[str, str]:

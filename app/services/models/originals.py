@@ -126,14 +126,19 @@ class Originals:
         return all(self._encoders.make(modality.encoder).learns_quickly for modality in collection.modalities)
 
     def fit_encoders(
-        self, collection: Collection, items: Sequence[Item], names: Sequence[str], pause: Pause = no_pause
+        self,
+        collection: Collection,
+        items: Sequence[Item],
+        names: Sequence[str],
+        pause: Pause = no_pause,
+        empty: str = "",
     ) -> dict[str, BaseEncoder]:
         """Return the encoders of a collection by modality, fitted to its items, and to the words of names.
-        Raises ConflictError where one that is to be fitted has no item."""
+        Raises ConflictError where one that is to be fitted, not that of the `empty` modality, has no item."""
         encoders = {}
         for modality in collection.modalities:
             encoder = self._encoders.make(modality.encoder)
-            if encoder.is_fitted_with_model or encoder.learns_from_stored:
+            if (encoder.is_fitted_with_model or encoder.learns_from_stored) and modality.name != empty:
                 learned = [item for item in items if item.modality == modality.name]
                 if not learned:
                     raise ConflictError(

@@ -241,7 +241,7 @@ def _project_words(
 
 
 def _takes_text(model: LoadedModel, modality: str) -> bool:
-    return bool(model.encoders[modality].content_form == "text")
+    return bool(model.encoders[modality].content_form == "text") and modality != model.empty
 
 
 def _values_of_all(items: Sequence[Item], facet: str) -> tuple[str, ...]:

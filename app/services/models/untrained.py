@@ -24,6 +24,7 @@ _ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some
 _CHARACTERS_AT_ONCE = 200_000  # of texts that are learned from in a fifth of a second
 _FEWEST_TESTED, _MOST_TESTED = 5, 500  # pairs by which vectors of one length are seen to be of one space
 _LEAST_FARTHER = 0.75  # mean share of the other pairs' vectors that are farther away than a partner then
+NO_ITEMS = "without a training it takes items of both modalities to search"
 NOT_CONNECTED = (
     "without a training nothing connects {!r} and {!r}: that takes items with the same pair_id, a text "
     "encoder and labels or values to name, or vectors of the same space"
@@ -32,8 +33,8 @@ NOT_CONNECTED = (
 
 def check_size(counts: dict[str, int], collection: Collection) -> str | None:
     """Return why a collection with these numbers of items cannot be searched untrained; None if it may be."""
-    if min(counts.get(name, 0) for name in collection.modality_names) == 0:
-        return "without a training it takes items of both modalities to search"
+    if not any(counts.values()):
+        return NO_ITEMS
     if max(counts.values()) > _MOST_ITEMS:
         return f"without a training, no more than {_MOST_ITEMS} items of a modality are searched"
     return None
@@ -69,18 +70,21 @@ def make_untrained(
     words = Counter(word for item in items for word in words_of(item))
     names = most_frequent_names(words)
     sides = [[item for item in items if item.modality == name] for name in collection.modality_names]
-    if not all(sides):
+    if not any(sides):
         raise ConflictError("training-data", "its items have nothing that its encoders take")
-    encoders = originals.fit_encoders(collection, items, names, pause)
+    empty = next((name for name, side in zip(collection.modality_names, sides, strict=True) if not side), "")
+    encoders = originals.fit_encoders(collection, items, names, pause, empty)
     pause()
     by_pair = [{item.pair_id: item for item in side} for side in sides]
     pair_ids = sorted(find_pairs(collection.modality_names, items))
     pair_ids = pair_ids[:: len(pair_ids) // _MOST_TESTED + 1]
     x, z = (
         item_features([of[pair_id] for pair_id in pair_ids] or side[:1], encoders[side[0].modality])
+        if side
+        else np.zeros((0, 1), np.float32)
         for of, side in zip(by_pair, sides, strict=True)
     )
-    shares = share_space(x, z, encoders.values())
+    shares = not empty and share_space(x, z, encoders.values())
     n_characters = sum(len(item.text or "") for item in items)
     n_characters += sum(len(word) * count for word, count in words.items())
     model = LoadedModel(
@@ -93,6 +97,7 @@ def make_untrained(
         originals=originals,
         is_slow=n_characters > _CHARACTERS_AT_ONCE or not originals.learns_quickly(collection),
         assumes_space=shares is None,
+        empty=empty,
     )
     return fill_galleries(model, items, pause)[0]
 

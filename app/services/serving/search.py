@@ -222,8 +222,8 @@ class SearchService:
                     return outcomes
             try:
                 # In one transaction, so that hits are shown with the content that was ranked.
-                readers, within_one = _readers_of(searches), source == target
-                opened = self._snapshots.open(collection, release_slot, readers, may_wait, within_one)
+                readers, within = _readers_of(searches), source if source == target else ""
+                opened = self._snapshots.open(collection, release_slot, readers, may_wait, within)
                 with opened as (snapshot, work):
                     if _can_filter(snapshot, target, searches):
                         return self._answer(_Ground(snapshot, work, source, target), searches)

@@ -115,7 +115,9 @@ class SnapshotLoader:
         if base is None or not base.model.is_trained:
             self.check_untrained(work, collection)
         if base is not None:
-            is_quick = base.size <= _MOST_FITTED_AT_ONCE and not base.model.is_slow
+            is_quick = bool(base.model.empty) or (
+                base.size <= _MOST_FITTED_AT_ONCE and not base.model.is_slow
+            )
             if not self.is_due(base, collection, work) or (pause is no_pause and not is_quick):
                 return replay(base, collection, work, pause)
         originals = self.bundles.originals
@@ -137,15 +139,16 @@ class SnapshotLoader:
         model, since, encoders = base.model, base.collection.revision, base.model.encoders.values()
         if model.is_trained:
             return False
+        is_changed = since < collection.revision
+        if is_changed and model.empty and work.items.counts(collection).get(model.empty):
+            return True
         faults = [encoder.fault() for encoder in encoders] if model.missing else []
         if model.missing and not any(faults) and time.monotonic() - model.missing[0] >= RECHECK_SECONDS:
             return True
         is_fitted = any(encoder.is_fitted_with_model or encoder.learns_from_stored for encoder in encoders)
         if not is_fitted and not model.assumes_space:
             return False
-        n_changes = 0
-        if since < collection.revision:
-            n_changes = work.items.count_changes(collection, since, base.size + 1)
+        n_changes = work.items.count_changes(collection, since, base.size + 1) if is_changed else 0
         n_new, n_items = base.n_unsaved + n_changes, base.size + n_changes
         share = 0.5 if n_items > _MOST_FITTED_AT_ONCE else _LEAST_NEW if model.is_slow else 0.0
         return n_new > 0 and n_new >= share * n_items

@@ -51,7 +51,7 @@ from app.domain.errors import (
     overload,
 )
 from app.domain.ports import GalleryIndex
-from app.services.models.untrained import NOT_CONNECTED
+from app.services.models.untrained import NO_ITEMS, NOT_CONNECTED
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import (
     Background,
@@ -167,10 +167,10 @@ class Snapshots:
         release_slot: ReleaseSlot | None = None,
         readers: AbstractCollection[str] | None = None,
         may_wait: bool = True,
-        within_one: bool = False,
+        within: str = "",
     ) -> Iterator[tuple[Snapshot, UnitOfWork]]:
-        """Open a snapshot to answer from, and a read transaction. Only for what is `within_one` modality may
-        nothing connect both."""
+        """Open a snapshot to answer from, and a read transaction. Only for what is `within` one modality may
+        nothing connect both, or the other have no items."""
         # Raises CollectionNotFoundError, ConflictError, DamagedBundleError, UnavailableError, and
         # BlockingIOError if it may not wait and would have to. The snapshot is that of the state which the
         # transaction sees, except while much is replayed or a version of a large collection is loaded in the
@@ -193,7 +193,7 @@ class Snapshots:
                 if isinstance(action, Snapshot):
                     if mark is not None and action.collection.revision == collection.revision:
                         self._current[name] = mark, collection
-                    self._check_found(action, work, within_one)
+                    self._check_found(action, work, within)
                     yield action, work
                     return
             waited = time.monotonic() - began
@@ -201,7 +201,7 @@ class Snapshots:
                 with ExitStack() as until_answered:
                     opened = self._replay_few(collection, release_slot, until_answered)
                     if opened is not None:
-                        self._check_found(*opened, within_one)
+                        self._check_found(*opened, within)
                         yield opened
                         return
             elif not may_wait:
@@ -220,14 +220,16 @@ class Snapshots:
             if release_slot is not None and waited > self.waiting_room.max_wait_seconds:
                 raise overload(f"collection {name!r} is being written to faster than it is replayed")
 
-    def _check_found(self, snapshot: Snapshot, work: UnitOfWork, within_one: bool) -> None:
+    def _check_found(self, snapshot: Snapshot, work: UnitOfWork, within: str) -> None:
         """Have an untrained model fitted again in the background if it is due; raises ConflictError where
         nothing connects its modalities and something has to."""
         collection = snapshot.collection
         if self._loader.is_due(snapshot, collection, work) and self._may_retry(collection):
             self._scheduler.request(collection.id, collection.name, is_long=True)
-        if not (snapshot.is_connected or within_one):
-            raise not_trained(work, collection, NOT_CONNECTED.format(*collection.modality_names))
+        empty = snapshot.model.empty
+        if not (snapshot.is_connected or within) or (empty and within == empty):
+            reason = NO_ITEMS if empty else NOT_CONNECTED.format(*collection.modality_names)
+            raise not_trained(work, collection, reason)
 
     def _get_collection(self, work: UnitOfWork, name: str) -> Collection:
         try:

@@ -361,6 +361,30 @@ def test_words_that_a_missing_model_could_not_encode_count_once_it_is_back(
     close(begun.services)
 
 
+@pytest.mark.parametrize("side", ["picture", "text"])
+def test_items_of_one_modality_find_each_other_before_there_are_others(pairs: Pairs, side: str) -> None:
+    modalities = [Modality("picture", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create(NAME, modalities)
+    make, other = (picture, "text") if side == "picture" else (text, "picture")
+    own = [make(n, *([] if side == "picture" else [words])) for n, words in enumerate(NAMES)]
+    pairs.services.catalogue.add_items(NAME, own[:4])
+    query: dict[str, Any] = {"vector": [1.0] * 5} if side == "picture" else {"text": "red cap"}
+    asked = {"text": "red"} if side == "picture" else {"vector": [1.0] * 5}
+    with pairs.client() as client:
+        assert len(found(client, side, side, item_id=own[1].id)) == 3
+        pairs.services.catalogue.add_items(NAME, own[4:])
+        assert found(client, side, side, k=6, **query)
+        for source, target, content in ((side, other, query), (other, side, asked), (other, other, asked)):
+            answer = client.post(f"/v1/collections/{NAME}/search/{source}-to-{target}", json=content)
+            assert answer.status_code == 409, answer.text
+            assert "it takes items of both modalities" in answer.json()["detail"]
+        first = text(1, NAMES[1]) if side == "picture" else picture(1)
+        pairs.services.catalogue.add_items(NAME, [first])
+        assert found(client, side, other, item_id=own[1].id) == [first.id]
+        pairs.services.catalogue.delete_item(NAME, str(first.id))
+        assert found(client, side, side, k=6, **query)
+
+
 def test_what_is_alike_is_found_within_a_modality_where_nothing_connects_both(pairs: Pairs) -> None:
     pairs.make(NAME)
     rows = np.random.default_rng(0).standard_normal((6, 3))
