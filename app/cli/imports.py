@@ -84,7 +84,7 @@ def ingest_npz(
     if rows is not None:
         _store_vectors(collection, modalities, rows, False, as_json)
         return
-    _ingest_features(load_npz(file, x, z), collection, modalities, as_json)
+    _ingest_features(load_npz(file, x, z), collection, modalities, as_json, f"{file.stem}/")
 
 
 @ingest.command("npy")
@@ -344,10 +344,12 @@ def _names_by_form(services: Services, collection: str, described: list[Modality
     return names_by_form(used_modalities(services, collection, described))
 
 
-def _ingest_features(data: PairedFeatures, collection: str, names: str, as_json: bool) -> None:
+def _ingest_features(
+    data: PairedFeatures, collection: str, names: str, as_json: bool, prefix: str = ""
+) -> None:
     from app.cli.sources.arrays import open_features
 
-    _store_vectors(collection, names, open_features(data, pair_of_names(names)), False, as_json)
+    _store_vectors(collection, names, open_features(data, pair_of_names(names), prefix), False, as_json)
 
 
 def _store_vectors(collection: str, names: str, source: Source, is_strict: bool, as_json: bool) -> None:

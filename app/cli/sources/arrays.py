@@ -172,20 +172,21 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
     return [bool(answer) for answer in is_train]
 
 
-def open_features(data: PairedFeatures, names: tuple[str, str]) -> Source:
-    """Open features that somebody else computed, X and Z, as items of `vector` encoders."""
+def open_features(data: PairedFeatures, names: tuple[str, str], prefix: str = "") -> Source:
+    """Open features that somebody else computed, X and Z, as items of `vector` encoders; `prefix` begins their
+    ids: other files have rows of the same numbers."""
 
     def rows() -> Iterator[Row]:
         for modality, features, ids in zip(names, (data.X, data.Z), (data.x_ids, data.z_ids), strict=True):
             for row, source_id in enumerate(ids):
-                is_train = bool(data.is_train[row])
+                is_train, name = bool(data.is_train[row]), identifier_of(f"{prefix}{row:06d}")
                 yield _item(
                     modality,
                     features[row],
-                    f"{row:06d}",
+                    name,
                     f"row {row} of {modality!r}",
                     labels=(str(data.labels[row]),),
-                    pair_id=f"{row:06d}",
+                    pair_id=name,
                     metadata={"split": _SPLITS[not is_train], "source_id": source_id},
                     train=is_train,
                 )

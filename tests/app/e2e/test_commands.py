@@ -263,7 +263,7 @@ def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path
         assert "120 items stored" in said(lrbs("ingest", "npz", archive, "-c", "arrays"))
     trained = json.loads(said(lrbs("train", "arrays", "--method", "lrbs", "--json")))
     assert sum(trained["report"]["data"]["items"].values()) == 90
-    hits = said(lrbs("search", "arrays", "--item", "text-000050", "-k", "1000", "--json")).splitlines()
+    hits = said(lrbs("search", "arrays", "--item", "text-pairs:000050", "-k", "1000", "--json")).splitlines()
     assert len({json.loads(line)["id"] for line in hits}) == 60
 
 

@@ -65,7 +65,7 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
     untrained = lrbs("models", "arrays")
     assert (untrained.returncode, untrained.stdout) == (0, "")
     assert "no models yet: run lrbs train arrays" in untrained.stderr
-    searched = lrbs("search", "arrays", "--item", "image-000000")
+    searched = lrbs("search", "arrays", "--item", "image-pairs:000000")
     assert searched.returncode == 0
     assert "nothing has been trained yet" in searched.stderr
     assert len(searched.stdout.splitlines()) == 10
