@@ -84,6 +84,7 @@ class RecentTexts:
 
 _GALLERIES = "galleries.json"
 _ENCODERS = "encoders.json"
+_NAMES = "names.json"
 _HELD_OUT_MODEL = "judged"
 """Folder of the model that the held-out figures belong to; the name is part of the file format."""
 _INDEXES = "indexes"
@@ -97,6 +98,16 @@ class HeldOutModel:
 
     projector: Projector  # never serves; later versions are compared with it
     training_ids: frozenset[str]  # items it was fitted on
+
+
+@dataclass(slots=True, eq=False)
+class Names:
+    """Names of labels and values, which move the items that carry them."""
+
+    without: Sequence[str] | None = None  # facets that have none; None: nothing is moved, as once was so
+    n_missed: int = 0  # how often some were left out, as a file of the encoder was away
+    # by modality of texts, the last ones; None where one is unknown; replaced whole, as threads share them
+    projected: dict[str, dict[str, Vector | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,8 +130,7 @@ class LoadedModel:
     originals: Originals | None = None
     # those that were just asked
     texts: RecentTexts = field(default_factory=RecentTexts)
-    # when items were last placed without the words they carry, as a file of the encoder was away
-    missing: list[float] = field(default_factory=list)
+    names: Names = field(default_factory=Names)
     # of version 0, until `empty`: whether to make it takes more than a moment, and whether vectors are taken
     # to be of one space only since they have one length
     is_slow: bool = False
@@ -189,6 +199,8 @@ class ModelBundles:
                 save_projector(held_out_model.projector, folder / _HELD_OUT_MODEL, training_ids)
             states = {name: encoder.state() for name, encoder in model.encoders.items()}
             _write_json(folder / _ENCODERS, states)
+            names = {"without": model.names.without, "n_missed": model.names.n_missed}
+            _write_json(folder / _NAMES, names)
             _write_json(folder / _GALLERIES, {name: ids for name, (ids, _) in model.galleries.items()})
             for side, name in zip("xz", model.modality_names, strict=True):
                 ExactIndex(model.galleries[name][1]).save(folder / f"{side}.faiss")
@@ -230,6 +242,8 @@ class ModelBundles:
             projector, _ = load_projector(folder)
             states = json.loads((folder / _ENCODERS).read_text(encoding="utf-8"))
             ids = json.loads((folder / _GALLERIES).read_text(encoding="utf-8"))
+            path = folder / _NAMES
+            names = Names(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else Names()
         except (ArtifactError, OSError, ValueError) as error:
             raise DamagedBundleError(f"bundle {version.bundle}: its model cannot be read") from error
         modalities = version.modalities or collection.modalities
@@ -260,6 +274,7 @@ class ModelBundles:
             indexes,
             version.report.index.published,
             self.originals,
+            names=names,
         )
 
     def _load_index(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from app.db.session import UnitOfWork
 from app.domain.entities import MOST_PARTNERS, Collection, Content, Item, Matrix
-from app.services.models.model_bundles import LoadedModel
+from app.services.models.model_bundles import LoadedModel, Names
 from app.services.models.originals import accepts, encode_names, item_features
 from app.services.storage.pacing import Pause, in_batches, no_pause
 from solver import can_be_ranked
@@ -23,11 +22,12 @@ LABEL = "label"
 """Name of the facet of the items' labels."""
 MOST_NAMES = 1000
 """Names that are learned as words, and as texts of their own, the most frequent ones."""
-_TRUTH_VALUES = frozenset({"true", "false"})  # values that name nothing without their facet, like numbers
+_TRUTHS = frozenset({"true", "false"})  # values that name nothing without their facet, like numbers
 _OF_IMPORTS = frozenset({"source", "split"})  # keys that imports write: they say nothing of an item
 _LONGEST_VALUE = 100  # longer texts are descriptions
 _ITEMS_AT_ONCE = 2000  # their features have to fit into memory beside the model
 _CHARACTERS_AT_ONCE = 200_000  # of texts, which are encoded then
+_NUMBERS_KEPT = 1 << 20  # of projections of names, four megabytes
 
 
 def facet_values(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -60,9 +60,7 @@ def categorical(value: Any) -> str | None:
 
 def telling_names(values: Iterable[str]) -> list[str]:
     """Return the values that say something alone: no numbers, and neither true nor false."""
-    return [
-        value for value in values if any(map(str.isalpha, value)) and value.casefold() not in _TRUTH_VALUES
-    ]
+    return [value for value in values if any(map(str.isalpha, value)) and value.casefold() not in _TRUTHS]
 
 
 def most_frequent_names(counts: Counter[str]) -> list[str]:
@@ -70,27 +68,28 @@ def most_frequent_names(counts: Counter[str]) -> list[str]:
     return sorted(telling_names(counts), key=lambda name: (-counts[name], name))[:MOST_NAMES]
 
 
-def words_of(item: Item) -> tuple[str, ...]:
-    """Return the labels and values of an item that say something alone."""
-    keys = (key for key in item.metadata if key not in _OF_IMPORTS)
-    values = (value for key in keys for value in facet_values(item.metadata, key))
-    return tuple(dict.fromkeys(telling_names([*item.labels, *values])))
+def words_of(item: Item, without: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the labels and values of an item that say something alone, with their facets, but for some."""
+    keys = {facet_name(key): key for key in item.metadata if key not in _OF_IMPORTS}
+    facets = {facet: facet_values(item.metadata, key) for facet, key in keys.items()}
+    for facet, values in ({LABEL: item.labels} | facets).items():
+        if facet not in without:
+            yield from ((facet, word) for word in telling_names(values))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Side:
-    """Items of one modality with the projections of their content."""
+def names_of(items: Iterable[Item]) -> Names:
+    """Return what names items: all facets but ids and free texts, of which there are many values, and most
+    items of a modality have one of their own."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for item in items:
+        for facet, word in words_of(item):
+            counts.setdefault((item.modality, facet), Counter())[word] += 1
+    without = {facet for (_, facet), of in counts.items() if len(of) > max(MOST_NAMES, of.total() // 2)}
+    return Names(sorted(without))
 
-    items: Sequence[Item]
-    projected: Matrix  # (n_items, rank), finite
 
-    def rows_by_pair(self, pair_ids: AbstractSet[str]) -> dict[str, list[int]]:
-        """Return the rows of each of some pairs."""
-        rows: dict[str, list[int]] = {}
-        for row, item in enumerate(self.items):
-            if item.pair_id is not None and item.pair_id in pair_ids:
-                rows.setdefault(item.pair_id, []).append(row)
-        return rows
+Sides = Mapping[str, tuple[Sequence[Item], Matrix]]
+"""By modality: items with the (n_items, rank) projections of their content, finite."""
 
 
 def find_pairs(modality_names: Sequence[str], items: Iterable[Item]) -> set[str]:
@@ -131,19 +130,14 @@ def project_items(
 
 def place_items(
     model: LoadedModel,
-    sides: Mapping[str, tuple[Sequence[Item], Matrix]],
+    sides: Sides,
     pair_ids: AbstractSet[str],
     step: Callable[[], None] = no_pause,
 ) -> dict[str, Matrix]:
-    """Return the vectors in both galleries of items with the projections of their content. All items of
-    `pair_ids`, as of `find_pairs`, are among them."""
-    both = [_Side(*sides[name]) for name in model.modality_names]
-    placed = {}
-    for number, name in enumerate(model.modality_names):
-        other = both[1 - number]
-        partners = other.rows_by_pair(pair_ids) if model.projector.uses_partners else {}
-        placed[name] = _place_side(model, number, both[number], other, partners, step)
-    return placed
+    """Return the vectors of items in both galleries. All items of `pair_ids`, as of `find_pairs`, are among
+    them."""
+    places = enumerate(model.modality_names)
+    return {name: _place_side(model, number, sides, pair_ids, step) for number, name in places}
 
 
 def fill_galleries(
@@ -180,31 +174,32 @@ def place_changed(
 
 
 def _place_side(
-    model: LoadedModel,
-    number: int,
-    own: _Side,
-    other: _Side,
-    partners: Mapping[str, list[int]],
-    step: Callable[[], None],
+    model: LoadedModel, number: int, sides: Sides, pair_ids: AbstractSet[str], step: Pause
 ) -> Matrix:
-    """Return the vectors of the first modality (0) or the second; `partners` are rows of the other by pair.
-    What an item does not carry itself its partners may."""
+    """Return the vectors of the first modality (0) or the second. What an item does not carry itself its
+    partners may."""
     place = (model.projector.place_x, model.projector.place_z)[number]
-    parts = [own.projected[:0]]
-    for start in range(0, len(own.items), _ITEMS_AT_ONCE):
+    (own, of_own), (others, of_others) = (sides[model.modality_names[n]] for n in (number, 1 - number))
+    partners: dict[str | None, list[int]] = {}
+    for row, item in enumerate(others if model.projector.uses_partners else ()):
+        if item.pair_id in pair_ids:
+            partners.setdefault(item.pair_id, []).append(row)
+    parts = [of_own[:0]]
+    for start in range(0, len(own), _ITEMS_AT_ONCE):
         step()
-        items = own.items[start : start + _ITEMS_AT_ONCE]
-        projected = own.projected[start : start + _ITEMS_AT_ONCE]
+        items = own[start : start + _ITEMS_AT_ONCE]
+        projected = of_own[start : start + _ITEMS_AT_ONCE]
         means = np.full_like(projected, np.nan)
-        paired = [[other.items[n] for n in partners.get(item.pair_id or "", [])] for item in items]
+        rows = [partners.get(item.pair_id, []) for item in items]
+        paired = [[others[n] for n in of_item] for of_item in rows]
         words = _project_words(model, number, items, paired, step)
         values: dict[str, list[tuple[str, ...]]] = {facet: [] for facet in model.projector.facets}
         for row, item in enumerate(items):
-            vectors = [other.projected[n] for n in partners.get(item.pair_id or "", [])]
-            if vectors:
-                means[row] = np.mean(vectors, axis=0, dtype=np.float64)
+            if rows[row]:
+                means[row] = np.mean(of_others[rows[row]], axis=0, dtype=np.float64)
             for facet, entries in values.items():
-                entries.append(_values(item, facet) or _values_of_all(paired[row], facet))
+                of_partners = (value for partner in paired[row] for value in _values(partner, facet))
+                entries.append(_values(item, facet) or tuple(dict.fromkeys(of_partners)))
         parts.append(place(projected, means, values, words))
     return np.concatenate(parts)
 
@@ -214,38 +209,33 @@ def _project_words(
 ) -> Matrix | None:
     """Return the mean projections of the names that the items of a modality and their partners carry, as
     texts of the other modality, or of their own; NaN without any that the encoder knows."""
-    names = model.modality_names
-    takers = [name for name in (names[1 - number], names[number]) if _takes_text(model, name)]
-    if not model.projector.uses_words or not takers:
+    names, sides = model.names, (model.modality_names[1 - number], model.modality_names[number])
+    takers = [side for side in sides if side != model.empty and model.encoders[side].content_form == "text"]
+    if names.without is None or not model.projector.uses_words or not takers:
         return None
     carried = [
-        list(dict.fromkeys(word for carrier in (item, *partners) for word in words_of(carrier)))
+        dict.fromkeys(word for carrier in (item, *partners) for _, word in words_of(carrier, names.without))
         for item, partners in zip(items, paired, strict=True)
     ]
-    encoder = model.encoders[takers[0]]
-    contents = [Content(text=word) for word in dict.fromkeys(word for words in carried for word in words)]
+    recent, encoder = names.projected.get(takers[0], {}), model.encoders[takers[0]]
+    of_word = {word: recent.get(word) for words in carried for word in words}
+    contents = [Content(text=word) for word in of_word if word not in recent]
     contents = [content for content in contents if accepts(encoder, content)]
-    features, of_word = encode_names(encoder, contents, step), {}
-    if contents and features is None:
-        model.missing[:] = [time.monotonic()]
+    features = encode_names(encoder, contents, step)
     if features is not None:
         for content, projected in zip(contents, model.project(takers[0], features), strict=True):
             if np.isfinite(projected).all() and projected.any():
-                of_word[content.text] = projected
+                of_word[content.text or ""] = projected.copy()
+        newest = list((recent | of_word).items())[-_NUMBERS_KEPT // model.projector.rank :]
+        names.projected[takers[0]] = dict(newest)
+    elif contents:
+        names.n_missed += 1
     means = np.full((len(items), model.projector.rank), np.nan, np.float32)
     for row, words in enumerate(carried):
-        vectors = [of_word[word] for word in words if word in of_word]
+        vectors = [vector for word in words if (vector := of_word.get(word)) is not None]
         if vectors:
             means[row] = np.mean(vectors, axis=0, dtype=np.float64)
     return means
-
-
-def _takes_text(model: LoadedModel, modality: str) -> bool:
-    return bool(model.encoders[modality].content_form == "text") and modality != model.empty
-
-
-def _values_of_all(items: Sequence[Item], facet: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(value for item in items for value in _values(item, facet)))
 
 
 def _values(item: Item, facet: str) -> tuple[str, ...]:

@@ -13,16 +13,16 @@ from app.domain.errors import ConflictError
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, LoadedModel
 from app.services.models.originals import Originals, item_features
-from app.services.models.placement import fill_galleries, find_pairs, most_frequent_names, words_of
+from app.services.models.placement import fill_galleries, find_pairs, most_frequent_names, names_of, words_of
 from app.services.storage.pacing import in_batches
-from solver import CompositeProjector, Projector, untrained_projector
+from solver import CompositeProjector, Projector, is_sparse, untrained_projector
 
 _MOST_ITEMS = 20_000
 """Of a modality: all of them are read and placed when the first search comes."""
 
 _ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
 _CHARACTERS_AT_ONCE = 200_000  # of texts that are learned from in a fifth of a second
-_FEWEST_TESTED, _MOST_TESTED = 5, 500  # pairs by which vectors of one length are seen to be of one space
+_FEWEST_TESTED, _MOST_TESTED = 20, 500  # pairs by which vectors of one length are seen to be of one space
 _LEAST_FARTHER = 0.75  # mean share of the other pairs' vectors that are farther away than a partner then
 NO_ITEMS = "without a training it takes items of both modalities to search"
 NOT_CONNECTED = (
@@ -43,19 +43,20 @@ def check_size(counts: dict[str, int], collection: Collection) -> str | None:
 def share_space(x: Features, z: Features, encoders: Iterable[BaseEncoder]) -> bool | None:
     """Return whether features of both modalities are of one space, from those of partners, row by row; None
     where nothing but their length says so: there are too few pairs."""
-    # Of one length by chance are those that are made of what a collection's items say.
-    x, z = (rows[:: rows.shape[0] // _MOST_TESTED + 1] for rows in (x, z))
-    if x.shape[1] != z.shape[1] or any(encoder.is_fitted_with_model for encoder in encoders):
+    # Of one length by chance are those that are made of what a collection's items say, as sparse ones are.
+    is_made = is_sparse(x) or is_sparse(z) or any(encoder.is_fitted_with_model for encoder in encoders)
+    if x.shape[1] != z.shape[1] or is_made:
         return False
-    if x.shape[0] < _FEWEST_TESTED:
-        return None
-    first, second = (np.asarray(rows, np.float64) for rows in (x, z))
+    first, second = (np.asarray(rows[:: len(rows) // _MOST_TESTED + 1], np.float64) for rows in (x, z))
+    is_same = (first == second).all(axis=1)
+    if len(first) < _FEWEST_TESTED:
+        return True if len(first) and is_same.all() else None
     cosines = (first @ second.T) / np.maximum(np.linalg.norm(second, axis=1), np.finfo(np.float64).tiny)
     own = np.diagonal(cosines)[:, None]
     # Without a common space about half are farther away than the partner: .54 of Wikipedia's articles, whose
     # texts and pictures are of the same classes; with one, but three times as much noise, .98.
     farther = ((cosines < own).sum(axis=1) + ((cosines == own).sum(axis=1) - 1) / 2) / (len(own) - 1)
-    return bool(farther.mean() > _LEAST_FARTHER)
+    return bool(np.where(is_same, 1.0, farther).mean() > _LEAST_FARTHER)
 
 
 def make_untrained(
@@ -67,13 +68,13 @@ def make_untrained(
         items += [change.item for change in batch if change.item is not None]
         pause()
     items = originals.encodable(work, collection, items)
-    words = Counter(word for item in items for word in words_of(item))
-    names = most_frequent_names(words)
+    names = names_of(items)
+    words = Counter(word for item in items for _, word in words_of(item, names.without or ()))
     sides = [[item for item in items if item.modality == name] for name in collection.modality_names]
     if not any(sides):
         raise ConflictError("training-data", "its items have nothing that its encoders take")
     empty = next((name for name, side in zip(collection.modality_names, sides, strict=True) if not side), "")
-    encoders = originals.fit_encoders(collection, items, names, pause, empty)
+    encoders = originals.fit_encoders(collection, items, most_frequent_names(words), pause, empty)
     pause()
     by_pair = [{item.pair_id: item for item in side} for side in sides]
     pair_ids = sorted(find_pairs(collection.modality_names, items))
@@ -95,6 +96,7 @@ def make_untrained(
         collection.modalities,
         {},
         originals=originals,
+        names=names,
         is_slow=n_characters > _CHARACTERS_AT_ONCE or not originals.learns_quickly(collection),
         assumes_space=shares is None,
         empty=empty,

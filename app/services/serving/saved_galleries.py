@@ -93,8 +93,8 @@ class SavedGalleries:
         Not those of a stand-in: other processes, and the next start, look for those of the active version."""
         if any(isinstance(gallery, RemoteGallery) for gallery in snapshot.galleries.values()):
             return snapshot  # an engine keeps them
-        if not snapshot.model.is_trained:
-            return snapshot  # a start fits it again
+        if not snapshot.model.is_trained or snapshot.missed is not None:
+            return snapshot  # a start fits it again, or places its items with their names
         n_items = sum(gallery.size for gallery in snapshot.galleries.values())
         is_worthwhile = snapshot.n_unsaved >= max(self._min_unsaved_items, _MIN_UNSAVED_FRACTION * n_items)
         if snapshot.load_failure is None and is_worthwhile and self._start(snapshot):

@@ -28,6 +28,7 @@ RETRY_SECONDS = 5.0
 _BYTES_PER_MODEL = 16 << 20
 """Allowance for projector and encoders, whose size is not known; typical ones take a few MiB."""
 _ALL_REPLACED = "the items of its index have all been replaced"
+_LONGEST_WAIT = 3600.0  # between two tries to encode names
 _MAX_INLINE_CHANGES = 300
 """A search replays up to this many changes itself, rather than wait for a background thread."""
 _LARGE_COLLECTION_ITEMS = 2000
@@ -55,6 +56,24 @@ class LoadFailure:
         return time.monotonic() - self.failed_at >= RECHECK_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class MissedNames:
+    """Items that stand without the names they carry, as a file of the encoder was away."""
+
+    since: int  # revision of the collection: those that changed later
+    wait: float = RECHECK_SECONDS  # from one try to the next
+    tried_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether to place them again."""
+        return time.monotonic() - self.tried_at >= self.wait
+
+    def try_again(self) -> MissedNames:
+        """Return what is to be held of them if they are missed again: the next try waits twice as long."""
+        return MissedNames(self.since, min(2.0 * self.wait, _LONGEST_WAIT))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """A model and its galleries at one revision of a collection; immutable."""
@@ -68,6 +87,7 @@ class Snapshot:
     missing_indexes: Mapping[str, str] = field(default_factory=dict)
     load_failure: LoadFailure | None = None  # why `model` is not the active version but an earlier one
     is_connected: bool = True  # whether content of one modality finds items of the other
+    missed: MissedNames | None = None
     # rows of hits that were read, by id and fields; another revision begins without any
     shown: dict[tuple[str, frozenset[str]], Item] = field(default_factory=dict, init=False, repr=False)
 
@@ -84,8 +104,7 @@ class Snapshot:
     @property
     def is_large(self) -> bool:
         """Whether its galleries have many items, as far as that is known, so that a load takes long."""
-        n_items = sum(gallery.known_size or 0 for gallery in self.galleries.values())
-        return n_items > _LARGE_COLLECTION_ITEMS
+        return self.size > _LARGE_COLLECTION_ITEMS
 
     @property
     def estimated_bytes(self) -> int:
@@ -151,6 +170,7 @@ def replay(
     vectors: dict[str, list[Matrix]] = {name: [empty] for name in base.galleries}
     unranked: dict[str, set[str]] = {name: set() for name in base.galleries}
     done: set[str] = set()  # of pairs that were placed with an item of an earlier batch
+    n_missed = base.model.names.n_missed
     changes = work.items.changes_since(collection, base.collection.revision)
     for batch in in_batches(changes, _ITEMS_PER_BATCH, _count_characters, _CHARACTERS_PER_BATCH):
         changed_ids.update(change.item_id for change in batch)
@@ -178,9 +198,14 @@ def replay(
             since=base.collection.revision,
         )
         pause()
-    counted = replace_fields(base, n_unsaved=base.n_unsaved + len(changed_ids | done))
+    missed, since = base.missed, base.collection.revision
+    if base.model.names.n_missed > n_missed:
+        missed = missed or MissedNames(since)
+    elif missed and since <= missed.since:  # all of them were placed again
+        missed = None
     rows = (np.concatenate(parts) for parts in vectors.values())
     is_connected = base.is_connected or connects(base.model.projector, rows)
+    counted = replace_fields(base, n_unsaved=base.n_unsaved + len(changed_ids | done), missed=missed)
     return replace_fields(counted, collection=collection, galleries=galleries, is_connected=is_connected)
 
 

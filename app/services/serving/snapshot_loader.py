@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import MAX_WAIT_SECONDS, outside_turns
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import Segment
-from app.services.serving.snapshot import RECHECK_SECONDS, LoadFailure, Snapshot, replay
+from app.services.serving.snapshot import LoadFailure, MissedNames, Snapshot, replay
 from app.services.serving.snapshot_cache import SnapshotCache
 from app.services.serving.stored_items import IndexedItem, StoredItems, encode_item
 from app.services.storage.pacing import Pacer, in_batches, no_pause
@@ -115,10 +114,13 @@ class SnapshotLoader:
         if base is None or not base.model.is_trained:
             self.check_untrained(work, collection)
         if base is not None:
-            is_quick = bool(base.model.empty) or (
-                base.size <= _MOST_FITTED_AT_ONCE and not base.model.is_slow
-            )
+            is_slow = base.model.is_slow or base.model.is_trained
+            is_quick = bool(base.model.empty) or (base.size <= _MOST_FITTED_AT_ONCE and not is_slow)
             if not self.is_due(base, collection, work) or (pause is no_pause and not is_quick):
+                return replay(base, collection, work, pause)
+            if base.model.is_trained and base.missed is not None:
+                as_before = replace_fields(base.collection, revision=base.missed.since)
+                base = replace_fields(base, collection=as_before, missed=base.missed.try_again())
                 return replay(base, collection, work, pause)
         originals = self.bundles.originals
         try:
@@ -129,28 +131,28 @@ class SnapshotLoader:
             raise not_trained(work, collection, str(error)) from error
         is_connected = connects(model.projector, [rows for _, rows in model.galleries.values()])
         snapshot = self._load_bundle_galleries(work, collection, model, "", pause)
-        failure = base.load_failure if base else None
-        return replace_fields(snapshot, n_unsaved=0, load_failure=failure, is_connected=is_connected)
+        if base is not None:
+            missed = base.missed.try_again() if snapshot.missed and base.missed else snapshot.missed
+            snapshot = replace_fields(snapshot, load_failure=base.load_failure, missed=missed)
+        return replace_fields(snapshot, n_unsaved=0, is_connected=is_connected)
 
     @staticmethod
     def is_due(base: Snapshot, collection: Collection, work: UnitOfWork) -> bool:
-        """Return whether an untrained model is to be fitted again, to items that it was replayed with, too:
-        at each write while there are few items, and then as often as half of them are new."""
+        """Return whether items are to be placed again, as names were missed, or an untrained model is to be
+        made again: as often as half of the items are new, and of few with words to learn at each write."""
         model, since, encoders = base.model, base.collection.revision, base.model.encoders.values()
+        may_retry = base.missed is not None and base.missed.may_retry
+        if may_retry and not any(encoder.fault() for encoder in encoders):
+            return True
         if model.is_trained:
             return False
         is_changed = since < collection.revision
         if is_changed and model.empty and work.items.counts(collection).get(model.empty):
             return True
-        faults = [encoder.fault() for encoder in encoders] if model.missing else []
-        if model.missing and not any(faults) and time.monotonic() - model.missing[0] >= RECHECK_SECONDS:
-            return True
-        is_fitted = any(encoder.is_fitted_with_model or encoder.learns_from_stored for encoder in encoders)
-        if not is_fitted and not model.assumes_space:
-            return False
+        learns = any(encoder.is_fitted_with_model or encoder.learns_from_stored for encoder in encoders)
         n_changes = work.items.count_changes(collection, since, base.size + 1) if is_changed else 0
         n_new, n_items = base.n_unsaved + n_changes, base.size + n_changes
-        share = 0.5 if n_items > _MOST_FITTED_AT_ONCE else _LEAST_NEW if model.is_slow else 0.0
+        share = 0.5 if not learns or n_items > _MOST_FITTED_AT_ONCE else _LEAST_NEW if model.is_slow else 0.0
         return n_new > 0 and n_new >= share * n_items
 
     def check_untrained(self, work: UnitOfWork, collection: Collection) -> None:
@@ -270,7 +272,8 @@ class SnapshotLoader:
         # The galleries hold copies: the bundle's own arrays can be freed.
         model = replace_fields(model, galleries={}, indexes={})
         reasons = _missing_indexes(model, galleries, _DAMAGED)
-        return Snapshot(as_bundled, model, galleries, bundle, n_unsaved=n_items, missing_indexes=reasons)
+        missed = MissedNames(0) if model.names.n_missed else None
+        return Snapshot(as_bundled, model, galleries, bundle, n_items, reasons, missed=missed)
 
 
 def not_trained(work: UnitOfWork, collection: Collection, reason: str) -> ConflictError:

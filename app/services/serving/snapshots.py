@@ -19,6 +19,7 @@
 # |                                            | readers wrote, else waits       |                           |
 # | unsettled: another version is active, or   | a small collection: waits for   | loads the active version  |
 # | the damaged one is to be checked again     | a moment; else as if settled    |                           |
+# | with names missed, and due to be tried     | answers                         | places items again        |
 # | untrained, and due to be made again        | a small collection that takes a | makes it again, beside    |
 # | (`SnapshotLoader.is_due`)                  | moment: makes it; else as above | all reloads if it is slow |
 # | untrained, with too many items or none,    | ConflictError                   | drops it, tries again     |
@@ -144,7 +145,7 @@ class Snapshots:
         snapshot = self._cache.get(collection.id)
         if snapshot is None or snapshot.is_gone or snapshot.collection.revision != collection.revision:
             return None
-        if not snapshot.is_connected or (snapshot.model.missing and not snapshot.model.is_trained):
+        if not snapshot.is_connected or (snapshot.missed is not None and snapshot.missed.may_retry):
             return None
         return snapshot if snapshot.is_settled(collection) or self._scheduler.is_long(collection.id) else None
 

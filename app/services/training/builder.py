@@ -17,7 +17,7 @@ from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, Da
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
-from app.services.models.placement import fill_galleries
+from app.services.models.placement import fill_galleries, names_of
 from app.services.models.untrained import check_size
 from app.services.training.evaluation import compare_with_active, compare_with_untrained
 from app.services.training.facets import Judgements, judgements_of, weigh
@@ -265,6 +265,7 @@ def _place(
         dict(zip(collection.modality_names, data.encoders or (), strict=True)),
         collection.modalities,
         {},
+        names=names_of(inputs.items),
     )
     return fill_galleries(model, inputs.items, partial(report, {"phase": "indexing"}))
 

@@ -18,6 +18,7 @@ from app.services.catalogue.service import NewItem
 from app.services.models import untrained
 from app.services.serving import snapshot_loader
 from app.services.serving.reloads import THREAD_NAME
+from app.services.serving.snapshot import MissedNames
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import pace
@@ -339,7 +340,7 @@ def test_words_that_a_missing_model_could_not_encode_count_once_it_is_back(
     catalogue.add_items(NAME, [picture(0, WORDS[4]), picture(1, WORDS[5]), text(0, WORDS[4])])
     path.rename(tmp_path / "away")
     begun = Pairs(build(pairs.services.settings), pairs.data)
-    monkeypatch.setattr(snapshot_loader, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(MissedNames, "may_retry", True)
     with begun.client() as client:
         assert found(client, "picture", "text", item_id="p0") == ["t0"]
         score = {
@@ -423,3 +424,26 @@ def test_vectors_of_one_length_are_of_one_space_unless_pairs_say_otherwise(
     assert (scores["z29"] > 0.5) == is_same  # which has no partner
     (notice,) = (notice for notice in answer["notices"] if notice["code"] == "not-trained")
     assert ("one length" in notice["message"]) == (n_pairs == 0)
+
+
+def test_vectors_of_one_length_are_compared_again_as_pairs_come(pairs: Pairs) -> None:
+    pairs.make(NAME)
+    rows = np.random.default_rng(0).standard_normal((2, 80, 8))
+    pairs.services.catalogue.add_items(NAME, [pairs.item("z", "alone", rows[0][0])])
+
+    def add(numbers: range) -> None:
+        for side, of_side in zip("xz", rows, strict=True):
+            items = [pairs.item(side, f"{side}{n}", of_side[n], pair_id=f"{n}") for n in numbers]
+            pairs.services.catalogue.add_items(NAME, items)
+
+    def compare() -> tuple[bool, bool]:
+        """Return whether "alone" is like its own vector as an x, and whether a notice says why."""
+        answer = answer_of(client, "x", "z", vector=rows[0][0].tolist(), k=99)
+        (score,) = (hit["score"] for hit in answer["hits"] if hit["id"] == "alone")
+        return score > 0.5, any("one length" in notice["message"] for notice in answer["notices"])
+
+    with pairs.client() as client:
+        add(range(19))
+        assert compare() == (True, True)
+        add(range(19, 80))
+        wait_for(lambda: compare() == (False, False))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.evaluation import compare_with_untrained, is_better
@@ -50,6 +51,15 @@ def test_a_version_that_finds_less_than_no_training_is_refused(learns: bool) -> 
     assert (gate.refusal is None) == learns
     if not learns:
         assert "version 0" in (gate.refusal or "")
+
+
+def test_sparse_features_of_no_encoder_are_compared_with_no_training() -> None:
+    data = pairs(0, 0.5)
+    model = CompositeBilinear().fit(data.X, data.Z, data.annotations(), with_content=(False, True))
+    judged, held_out = HeldOutModel(model.projector_, frozenset()), pairs(2, 0.5)
+    dense = compare_with_untrained(judged, held_out, NAMES, 0.02)
+    rows = scipy.sparse.csr_array(held_out.X), scipy.sparse.csr_array(held_out.Z)
+    assert compare_with_untrained(judged, replace(held_out, X=rows[0], Z=rows[1]), NAMES, 0.02) == dense
 
 
 def test_nothing_is_compared_with_no_training_where_few_items_were_held_out() -> None:

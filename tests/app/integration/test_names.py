@@ -1,0 +1,179 @@
+"""Names of labels and values move items: which ones do, and what happens while they cannot be encoded."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import update
+
+from app.bootstrap import build
+from app.db.models import ModelRow
+from app.domain.entities import Content, Matrix, Modality
+from app.domain.reports import TrainingParameters
+from app.services.catalogue.service import NewItem
+from app.services.models import placement
+from app.services.serving import snapshot, snapshot_loader
+from app.services.serving.snapshot import MissedNames, Snapshot
+from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
+from tests.app.integration.test_placement import NAME, check_galleries, vectors_of
+from tests.app.onnx_files import WORDS, wait_for_looks, word_model, write_tokenizer
+from tests.app.waiting import wait_for
+
+KINDS, N = WORDS[4:], 40
+
+
+def picture(number: int, *labels: str, **metadata: str) -> NewItem:
+    row = np.eye(4)[number % 4] + 0.5 * np.random.default_rng(number).standard_normal(4)
+    pair = {} if number >= N else {"pair_id": f"pair-{number}"}
+    return Pairs.item("picture", f"p{number}", row, *labels, metadata=metadata, **pair)
+
+
+def fill(pairs: Pairs, encoder: dict[str, Any]) -> None:
+    """Store pictures with a note of their own each, and texts of one word."""
+    modalities = [Modality("picture", {"type": "vector"}), Modality("text", encoder)]
+    pairs.services.catalogue.create(NAME, modalities)
+    for number in range(N):
+        kind = KINDS[number % 4]
+        text = NewItem("text", Content(text=kind), f"t{number}", (kind,), pair_id=f"pair-{number}")
+        items = [picture(number, kind, note=f"blue note{number}", maker=f"maker {number % 3}"), text]
+        pairs.services.catalogue.add_items(NAME, items)
+
+
+def served(pairs: Pairs) -> Snapshot:
+    with pairs.services.snapshots.open(NAME) as (opened, _):
+        return opened
+
+
+def evict(pairs: Pairs) -> None:
+    pairs.services.snapshots.evict([pairs.services.catalogue.collection(NAME)[0].id])
+
+
+def train(pairs: Pairs) -> None:
+    pairs.train(NAME, TrainingParameters(method="composite"))
+
+
+def test_names_are_encoded_once_and_what_differs_between_most_items_is_none(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "MOST_NAMES", N - 1)
+    monkeypatch.setattr(placement, "_ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr(snapshot_loader, "_MOST_FITTED_AT_ONCE", 0)
+    fill(pairs, {"type": "tfidf"})
+    encoded: Counter[str | None] = Counter()
+    encode = placement.encode_names
+
+    def count(encoder: Any, contents: Sequence[Content], step: Any) -> Any:
+        encoded.update(content.text for content in contents)
+        return encode(encoder, contents, step)
+
+    monkeypatch.setattr(placement, "encode_names", count)
+    check_galleries(pairs.services)
+    assert encoded == dict.fromkeys([*KINDS, "maker 0", "maker 1", "maker 2"], 1)
+    for label in ("shoe", "bag"):
+        pairs.services.catalogue.add_items(NAME, [picture(N, label, note="red note")], replace=True)
+        check_galleries(pairs.services)
+        evict(pairs)
+        check_galleries(pairs.services)
+        assert served(pairs).model.names.without == ["note"]
+        if label == "shoe":
+            train(pairs)
+            monkeypatch.setattr(placement, "_NUMBERS_KEPT", 1)
+    assert not any("note" in (text or "") for text in encoded)
+    assert len(served(pairs).model.names.projected["text"]) == 1
+
+
+def test_of_two_modalities_of_texts_a_name_counts_as_a_text_of_the_other(pairs: Pairs) -> None:
+    pairs.services.catalogue.create(NAME, [Modality(name, {"type": "tfidf"}) for name in ("title", "story")])
+    items = [
+        ("title", "t0", "red shoe"),
+        ("title", "t1", "blue"),
+        ("story", "s0", "bag"),
+        ("story", "s1", "cap"),
+    ]
+    for name, item_id, text in items:
+        labels = ("velvet",) if item_id.endswith("0") else ()
+        pairs.services.catalogue.add_items(NAME, [NewItem(name, Content(text=text), item_id, labels)])
+    with pairs.client() as client:
+        for source, target, best in (("title", "story", "s0"), ("story", "title", "t0")):
+            url = f"/v1/collections/{NAME}/search/{source}-to-{target}"
+            first = client.post(url, json={"text": "velvet"}).json()["hits"][0]
+            assert first["id"] == best
+            assert first["score"] > 0.5
+
+
+def test_versions_of_before_names_moved_items_place_new_ones_as_the_others(pairs: Pairs) -> None:
+    fill(pairs, {"type": "tfidf"})
+    train(pairs)
+    unclear = picture(N, "red")
+
+    def place() -> tuple[Matrix, Matrix]:
+        """Return where a picture of red stands, and where it would by its content and values alone."""
+        pairs.services.catalogue.add_items(NAME, [unclear], replace=True)
+        model, vector = served(pairs).model, vectors_of(served(pairs), "picture")[f"p{N}"]
+        content = model.project("picture", np.float32([unclear.content.vector or []]))
+        values = {facet: [("red",) if facet == "label" else ()] for facet in model.projector.facets}
+        (without,) = model.projector.place_x(content, np.full_like(content, np.nan), values)
+        return vector, without
+
+    vector, without = place()
+    assert np.abs(vector - without).max() > 0.1
+    version = pairs.services.versions.model(NAME, 1)
+    folder = pairs.services.settings.data_dir / "models" / version.bundle
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "names.json").unlink()
+    del manifest["files"]["names.json"]
+    text = json.dumps(manifest)
+    (folder / "manifest.json").write_text(text)
+    with pairs.services.database.engine.begin() as connection:
+        connection.execute(update(ModelRow).values(manifest_hash=hashlib.sha256(text.encode()).hexdigest()))
+    evict(pairs)
+    vector, without = place()
+    np.testing.assert_allclose(vector, without, atol=1e-6)
+
+
+@pytest.mark.usefixtures("onnxruntime")
+def test_names_that_a_training_and_writes_missed_move_items_once_the_encoder_is_back(
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, tokenizer = tmp_path / "texts.onnx", tmp_path / "tokenizer.json"
+    path.write_bytes(word_model(np.eye(len(WORDS)).tolist()))
+    write_tokenizer(tokenizer)
+    fill(pairs, {"type": "onnx-text", "path": str(path), "tokenizer_path": str(tokenizer)})
+    path.rename(tmp_path / "away")
+    begun = Pairs(build(pairs.services.settings), pairs.data)
+    monkeypatch.setattr(MissedNames, "may_retry", property(lambda missed: missed.wait < 500.0))
+    train(begun)
+    begun.services.catalogue.add_items(NAME, [picture(N, "red")])
+    before = vectors_of(served(begun), "picture")
+
+    def missed() -> MissedNames | None:
+        return served(begun).missed
+
+    wait_for(lambda: (of := missed()) is not None and of.wait > snapshot.RECHECK_SECONDS)
+    np.testing.assert_array_equal(vectors_of(served(begun), "picture")["p0"], before["p0"])
+    wait_for_looks()
+    (tmp_path / "away").rename(path)
+    wait_for(lambda: missed() is None)
+    check_galleries(begun.services)
+    after = vectors_of(served(begun), "picture")
+    for item_id in ("p0", f"p{N}"):
+        assert np.abs(after[item_id] - before[item_id]).max() > 0.1
+    close(begun.services)
+
+
+def test_names_that_are_missed_again_and_again_are_tried_less_and_less_often() -> None:
+    missed, waits = MissedNames(3), []
+    for _ in range(9):
+        waits.append(missed.wait)
+        missed = missed.try_again()
+    assert waits[:3] == [60.0, 120.0, 240.0]
+    assert waits[-1] == 3600.0
+    assert missed.since == 3
+    assert not missed.may_retry
+    assert MissedNames(3, tried_at=missed.tried_at - 61.0).may_retry
