@@ -29,9 +29,7 @@ _MAX_NAME = 46
 """Characters of a name within an id: the longest modality before it and a digest behind it make 128."""
 _NAME = re.compile(IDENTIFIER_PATTERN)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]+")
-_BLANK_TO_ONE = re.compile(
-    "[\x1c-\x1f\x85\ufeff]"
-)  # at the ends of texts: to `strip` or to browsers' `trim` alone
+_BLANK_TO_ONE = re.compile("[\x1c-\x1f\x85\ufeff]")  # to `strip`, or to `trim` of browsers, alone
 _DIGEST_CHARACTERS = 16  # 64 bits: no two of a few million names have the same by chance
 
 
@@ -89,11 +87,8 @@ def _held_by(content: Content | None) -> str:
     if content is None:
         return ""
     if content.text is not None:
-        return (
-            unicodedata.normalize("NFC", _BLANK_TO_ONE.sub("", content.text).strip())
-            .encode("utf-8", "replace")
-            .decode()
-        )
+        text = _BLANK_TO_ONE.sub("", content.text).strip()
+        return unicodedata.normalize("NFC", text).encode("utf-8", "replace").decode()
     file = content.picture if content.picture is not None else content.sound
     return str(content.vector) if file is None else hashlib.sha256(file).hexdigest()
 

@@ -53,10 +53,7 @@ _SAMPLE_ROWS = 50
 _PROSE_CHARACTERS = 15  # texts are longer than this on average, and of several words
 _MARKS = "|;,"  # what may stand between labels in a cell
 _EXAMPLES = 3
-_TEXT_ALONE = (
-    "its text is added alone, and stays beside the row if that comes again with its file: delete it then, "
-    "or give rows ids"
-)
+_TEXT_ALONE = "its text is added alone: delete it if the row comes again with its file, or give rows ids"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ class SnapshotLoader:
             self.check_untrained(work, collection)
         if base is not None:
             is_slow = base.model.is_slow or base.model.is_trained
-            is_quick = bool(base.model.empty) or (base.size <= _MOST_FITTED_AT_ONCE and not is_slow)
+            is_quick = base.size <= _MOST_FITTED_AT_ONCE and not is_slow
+            is_quick = is_quick or bool(base.model.empty)  # it cannot take the first of the others
             if not self.is_due(base, collection, work) or (pause is no_pause and not is_quick):
                 return replay(base, collection, work, pause)
             if base.model.is_trained and base.missed is not None:

@@ -202,7 +202,7 @@ export function rowsOfTable(table, { header, rows }, { columns, types, separator
   });
 }
 
-const TEXT_ALONE = "its text is added alone, and stays beside the row if that comes again with its file: delete it then, or give rows ids";
+const TEXT_ALONE = "its text is added alone: delete it if the row comes again with its file, or give rows ids";
 const OF_NUMBERS = /^(#|n[or°º]\.?|number|nummer|row|index|pos\.?|unnamed: 0)$/i;
 
 /** Return whether a column numbers rows, as a person or pandas does: another table has the same. */
@@ -212,7 +212,7 @@ export function numbersRows(column, cells) {
   return OF_NUMBERS.test(column) && (column.startsWith("Unnamed") ? !numbers.includes(NaN) : areRunning);
 }
 
-const BLANK_TO_ONE = /[\x1c-\x1f\x85\ufeff]/g; // at the ends of texts: to Python's strip or to trim, and not to the other
+const BLANK_TO_ONE = /[\x1c-\x1f\x85\ufeff]/g; // to trim, or to Python's strip, alone
 
 /** Return an id for a row by what it holds, whatever its number; `counts` is of the rows before that hold the same. */
 function rowName(digest, text, counts) {
