@@ -173,8 +173,8 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
 
 
 def open_features(data: PairedFeatures, names: tuple[str, str], prefix: str = "") -> Source:
-    """Open features that somebody else computed, X and Z, as items of `vector` encoders; `prefix` begins
-    their ids: other files have rows of the same numbers."""
+    """Open features that somebody else computed, X and Z, as items of `vector` encoders. Their ids begin with
+    `prefix`: other files have rows of the same numbers."""
 
     def rows() -> Iterator[Row]:
         for modality, features, ids in zip(names, (data.X, data.Z), (data.x_ids, data.z_ids), strict=True):
