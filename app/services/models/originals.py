@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Matrix, Modality, Vector
-from app.domain.errors import ConflictError, EncoderUnavailableError, ServiceError
+from app.domain.errors import EncoderUnavailableError, ServiceError
 from app.domain.names import some_of
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
@@ -126,24 +126,14 @@ class Originals:
         return all(self._encoders.make(modality.encoder).learns_quickly for modality in collection.modalities)
 
     def fit_encoders(
-        self,
-        collection: Collection,
-        items: Sequence[Item],
-        names: Sequence[str],
-        pause: Pause = no_pause,
-        empty: str = "",
+        self, collection: Collection, items: Sequence[Item], names: Sequence[str], pause: Pause = no_pause
     ) -> dict[str, BaseEncoder]:
-        """Return the encoders of a collection by modality, fitted to its items, and to the words of names.
-        Raises ConflictError where one that is to be fitted, not that of the `empty` modality, has no item."""
+        """Return the encoders of a collection by modality, fitted to its items where it has some, and to the
+        words of names."""
         encoders = {}
         for modality in collection.modalities:
             encoder = self._encoders.make(modality.encoder)
-            if (encoder.is_fitted_with_model or encoder.learns_from_stored) and modality.name != empty:
-                learned = [item for item in items if item.modality == modality.name]
-                if not learned:
-                    raise ConflictError(
-                        "training-data", f"no item of modality {modality.name!r} may be trained on"
-                    )
+            if learned := [item for item in items if item.modality == modality.name]:
                 fit_encoder(encoder, learned, names, pause)
             encoders[modality.name] = encoder
         return encoders

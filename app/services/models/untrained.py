@@ -74,7 +74,7 @@ def make_untrained(
     if not any(sides):
         raise ConflictError("training-data", "its items have nothing that its encoders take")
     empty = next((name for name, side in zip(collection.modality_names, sides, strict=True) if not side), "")
-    encoders = originals.fit_encoders(collection, items, most_frequent_names(words), pause, empty)
+    encoders = originals.fit_encoders(collection, items, most_frequent_names(words), pause)
     pause()
     by_pair = [{item.pair_id: item for item in side} for side in sides]
     pair_ids = sorted(find_pairs(collection.modality_names, items))
