@@ -24,7 +24,7 @@ _ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some
 _CHARACTERS_AT_ONCE = 200_000  # of texts that are learned from in a fifth of a second
 _FEWEST_TESTED, _MOST_TESTED = 20, 500  # pairs by which vectors of one length are seen to be of one space
 _LEAST_FARTHER = 0.75  # mean share of the other pairs' vectors that are farther away than a partner then
-NO_ITEMS = "without a training it takes items of both modalities to search"
+NO_ITEMS = "without a training it takes items of both modalities to find one by the other"
 NOT_CONNECTED = (
     "without a training nothing connects {!r} and {!r}: that takes items with the same pair_id, a text "
     "encoder and labels or values to name, or vectors of the same space"

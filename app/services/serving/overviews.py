@@ -56,7 +56,7 @@ class GalleryOverviews:
         """Return at most `limit` labels and values of each key, the most frequent first, equally frequent
         ones in order. Raises InvalidFieldError, and as `Snapshots.open` does."""
         while True:
-            with self._snapshots.open(collection, release_slot, readers) as (snapshot, _):
+            with self._snapshots.open(collection, release_slot, readers, within=modality) as (snapshot, _):
                 gallery = snapshot.galleries.get(modality)
             if gallery is None:
                 raise unknown_modality("modality", modality, snapshot.collection.modality_names)

@@ -375,6 +375,7 @@ def test_items_of_one_modality_find_each_other_before_there_are_others(pairs: Pa
         assert len(found(client, side, side, item_id=own[1].id)) == 3
         pairs.services.catalogue.add_items(NAME, own[4:])
         assert found(client, side, side, k=6, **query)
+        assert client.get(f"/v1/collections/{NAME}/values?modality={side}").json()["items"] == 6
         for source, target, content in ((side, other, query), (other, side, asked), (other, other, asked)):
             answer = client.post(f"/v1/collections/{NAME}/search/{source}-to-{target}", json=content)
             assert answer.status_code == 409, answer.text
