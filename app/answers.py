@@ -218,7 +218,7 @@ class Hit:
         float | None,
         Says(
             "estimated probability of a match; under `lrbs`, if matches were half of all pairs; null within "
-            "one modality, and before the first training"
+            "one modality, before the first training, and without labels and facets (only partners match)"
         ),
     ]
     labels: list[str] | None = None

@@ -87,6 +87,11 @@ class Projector(Protocol):
         """Return everything numeric, by name."""
 
     @property
+    def knows_matches(self) -> bool:
+        """Whether anything was learned of what matches, so that probabilities mean something."""
+        return True
+
+    @property
     def weak_probability(self) -> float:
         """Probability of a best result below which a text has none that stands out."""
         return WEAK_PROBABILITY

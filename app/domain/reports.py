@@ -175,7 +175,8 @@ class HeldOutQuality:
         default_factory=dict
     )
     reliability: Annotated[
-        ReliabilityBins | None, Says("of the probabilities of a match", is_listed=False)
+        ReliabilityBins | None,
+        Says("of the probabilities of a match; null where only partners match", is_listed=False),
     ] = None
 
     caution: Annotated[str | None, Says("why the figures should be read with care")] = None

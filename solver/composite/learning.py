@@ -33,6 +33,7 @@ from solver.composite.placement import (
     choose_partner_share,
 )
 from solver.composite.projector import (
+    NO_CURVE,
     CompositeProjector,
     CompositeSide,
     Head,
@@ -260,7 +261,11 @@ def learn(
             emphases = {measure: {**trial, name: weights[name]} for measure, trial in emphases.items()}
     vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
-    curves = tuple(fit_match_curve(as_people_ask(rankings, side), rng) for side in (0, 1))
+    # Without facets only partners match, though others may suit as well: probabilities would be too low.
+    curves = [
+        fit_match_curve(as_people_ask(rankings, side), rng) if terms.annotations.facets else NO_CURVE
+        for side in (0, 1)
+    ]
     projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
     work.finish()
     weights |= {FACET + name: 0.0 for name in unused}

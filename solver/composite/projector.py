@@ -167,6 +167,9 @@ class MatchCurve:
         return probability
 
 
+NO_CURVE = MatchCurve(np.zeros(1), np.zeros(1))  # where nothing says what a match scores
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CompositeSide:
     """How samples of one modality are projected: a feature map, linear scores of it, and heads."""
@@ -405,6 +408,11 @@ class CompositeProjector(Projector):
         for number, side in enumerate((self.x, self.z)):
             for one in as_people_ask(rankings, number):
                 yield side.curve.probability(one.margins, one.information), one.is_match
+
+    @property
+    @override
+    def knows_matches(self) -> bool:
+        return bool(self.x.curve.probabilities[-1] > 0.0 or self.z.curve.probabilities[-1] > 0.0)
 
     @property
     @override

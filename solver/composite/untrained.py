@@ -6,12 +6,10 @@ import numpy as np
 
 from solver.composite.content import content_width
 from solver.composite.placement import CONTENT
-from solver.composite.projector import CompositeProjector, CompositeSide, Head, MatchCurve
+from solver.composite.projector import NO_CURVE, CompositeProjector, CompositeSide, Head
 from solver.linalg.matrices import Samples
 from solver.scaling.feature_maps import FeatureMap
 from solver.scaling.scaler import Scaler
-
-_NOTHING = MatchCurve(np.zeros(1), np.zeros(1))
 
 
 def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -> CompositeProjector:
@@ -47,7 +45,7 @@ def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -
                 coefficients,
                 np.zeros(0, np.float32),
                 tuple(heads),
-                _NOTHING,
+                NO_CURVE,
                 None,
                 0.5,
                 expected,

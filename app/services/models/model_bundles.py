@@ -164,8 +164,8 @@ class LoadedModel:
 
     def probability(self, modality: str, query: Matrix, scores: Vector) -> Sequence[float | None]:
         """Return the probability of a match for scores of a projected query, (1, rank), of one modality; None
-        for each where nothing was trained."""
-        if not self.is_trained:
+        for each where nothing was trained, or only partners match."""
+        if not self.projector.knows_matches:
             return [None] * len(scores)
         side = "x" if modality == self.modality_names[0] else "z"
         probabilities: list[float] = self.projector.probability(scores[None], query, side)[0].tolist()

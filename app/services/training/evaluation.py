@@ -226,9 +226,9 @@ def held_out_quality(
 
 def _measure_placed(
     projector: CompositeProjector, projected: tuple[Matrix, Matrix], held_out: LabelledItems
-) -> tuple[dict[tuple[int, bool], PlacedQuality], ReliabilityBins]:
+) -> tuple[dict[tuple[int, bool], PlacedQuality], ReliabilityBins | None]:
     """Return how well each gallery (0 is the first modality's) is ranked by items, and by short texts, and
-    how reliable the probabilities are as people find items."""
+    how reliable the probabilities are as people find items; None where only partners match."""
     x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
     annotations = held_out.take(x_rows, z_rows).annotations()
     samples = projected[0][x_rows], projected[1][z_rows]
@@ -255,6 +255,8 @@ def _measure_placed(
         )
         if len(content.gains())
     }
+    if not projector.knows_matches:
+        return placed, None
     bins = measure_reliability_of_blocks(projector.estimates(by_all))
     return placed, _bins(bins, balanced=False)
 

@@ -126,6 +126,19 @@ def test_a_training_replaces_it(shop: Pairs) -> None:
         assert "not-trained" not in {notice["code"] for notice in answer["notices"]}
 
 
+def test_names_alone_teach_no_probability(shop: Pairs) -> None:
+    for number in range(20, 50):
+        shop.services.catalogue.add_items(NAME, [picture(number), text(number, NAMES[number % 6])])
+    shop.train(NAME, TrainingParameters(method="composite"))
+    with shop.client() as client:
+        version = client.get(f"/v1/admin/collections/{NAME}/models/1").json()
+        assert version["report"]["held_out"]["reliability"] is None
+        answer = answer_of(client, "text", "picture", text="red cap")
+        assert answer["model_version"] == 1
+        assert {hit["probability"] for hit in answer["hits"]} == {None}
+        assert answer["notices"] == []
+
+
 def test_what_nothing_connects_is_refused_with_what_is_missing(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
