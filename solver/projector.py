@@ -91,9 +91,8 @@ class Projector(Protocol):
         """Whether anything was learned of what matches, so that probabilities mean something."""
         return True
 
-    @property
-    def weak_probability(self) -> float:
-        """Probability of a best result below which a text has none that stands out."""
+    def weak_probability(self, side: str = "x") -> float:
+        """Return the probability of a best result below which none stands out, of queries of a modality."""
         return WEAK_PROBABILITY
 
     @property

@@ -88,21 +88,31 @@ def _content(
     return rows
 
 
+_SHARE_OF_EXPECTED = 0.75
+
+
 def attainable(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
-    """Return what each of the (n_queries, rank) queries would score by facets with a sample that has the most
-    likely value of each; 0 without facets."""
+    """Return what each of the (n_queries, rank) queries would score with a sample that has the most likely
+    value of each facet, and the content to be expected of these values; 0 without facets."""
     # A match scores about that much more than others, whether a query says much or little: "women" as well as
     # "red handbag for women". On parts of 2030 products that no term had learned from, the error of the
     # probabilities of the first ten results of short texts was .02 by differences, .09 by shares of what is
-    # attainable, and .11 by scores alone.
-    total, start = np.zeros(len(queries)), 0
+    # attainable, and .11 by scores alone. Words of values stand in many texts, those of brands in few: where
+    # content counts most, what texts of one value match scored as much as half of what others name. With
+    # 50 and 200 products, by two encoders, half and three quarters of it had the least log loss.
+    total, start, likely = np.zeros(len(queries)), 0, [queries[:, :0]]
     for block in blocks:
+        own = queries[:, start : start + block.width]
         if block.facet is not None:
-            posteriors = queries[:, start : start + block.width].astype(np.float64) / block.scale
+            posteriors = own.astype(np.float64) / block.scale
             best = posteriors.max(axis=1)
             if not block.is_exclusive:  # more than one value may be meant
                 best = np.maximum(best, np.where(posteriors > 0.5, posteriors, 0.0).sum(axis=1))
             total += block.scale**2 * best
+            likely.append(posteriors)
+        elif block.expected is not None:
+            expected = to_unit_length(np.hstack(likely) @ block.expected)
+            total += _SHARE_OF_EXPECTED * block.scale * np.sum(own * expected, axis=1)
         start += block.width
     return total
 
@@ -168,11 +178,6 @@ class RankedScores:
     is_own: BoolArray | None = None
     # of short queries, which decide about weights; None if all do
     decides: BoolArray | None = None
-
-    @property
-    def margins(self) -> FloatArray:
-        """How much more is scored than what is attainable by facets."""
-        return self.scores - self.attainable[:, None]
 
     def gain(self) -> float:
         """Return the graded nDCG of the first ten results, a query's own partners left out; 0 without any."""
@@ -269,20 +274,20 @@ class HeldOutVectors:
             is_own = is_paired & (is_paired.sum(axis=1, keepdims=True) == 1)
             grades = np.where(is_own, np.int8(0), of_both.grades(*rows))
             is_match = of_both.matches(*rows)
-            says = self._describe(others)
+            says = self._describe(side, others)
             rankings.append(RankedScores(side, scores.T, *says, grades.T, is_match.T, is_own.T))
             queries = self.named[1 - side]
             if queries is not None:
                 grades = queries.grades({name: one.x_indicators for name, one in of_both.facets.items()})
                 is_match = (grades == queries.n_named[:, None]) & (grades > 0)
                 short = self.queries[1 - side]
-                says = self._describe(short)
+                says = self._describe(side, short)
                 scores, decides = short @ placed.T, queries.decides
                 rankings.append(RankedScores(side, scores, *says, grades, is_match, decides=decides))
         return rankings
 
-    def _describe(self, queries: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return attainable(queries, self.blocks[0]), information(queries, self.blocks[0])
+    def _describe(self, side: int, queries: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return attainable(queries, self.blocks[side]), information(queries, self.blocks[side])
 
 
 def project_words(annotations: Annotations, named: BothQueries, queries: Sides) -> Sides:

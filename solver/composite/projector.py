@@ -79,11 +79,13 @@ _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE = ("coefficients", "intercepts"), ("levels", "probabilities")
-_VALUES, _OWN, _SHARE, _LEAST = (
+_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK = (
     "values",
     "is_own",
     "partner_share",
     "least_information",
+    "attained",
+    "weak",
 )  # fields that models of earlier releases lack
 
 
@@ -139,11 +141,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchCurve:
-    """The probability of a match at levels, similarities less what is attainable; others are interpolated."""
+    """The probability of a match at levels, similarities less a share of what is attainable; others are
+    interpolated."""
 
     levels: FloatArray  # (n_levels,), in ascending order
     probabilities: FloatArray  # (n_levels,), from 0 to 1 and never decreasing
     least: float = 0.0  # information of queries that it holds for, in nats
+    attained: float = 1.0  # the share of what is attainable
+    weak: float = WEAK_PROBABILITY  # of a best result, below which none stands out
 
     def __post_init__(self) -> None:
         check_array("levels", self.levels, (None,))
@@ -157,12 +162,18 @@ class MatchCurve:
             raise InvalidInputError("levels must ascend, and probabilities from 0 to 1 must not descend")
         if not 0.0 <= self.least < np.inf:
             raise InvalidInputError(f"least must be finite and at least 0, got {self.least}")
+        if not (0.0 <= self.attained <= 1.0 and 0.0 <= self.weak <= 1.0):
+            raise InvalidInputError("attained and weak must be from 0 to 1")
 
-    def probability(self, levels: FloatArray, information: FloatArray) -> FloatArray:
-        """Return the (n_queries, n_gallery) probabilities of a match, for queries that say as much."""
+    def probability(
+        self, similarities: FloatArray, attainable: FloatArray, information: FloatArray
+    ) -> FloatArray:
+        """Return the (n_queries, n_gallery) probabilities of a match, for queries that can attain and say as
+        much."""
         # With each nat that a query says less than those the curve was learned from, it may mean e times as
         # many things.
         share = np.exp(np.minimum(information - self.least, 0.0))
+        levels = similarities - self.attained * attainable[:, None]
         probability: FloatArray = np.interp(levels, self.levels, self.probabilities) * share[:, None]
         return probability
 
@@ -407,20 +418,16 @@ class CompositeProjector(Projector):
         """Yield the probabilities of a match in rankings of `held_out` as people ask, and what matches."""
         for number, side in enumerate((self.x, self.z)):
             for one in as_people_ask(rankings, number):
-                yield side.curve.probability(one.margins, one.information), one.is_match
+                yield side.curve.probability(one.scores, one.attainable, one.information), one.is_match
 
     @property
     @override
     def knows_matches(self) -> bool:
         return bool(self.x.curve.probabilities[-1] > 0.0 or self.z.curve.probabilities[-1] > 0.0)
 
-    @property
     @override
-    def weak_probability(self) -> float:
-        # Of texts of two values, with parts of 2030 products that no term had learned from, it was right for
-        # 94 % whether one of the first ten results matches, with two encoders; for 91 % at .05.
-        knows_queries = min(self.x.curve.least, self.z.curve.least) > 0.0
-        return 0.2 if knows_queries else WEAK_PROBABILITY
+    def weak_probability(self, side: str = "x") -> float:
+        return (self.x if side == "x" else self.z).curve.weak
 
     @override
     def probability(
@@ -428,9 +435,9 @@ class CompositeProjector(Projector):
     ) -> FloatArray:
         if queries is None:
             raise InvalidInputError("queries must be given: how much one says decides what a match scores")
-        curve, blocks = (self.x if side == "x" else self.z).curve, self.x.blocks
-        levels = similarities - attainable(queries, blocks)[:, None]
-        return curve.probability(levels, information(queries, blocks))
+        own, gallery = (self.x, self.z) if side == "x" else (self.z, self.x)
+        blocks = gallery.blocks
+        return own.curve.probability(similarities, attainable(queries, blocks), information(queries, blocks))
 
     @override
     def arrays(self) -> dict[str, FloatArray]:
@@ -494,7 +501,8 @@ def _describe(side: CompositeSide) -> dict[str, Any]:
     for entry, head in zip(heads, side.heads, strict=True):
         entry |= {_VALUES: list(head.values)} if head.values else {}
         entry |= {_OWN: True} if head.is_own else {}
-    own = {_SHARE: side.partner_share, _LEAST: side.curve.least}
+    curve = {_LEAST: side.curve.least, _ATTAINED: side.curve.attained, _WEAK: side.curve.weak}
+    own = {_SHARE: side.partner_share, **curve}
     return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
 
@@ -514,7 +522,7 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
             raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")
         if type(head.get(_OWN, False)) is not bool:
             raise InvalidInputError(f"{name}.heads.{number}.{_OWN} must be true or false")
-    for key in (_SHARE, _LEAST):
+    for key in (_SHARE, _LEAST, _ATTAINED, _WEAK):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
     return side
@@ -535,7 +543,13 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             arrays[f"{name}_coefficients"],
             arrays[f"{name}_intercepts"],
             heads,
-            MatchCurve(arrays[f"{name}_levels"], arrays[f"{name}_probabilities"], side.get(_LEAST, 0.0)),
+            MatchCurve(
+                arrays[f"{name}_levels"],
+                arrays[f"{name}_probabilities"],
+                side.get(_LEAST, 0.0),
+                side.get(_ATTAINED, 1.0),
+                side.get(_WEAK, WEAK_PROBABILITY),
+            ),
             arrays.get(f"{name}_bank"),
             side.get(_SHARE, 0.0),
             arrays.get(f"{name}_expected"),

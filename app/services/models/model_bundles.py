@@ -167,9 +167,16 @@ class LoadedModel:
         for each where nothing was trained, or only partners match."""
         if not self.projector.knows_matches:
             return [None] * len(scores)
-        side = "x" if modality == self.modality_names[0] else "z"
+        side = self._side(modality)
         probabilities: list[float] = self.projector.probability(scores[None], query, side)[0].tolist()
         return probabilities
+
+    def weak_probability(self, modality: str) -> float:
+        """Return the probability of a best result below which none stands out, of queries of a modality."""
+        return self.projector.weak_probability(self._side(modality))
+
+    def _side(self, modality: str) -> str:
+        return "x" if modality == self.modality_names[0] else "z"
 
 
 @dataclass(eq=False)

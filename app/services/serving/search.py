@@ -579,7 +579,7 @@ def _result(
     ]
     of_weak_match: tuple[Notice, ...] = ()
     if query.is_text or query.is_file:
-        weak = snapshot.model.projector.weak_probability
+        weak = snapshot.model.weak_probability(ground.source)
         of_weak_match = weak_match_notices(hits, weak, query.is_text)
     return SearchResult(
         model_version=snapshot.model.version,

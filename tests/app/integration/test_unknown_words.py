@@ -1,5 +1,6 @@
 import base64
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,30 @@ def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
     assert codes(text="red shoe", filter=handbags) == ["weak-match"]
     assert codes(text="red xyzzy shoe", filter=handbags) == ["weak-match", "unknown-words"]
     assert codes(item_id="t1", filter=handbags) == []
+
+
+def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:
+    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("shop", modalities)
+    rng = np.random.default_rng(0)
+    brands = [
+        f"{start}{end}" for start in ("ar", "bel", "cor", "dun") for end in ("fex", "gomi", "hul", "jask")
+    ]
+    items = []
+    for number in range(64):
+        kind, shade = rng.integers(4), rng.integers(4)
+        row = np.concatenate([3 * np.eye(4)[kind], 2 * np.eye(4)[shade], rng.standard_normal(4)])
+        label, colour = ("handbag", "shoe", "watch", "belt")[kind], ("red", "blue", "grey", "green")[shade]
+        facts: dict[str, Any] = {"metadata": {"colour": colour}, "pair_id": f"p{number}"}
+        items.append(pairs.item("x", f"x{number}", row, label, **facts))
+        text = Content(text=f"{brands[number % 16]} men {colour} {label}")
+        items.append(NewItem("text", text, f"t{number}", (label,), **facts))
+    pairs.services.catalogue.add_items("shop", items)
+    pairs.train("shop", TrainingParameters(method="composite"))
+    for number, brand in enumerate(brands):
+        answer = pairs.client().post(SEARCH, json={"text": brand, "k": 4}).json()
+        assert {hit["id"] for hit in answer["hits"]} == {f"x{row}" for row in range(number, 64, 16)}
+        assert answer["notices"] == []
 
 
 def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:

@@ -200,6 +200,23 @@ def test_the_match_curve_ascends_to_the_share_of_matches() -> None:
     )
 
 
+def test_of_samples_that_are_not_sure_the_score_counts_and_nine_of_ten_weak_ones_have_no_match() -> None:
+    rng = np.random.default_rng(0)
+    sure = rng.uniform(0.1, 1.0, 600)  # posterior of the value that each takes for its own
+    carries = rng.integers(0, 4, (600, 40)) == 0
+    scores = np.where(carries, sure[:, None], 0.01)
+    is_match = carries & (rng.random(600) < sure)[:, None]
+    says = 3.0 + np.log(sure)
+    grades, nothing = is_match.astype(np.int8), np.zeros((600, 40), bool)
+    curve = fit_match_curve([RankedScores(0, scores, sure, says, grades, is_match, nothing)], rng)
+    assert curve.attained == 0.0
+    probabilities = curve.probability(scores, sure, says)[carries]
+    for low in (0.1, 0.4, 0.7):
+        rows = (probabilities >= low) & (probabilities < low + 0.3)
+        assert probabilities[rows].mean() == pytest.approx(is_match[carries][rows].mean(), abs=0.05)
+    assert curve.weak < 0.2
+
+
 def test_few_pairs_prove_neither_that_all_match_nor_that_none_does() -> None:
     matches = np.eye(4, dtype=bool)
     ranking = RankedScores(0, np.eye(4), np.zeros(4), np.zeros(4), matches.astype(np.int8), matches)
