@@ -74,7 +74,6 @@ class CrossModalEstimator(BaseEstimator, ABC):
     def n_features_in_(self) -> int:
         """Number of features of the first modality's samples; raises NotFittedError before `fit`."""
 
-    @abstractmethod
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """Project samples of the first modality into the common space.
 
@@ -95,10 +94,17 @@ class CrossModalEstimator(BaseEstimator, ABC):
         InvalidInputError
             If the samples are not a finite numeric matrix with these features.
         """
+        self._check_columns(X, "X")
+        return self._project(X, "x")
 
-    @abstractmethod
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Project samples of the second modality; parameters and errors are those of `project_x`."""
+        self._check_columns(Z, "Z")
+        return self._project(Z, "z")
+
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        """Return the projections of one modality, "x" or "z", by a fitted estimator."""
+        raise NotImplementedError(f"{type(self).__name__} has neither _project nor project_x and project_z")
 
     def similarity(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_x, n_samples_z) array of inner products of the projections."""
@@ -233,11 +239,6 @@ class LinearCrossModalEstimator(CrossModalEstimator):
         return len(self.x_factors_)
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_columns(X, "X")
-        return project_affinely(X, self.x_factors_, self.x_intercept_, "X")
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_columns(Z, "Z")
-        return project_affinely(Z, self.z_factors_, self.z_intercept_, "Z")
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        factors, intercept = getattr(self, f"{side}_factors_"), getattr(self, f"{side}_intercept_")
+        return project_affinely(samples, factors, intercept, side.upper())

@@ -83,12 +83,8 @@ class LinearBaseline(LinearCrossModalEstimator):
     metric_: str
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        return self._scale(super().project_x(X), is_x=True)
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return self._scale(super().project_z(Z), is_x=False)
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        return self._scale(super()._project(samples, side), is_x=side == "x")
 
     def _scale(self, projections: FloatArray, *, is_x: bool) -> FloatArray:
         """Return what is compared by the inner product."""

@@ -14,7 +14,7 @@ from solver.baselines._common import PAIRS, Bases, BasisEstimator
 from solver.baselines.subspace import CCA
 from solver.linalg.matrices import FloatArray
 from solver.linalg.samples import project_affinely
-from solver.logistic import LinearClassifier, Regression, class_targets
+from solver.logistic import Regression, class_targets
 from solver.supervision.conversion import AnyLabels, check_sizes
 from solver.supervision.signed_pairs import AnySupervision
 from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, optional, parameter
@@ -92,20 +92,10 @@ class SemanticMatching(CrossModalEstimator):
         return len(self.x_classifier_.coefficients)
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_columns(X, "X")
-        return _posteriors(self.x_classifier_, X, "X")
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_columns(Z, "Z")
-        return _posteriors(self.z_classifier_, Z, "Z")
-
-
-def _posteriors(classifier: LinearClassifier, samples: npt.ArrayLike, name: str) -> FloatArray:
-    return classifier.to_posteriors(
-        project_affinely(samples, classifier.coefficients, classifier.intercepts, name)
-    )
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        classifier = self.x_classifier_ if side == "x" else self.z_classifier_
+        factors, intercepts = classifier.coefficients, classifier.intercepts
+        return classifier.to_posteriors(project_affinely(samples, factors, intercepts, side.upper()))
 
 
 @dataclass(eq=False, repr=False)
@@ -171,11 +161,5 @@ class SCM(BasisEstimator):
         return self.cca_.n_features_in_
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_columns(X, "X")
-        return self.semantic_matching_.project_x(self.cca_.project_x(X))
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_columns(Z, "Z")
-        return self.semantic_matching_.project_z(self.cca_.project_z(Z))
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        return self.semantic_matching_._project(self.cca_._project(samples, side), side)

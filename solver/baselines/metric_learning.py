@@ -428,7 +428,7 @@ class ITML(CommonSpaceMetric):
             raise InvalidInputError("in the common space all pairs coincide: there is nothing to learn")
         upper, lower = np.percentile(squares, _BOUNDS)
         bounds = np.where(signs > 0, upper, lower)
-        matrix, self.n_iter_ = self._project(differences, signs, bounds)
+        matrix, self.n_iter_ = self._meet_bounds(differences, signs, bounds)
         factor: FloatArray = scipy.linalg.cholesky(matrix, lower=True)
         return factor
 
@@ -445,7 +445,7 @@ class ITML(CommonSpaceMetric):
             signs.append(np.full(len(differences[-1]), sign))
         return np.vstack(differences), np.concatenate(signs)
 
-    def _project(
+    def _meet_bounds(
         self, differences: FloatArray, signs: FloatArray, bounds: FloatArray
     ) -> tuple[FloatArray, int]:
         """Return the matrix after Bregman projections on one pair after the other, and the passes made."""

@@ -60,23 +60,15 @@ class KernelSemanticMatching(CrossModalEstimator):
     @override
     def n_features_in_(self) -> int:
         self._check_fitted()
-        return len(self.x_features_.scaler.mean_)
+        return self.x_features_.n_features
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_columns(X, "X")
-        return self.semantic_matching_.project_x(_apply_map(X, "X", self.x_features_))
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_columns(Z, "Z")
-        return self.semantic_matching_.project_z(_apply_map(Z, "Z", self.z_features_))
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        features = self.x_features_ if side == "x" else self.z_features_
+        array = check_features(samples, side.upper(), features.n_features)
+        return self.semantic_matching_._project(features.transform(array), side)
 
     def _features(self, samples: Samples, kind: tuple[str, float]) -> FeatureMap:
         if not FeatureMapConfig("none", *kind).suits(samples):
             raise InvalidInputError(f"{samples.shape[1]} features are too many for the kernel {kind[0]!r}")
         return FeatureMap.fit(samples, "none", *kind, self.n_landmarks, self.random_state)
-
-
-def _apply_map(samples: npt.ArrayLike, name: str, features: FeatureMap) -> Samples:
-    return features.transform(check_features(samples, name, len(features.scaler.mean_)))

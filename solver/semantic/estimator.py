@@ -252,22 +252,12 @@ class SemanticBilinear(CrossModalEstimator):
         return self.n_features_x_
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_columns(X, "X")
-        posteriors = self._predict_x(X)
-        return posteriors if self.bilinear_ is None else self.bilinear_.project_x(posteriors)
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_columns(Z, "Z")
-        posteriors = self._predict_z(Z)
-        return posteriors if self.bilinear_ is None else self.bilinear_.project_z(posteriors)
-
-    def _predict_x(self, X: npt.ArrayLike) -> FloatArray:
-        return self.x_posteriors_.predict(check_features(X, "X", self.n_features_x_))
-
-    def _predict_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return self.z_posteriors_.predict(check_features(Z, "Z", self.n_features_z_))
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        posteriors, n_features = self.x_posteriors_, self.n_features_x_
+        if side == "z":
+            posteriors, n_features = self.z_posteriors_, self.n_features_z_
+        predicted = posteriors.predict(check_features(samples, side.upper(), n_features))
+        return predicted if self.bilinear_ is None else self.bilinear_._project(predicted, side)
 
     def _choose_alpha_fraction(
         self,

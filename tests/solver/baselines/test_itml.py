@@ -34,7 +34,7 @@ def _drawn(n: int = 40) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
 def test_matrix_is_that_of_the_algorithm_of_the_paper(gamma: float) -> None:
     differences, signs, bounds = _drawn()
-    matrix, n_iter = ITML(gamma=gamma, max_iter=7, tol=1e-12)._project(differences, signs, bounds)
+    matrix, n_iter = ITML(gamma=gamma, max_iter=7, tol=1e-12)._meet_bounds(differences, signs, bounds)
     expected, _ = _project_plainly(differences, signs, bounds, gamma, 7)
     assert n_iter == 7
     np.testing.assert_allclose(matrix, expected, rtol=1e-8, atol=1e-10)
@@ -42,7 +42,7 @@ def test_matrix_is_that_of_the_algorithm_of_the_paper(gamma: float) -> None:
 
 def test_multipliers_give_the_inverse_and_settle() -> None:
     differences, signs, bounds = _drawn()
-    matrix, n_iter = ITML(max_iter=1000, tol=1e-10)._project(differences, signs, bounds)
+    matrix, n_iter = ITML(max_iter=1000, tol=1e-10)._meet_bounds(differences, signs, bounds)
     assert n_iter < 1000
     expected, multipliers = _project_plainly(differences, signs, bounds, 1.0, n_iter)
     np.testing.assert_allclose(matrix, expected, rtol=1e-6)
