@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -77,6 +78,7 @@ class PairedSamples:
         return ("X", self.X), ("Z", self.Z)
 
 
+@dataclass(eq=False, repr=False)
 class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
     """An estimator that takes both modalities as one input, for `sklearn.model_selection`.
 
@@ -135,12 +137,10 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
     40
     """
 
-    def __init__(
-        self, estimator: CrossModalEstimator, objective: Any = None, *, n_features_x: int | None = None
-    ) -> None:
-        self.estimator = estimator
-        self.objective = objective
-        self.n_features_x = n_features_x
+    estimator: CrossModalEstimator
+    objective: Any = None
+    _: KW_ONLY
+    n_features_x: int | None = None
 
     def fit(self, samples: PairedSamples | npt.ArrayLike, y: npt.ArrayLike | None = None) -> Self:
         """Fit a copy of the estimator.

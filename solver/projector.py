@@ -22,17 +22,8 @@ from solver.scaling.scaler import SCALINGS, Scaler
 from solver.validation.errors import InvalidInputError, OutOfRangeError
 from solver.validation.parameters import one_of
 
-_ARRAY_NAMES = (
-    "x_mean",
-    "x_scale",
-    "x_factors",
-    "x_intercept",
-    "z_mean",
-    "z_scale",
-    "z_factors",
-    "z_intercept",
-)
-
+_MAP_ARRAYS = ("x_factors", "x_intercept", "z_factors", "z_intercept")
+_ARRAY_NAMES = {*_MAP_ARRAYS, "x_mean", "x_scale", "z_mean", "z_scale"}
 
 WEAK_PROBABILITY = 0.005  # that people read as no match, of methods that do not know how much a query says
 
@@ -259,12 +250,9 @@ class AffineProjector(Projector):
         return {
             "x_mean": self.x_scaler.mean_,
             "x_scale": self.x_scaler.scale_,
-            "x_factors": self.x_factors,
-            "x_intercept": self.x_intercept,
             "z_mean": self.z_scaler.mean_,
             "z_scale": self.z_scaler.scale_,
-            "z_factors": self.z_factors,
-            "z_intercept": self.z_intercept,
+            **{name: getattr(self, name) for name in _MAP_ARRAYS},
         }
 
     @classmethod
@@ -287,7 +275,7 @@ class AffineProjector(Projector):
         InvalidInputError, InvalidParameterError
             If an array is missing, unknown or inconsistent with the others; the message names it.
         """
-        if set(arrays) != set(_ARRAY_NAMES):
+        if set(arrays) != _ARRAY_NAMES:
             raise InvalidInputError(f"expected the arrays {sorted(_ARRAY_NAMES)}, got {sorted(arrays)}")
         scalers = {}
         for side, scaling in (("x", x_scaling), ("z", z_scaling)):
@@ -296,15 +284,8 @@ class AffineProjector(Projector):
             check_array(f"{side}_scale", arrays[f"{side}_scale"], (n_features,))
             one_of(*SCALINGS).check(f"{side}_scaling", scaling)
             scalers[side] = Scaler.restore(scaling, arrays[f"{side}_mean"], arrays[f"{side}_scale"])
-        return cls(
-            scalers["x"],
-            scalers["z"],
-            arrays["x_factors"],
-            arrays["z_factors"],
-            arrays["x_intercept"],
-            arrays["z_intercept"],
-            loss,
-        )
+        maps = {name: arrays[name] for name in _MAP_ARRAYS}
+        return cls(scalers["x"], scalers["z"], **maps, loss=loss)
 
 
 def project_in_range(

@@ -20,7 +20,6 @@ from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor
 from solver.optimisation.descent import Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
-from solver.optimisation.preconditioner import GramSpectrum
 from solver.optimisation.subsample import PairSubsample, SubsampledLoss
 from solver.progress import IterationProgress
 from solver.validation.errors import InvalidInputError, NumericalError
@@ -78,31 +77,15 @@ class SubsampledProblem:
     def __init__(
         self, whole: BilinearProblem, subsample: PairSubsample, n_blocks: int, penalty_growth: float
     ) -> None:
-        self._whole = whole
         self._loss = subsample.loss(n_blocks)
+        self.shape, self.spectra, self.alpha_max = whole.shape, whole.spectra, whole.alpha_max
+        self.first_step = whole.first_step
         self.share = subsample.share(n_blocks)
         self.penalty_growth = penalty_growth
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._whole.shape
 
     def loss(self, dtype: type) -> SubsampledLoss:
         """Return the smooth term, always in float32."""
         return self._loss
-
-    @property
-    def spectra(self) -> tuple[GramSpectrum, GramSpectrum]:
-        return self._whole.spectra
-
-    @property
-    def alpha_max(self) -> float:
-        """Smallest penalty weight at which zero is optimal for the whole problem."""
-        return self._whole.alpha_max
-
-    @property
-    def first_step(self) -> float:
-        return self._whole.first_step
 
 
 def subsampled_problems(problem: BilinearProblem) -> Iterator[SubsampledProblem]:

@@ -451,12 +451,12 @@ class Engine(Protocol):
         """Make the pairs of a loss known; `n_threads` is for those that are computed in this process."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalBlockMap:
     """Computes blocks on threads of this process."""
 
-    def __init__(self, pairs: PairBlocks, n_threads: int) -> None:
-        self._pairs = pairs
-        self._n_threads = n_threads
+    _pairs: PairBlocks
+    _n_threads: int
 
     def map(
         self,

@@ -23,9 +23,6 @@ class NuclearNorm:
         NOT_NEGATIVE.check("alpha", alpha)
         self.alpha = float(alpha)
 
-    def value(self, M: LowRankMatrix) -> float:
-        return self.alpha * M.nuclear_norm
-
     def prox(
         self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
     ) -> LowRankMatrix:

@@ -62,16 +62,13 @@ def assign_blocks(supervision: Supervision) -> tuple[list[Block], int]:
     return blocks, n_blocks
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SubsampledLoss:
-    """Mean of the losses of blocks of pairs, and a linear term with gradient `shift` (zero when None).
-    `n_assigned` counts omitted blocks too; it only scales the curvature."""
+    """Mean of the losses of blocks of pairs, and a linear term with gradient `shift` (zero when None)."""
 
-    def __init__(
-        self, losses: Sequence[PairLogisticLoss], n_assigned: int, shift: FloatArray | None = None
-    ) -> None:
-        self._losses = losses
-        self._n_assigned = n_assigned
-        self._shift = shift
+    _losses: Sequence[PairLogisticLoss]
+    _n_assigned: int  # counts omitted blocks too; it only scales the curvature
+    _shift: FloatArray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -82,6 +82,7 @@ PALETTES: dict[Theme, Palette] = {
 """As in the pages of the service."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Plot:
     """A finished plot.
 
@@ -93,9 +94,8 @@ class Plot:
         What it shows, for those who cannot see it; the title of its SVG.
     """
 
-    def __init__(self, figure: Figure, title: str) -> None:
-        self.figure = figure
-        self.title = title
+    figure: Figure
+    title: str
 
     def svg(self) -> str:
         """Return an SVG element with its text as text; the same plot always gives the same."""

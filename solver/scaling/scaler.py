@@ -168,13 +168,9 @@ def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
     mean, scale = np.zeros(shares.shape[1]), np.ones(shares.shape[1])
     if kind in _CENTRING:
         mean = shares.mean(axis=0)
-    if _root_mean_square(shares - mean) <= rounding:
-        problem = "the same" if kind in _CENTRING else "zero"
-        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+    _check_spread(_root_mean_square(shares - mean), rounding, kind)
     if kind == "standard":
-        deviation = shares.std(axis=0)
-        is_constant = deviation <= rounding * np.abs(shares).max(axis=0)
-        scale = np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviation))
+        scale = _inverse(shares.std(axis=0), rounding * np.abs(shares).max(axis=0))
     if kind == "l2":
         return mean, scale
     return mean * peak, scale / _root_mean_square((shares - mean) * scale) / peak
@@ -206,17 +202,26 @@ def _learn_sparse(prepared: Samples, kind: str) -> tuple[FloatArray, FloatArray]
     n_zeros = n_samples - np.bincount(columns, minlength=n_features)
     squares = np.bincount(columns, (shares - mean[columns]) ** 2, n_features) + n_zeros * mean**2
     variances = squares / n_samples
-    if np.sqrt(variances.sum()) <= rounding:
-        problem = "the same" if kind in _CENTRING else "zero"
-        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+    _check_spread(float(np.sqrt(variances.sum())), rounding, kind)
     if kind == "standard":
-        deviation, largest = np.sqrt(variances), np.zeros(n_features)
+        largest = np.zeros(n_features)
         np.maximum.at(largest, columns, np.abs(shares))
-        is_constant = deviation <= rounding * largest
-        scale = np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviation))
+        scale = _inverse(np.sqrt(variances), rounding * largest)
     if kind == "l2":
         return mean, scale
     return mean * peak, scale / float(np.sqrt((variances * scale**2).sum())) / peak
+
+
+def _check_spread(size: float, rounding: float, kind: str) -> None:
+    if size <= rounding:
+        problem = "the same" if kind in _CENTRING else "zero"
+        raise InvalidInputError(f"all samples are {problem}: there is nothing to learn from")
+
+
+def _inverse(deviations: FloatArray, rounding: FloatArray) -> FloatArray:
+    """Return one over each standard deviation, 0 where it is nothing but rounding."""
+    is_constant = deviations <= rounding
+    return np.where(is_constant, 0.0, 1.0 / np.where(is_constant, 1.0, deviations))
 
 
 def _row_numbers(array: Samples) -> npt.NDArray[np.intp]:

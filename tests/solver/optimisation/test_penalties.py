@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from solver.linalg.matrices import singular_triplets_above
 from solver.optimisation.proximal import NuclearNorm
 from solver.validation.errors import InvalidParameterError
 
@@ -108,12 +107,6 @@ def test_prox_refuses_a_step_that_is_not_finite_and_positive(step_size: float) -
 def test_negative_or_infinite_weight_is_refused(alpha: float) -> None:
     with pytest.raises(InvalidParameterError, match="alpha"):
         NuclearNorm(alpha)
-
-
-def test_value_is_alpha_times_the_sum_of_singular_values() -> None:
-    A = np.random.default_rng(4).standard_normal((6, 5))
-    M = singular_triplets_above(A, 0.0)
-    assert NuclearNorm(0.7).value(M) == pytest.approx(0.7 * _nuclear(A), rel=1e-13)
 
 
 def test_prox_leaves_its_input_unmodified() -> None:

@@ -100,8 +100,8 @@ def test_badly_conditioned_quadratic_agrees_with_steps_of_fixed_size() -> None:
         M = penalty.prox(M.dense() - 0.1 * gradient, 0.1)
     last = _run(smooth, 600)[-1]
     # Linear rate 1 - 1/10 of the plain method: exp(-60) after 600 steps; at half its step size exp(-30).
-    expected = smooth.value(M) + penalty.value(M)
-    assert last.value + penalty.value(last.M) == pytest.approx(expected, rel=1e-10)
+    expected = smooth.value(M) + penalty.alpha * M.nuclear_norm
+    assert last.value + penalty.alpha * last.M.nuclear_norm == pytest.approx(expected, rel=1e-10)
 
 
 def test_each_step_returns_the_value_at_its_own_point() -> None:
