@@ -270,16 +270,12 @@ class LowRankBilinear(LinearCrossModalEstimator):
         zero = LowRankMatrix.zeros(*problem.shape, dtype=np.float64)
         if not (self.warm_start and hasattr(self, "x_factors_")):
             return zero
-        left, right = self._factors_with_intercept()
+        left, right = self.x_factors_, self.z_factors_
+        if self.fit_intercept:
+            left, right = np.vstack([left, self.x_intercept_]), np.vstack([right, self.z_intercept_])
         if problem.n_features != (len(left), len(right)) or left.shape[1] == 0:
             return zero
         return problem.lower(left, right)
-
-    def _factors_with_intercept(self) -> tuple[FloatArray, FloatArray]:
-        if not self.fit_intercept:
-            return self.x_factors_, self.z_factors_
-        left = np.vstack([self.x_factors_, self.x_intercept_])
-        return left, np.vstack([self.z_factors_, self.z_intercept_])
 
     def _set_solution(
         self, singular_values: FloatArray, left: FloatArray, right: FloatArray, monitor: ConvergenceMonitor

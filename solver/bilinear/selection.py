@@ -145,7 +145,8 @@ def select_on(
     InvalidInputError
         If samples cannot be scaled, or the held-out parts have no class in common.
     """
-    _check_grid(scalings, alpha_fractions)
+    some_of(*SCALINGS).check("scalings", scalings)
+    list_of(POSITIVE).check("alpha_fractions", alpha_fractions)
     candidates: list[Candidate] = []
     total = len(scalings) * len(alpha_fractions)
     for scaling in scalings:
@@ -156,11 +157,6 @@ def select_on(
     if all(np.isnan(candidate.mean) for candidate in candidates):
         raise InvalidInputError("the held-out parts of the two modalities have no class in common")
     return sorted(candidates, key=lambda candidate: (-candidate.mean, -candidate.alpha_fraction))
-
-
-def _check_grid(scalings: tuple[str, ...], alpha_fractions: tuple[float, ...]) -> None:
-    some_of(*SCALINGS).check("scalings", scalings)
-    list_of(POSITIVE).check("alpha_fractions", alpha_fractions)
 
 
 def _walk_path(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,28 +58,17 @@ _MAX_FEATURE_BYTES = 1 << 29  # 512 MiB for each process, of which a comparison 
 _MAX_BASIS_BYTES = 2 * _MAX_FEATURE_BYTES  # a basis is float64, where prepared features are float32
 
 
-class FeaturePreparation:
-    """A `FeatureScaler`, followed on demand by PCA that keeps 99 % of the energy."""
-
-    def __init__(self, scaling: str, pca: bool) -> None:
-        self._scaler = FeatureScaler(scaling)
-        self._with_pca = pca
-        self._pca: Any = None
-
-    def fit(self, samples: FloatArray) -> Self:
-        self._scaler.fit(samples)
-        if self._with_pca:
-            scaled = self._scaler.transform(samples).astype(np.float64)
-            is_tall = scaled.shape[0] >= scaled.shape[1]
-            self._pca = PCA(PCA_ENERGY, svd_solver="covariance_eigh" if is_tall else "full").fit(scaled)
-        return self
-
-    def transform(self, samples: FloatArray) -> FloatArray:
-        scaled: FloatArray = self._scaler.transform(samples)
-        if self._pca is None:
-            return scaled
-        components: FloatArray = self._pca.transform(scaled.astype(np.float64)).astype(np.float32)
-        return components
+def prepare_features(scaling: str, pca: bool, fitting: FloatArray, *others: FloatArray) -> list[FloatArray]:
+    """Return rows to fit and others as a `FeatureScaler` of the former scales them.
+    On demand PCA of the former follows, which keeps 99 % of the energy."""
+    scaler = FeatureScaler(scaling).fit(fitting)
+    scaled: list[FloatArray] = [scaler.transform(samples) for samples in (fitting, *others)]
+    if not pca:
+        return scaled
+    exact = [samples.astype(np.float64) for samples in scaled]
+    is_tall = fitting.shape[0] >= fitting.shape[1]
+    model = PCA(PCA_ENERGY, svd_solver="covariance_eigh" if is_tall else "full").fit(exact[0])
+    return [model.transform(samples).astype(np.float32) for samples in exact]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,9 +111,8 @@ class PreparedSplits:
 
         def prepare() -> PreparedPair:
             samples = self.data.X if modality == "x" else self.data.Z
-            fitting, scoring = samples[split.fitting], samples[split.scoring]
-            preparation = FeaturePreparation(scaling, pca).fit(fitting)
-            return preparation.transform(fitting), preparation.transform(scoring)
+            fitting, scoring = prepare_features(scaling, pca, samples[split.fitting], samples[split.scoring])
+            return fitting, scoring
 
         return self._features.get((split, modality, scaling, pca), prepare)
 

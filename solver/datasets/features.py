@@ -73,14 +73,8 @@ class PairedFeatures:
 
     def __post_init__(self) -> None:
         """Reject columns of different lengths or without rows, and values that are not finite."""
-        lengths = {
-            len(self.X),
-            len(self.Z),
-            len(self.labels),
-            len(self.is_train),
-            len(self.x_ids),
-            len(self.z_ids),
-        }
+        columns = (self.X, self.Z, self.labels, self.is_train, self.x_ids, self.z_ids)
+        lengths = {len(column) for column in columns}
         if len(lengths) != 1:
             raise DatasetError(f"columns of different lengths: {sorted(lengths)}")
         if lengths == {0}:

@@ -9,7 +9,7 @@ are kept. For Wikipedia the release files (Rasiwasia et al., ACM MM 2010) are re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from solver.validation.errors import DatasetError, InvalidParameterError
 
 _FEATURES = "raw_features.mat"
 _CATEGORIES = "categories.list"
-_LISTS = (("train", "tr", "trainset_txt_img_cat.list"), ("test", "te", "testset_txt_img_cat.list"))
+_LISTS = {"tr": "trainset_txt_img_cat.list", "te": "testset_txt_img_cat.list"}
 
 
 def load_wikipedia(directory: str | Path) -> PairedFeatures:
@@ -54,12 +54,12 @@ def load_wikipedia(directory: str | Path) -> PairedFeatures:
         features = scipy.io.loadmat(root / _FEATURES)
     rows = {
         suffix: [_parse(line, len(names), root / list_name) for line in _read_lines(root / list_name)]
-        for _, suffix, list_name in _LISTS
+        for suffix, list_name in _LISTS.items()
     }
     all_rows = [row for part in rows.values() for row in part]
     return PairedFeatures(
-        X=_features(features, "I", rows, root / _FEATURES),
-        Z=_features(features, "T", rows, root / _FEATURES),
+        X=_features(features, "I", rows, root / _FEATURES, _LISTS),
+        Z=_features(features, "T", rows, root / _FEATURES, _LISTS),
         labels=np.asarray([names[category - 1] for *_, category in all_rows], dtype=np.str_),
         is_train=np.arange(len(all_rows)) < len(rows["tr"]),
         x_ids=tuple(picture_id for _, picture_id, _ in all_rows),
@@ -67,13 +67,22 @@ def load_wikipedia(directory: str | Path) -> PairedFeatures:
     )
 
 
-def _features(features: dict[str, Any], modality: str, rows: dict[str, list[Any]], path: Path) -> FloatArray:
-    parts = {f"{modality}_{suffix}": features.get(f"{modality}_{suffix}") for suffix in rows}
+def _features(
+    arrays: Mapping[str, Any],
+    side: str,
+    rows: Mapping[str, Collection[Any]],
+    path: Path,
+    places: Mapping[str, str],
+) -> FloatArray:
+    """Return the features of both splits, which must have as many rows as are in these places."""
+    parts = {f"{side}_{suffix}": arrays.get(f"{side}_{suffix}") for suffix in rows}
     stacked = stacked_features(parts, path)
-    for _, suffix, list_name in _LISTS:
-        name = f"{modality}_{suffix}"
-        if len(features[name]) != len(rows[suffix]):
-            raise DatasetError(f"{path}: {name} must have the {len(rows[suffix])} rows of {list_name}")
+    for suffix, own in rows.items():
+        n_rows = len(arrays[f"{side}_{suffix}"])
+        if n_rows != len(own):
+            raise DatasetError(
+                f"{path}: {side}_{suffix} has {n_rows} rows for {len(own)} rows of {places[suffix]}"
+            )
     return stacked
 
 
@@ -95,7 +104,7 @@ def _parse(line: str, n_categories: int, path: Path) -> tuple[str, str, int]:
     return fields[0], fields[1], int(fields[2])
 
 
-_SUFFIXES = ("_tr", "_te")
+_SPLITS = ("tr", "te")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,32 +227,16 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
         raise DatasetError(f"{root} holds neither {files[0].name} nor {files[1].name}")
     arrays = read_arrays(path)
     classes, is_kept = _classes(arrays, PROTOCOLS[name].n_classes_kept, path)
-    X, Z = (
-        stacked_features({f"{side}{suffix}": arrays.get(f"{side}{suffix}") for suffix in _SUFFIXES}, path)
-        for side in ("I", "T")
-    )
-    n_rows = [len(classes[suffix]) for suffix in _SUFFIXES]
-    for side in ("I", "T"):
-        for suffix, count in zip(_SUFFIXES, n_rows, strict=True):
-            if len(arrays[f"{side}{suffix}"]) != count:
-                n_rows_of_side = len(arrays[f"{side}{suffix}"])
-                raise DatasetError(
-                    f"{path}: {side}{suffix} has {n_rows_of_side} rows for {count} rows of classes"
-                )
-    ids = np.asarray(
-        [
-            f"{suffix[1:]}-{row:05d}"
-            for suffix, count in zip(_SUFFIXES, n_rows, strict=True)
-            for row in range(count)
-        ]
-    )
-    mask = np.concatenate([is_kept[suffix] for suffix in _SUFFIXES])
+    places = {split: f"the classes of {split}" for split in _SPLITS}
+    X, Z = (_features(arrays, side, classes, path, places) for side in ("I", "T"))
+    ids = np.asarray([f"{split}-{row:05d}" for split in _SPLITS for row in range(len(classes[split]))])
+    mask = np.concatenate([is_kept[split] for split in _SPLITS])
     names = tuple(ids[mask].tolist())
     return PairedFeatures(
         X=X[mask],
         Z=Z[mask],
-        labels=np.concatenate([classes[suffix] for suffix in _SUFFIXES]).astype(np.str_)[mask],
-        is_train=(np.arange(sum(n_rows)) < n_rows[0])[mask],
+        labels=np.concatenate([classes[split] for split in _SPLITS]).astype(np.str_)[mask],
+        is_train=(np.arange(len(mask)) < len(classes["tr"]))[mask],
         x_ids=names,
         z_ids=names,
     )
@@ -253,22 +246,21 @@ def _classes(
     arrays: dict[str, Any], n_classes_kept: int | None, path: Path
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[np.bool]]]:
     """Return the class of each row, and which rows are kept."""
-    if all(f"L{suffix}" in arrays for suffix in _SUFFIXES):
-        indicators = {suffix: _indicators(arrays[f"L{suffix}"], f"L{suffix}", path) for suffix in _SUFFIXES}
-        counts = indicators["_tr"].sum(axis=0)
-        if len(counts) != indicators["_te"].shape[1]:
+    if all(f"L_{split}" in arrays for split in _SPLITS):
+        indicators = {split: _indicators(arrays[f"L_{split}"], f"L_{split}", path) for split in _SPLITS}
+        counts = indicators["tr"].sum(axis=0)
+        if len(counts) != indicators["te"].shape[1]:
             raise DatasetError(f"{path}: L_tr and L_te have different numbers of classes")
         frequent = np.argsort(-counts, kind="stable")[:n_classes_kept]
-        columns = {suffix: table[:, frequent] for suffix, table in indicators.items()}
+        columns = {split: table[:, frequent] for split, table in indicators.items()}
         return (
-            {suffix: frequent[table.argmax(axis=1)] for suffix, table in columns.items()},
-            {suffix: table.sum(axis=1) == 1 for suffix, table in columns.items()},
+            {split: frequent[table.argmax(axis=1)] for split, table in columns.items()},
+            {split: table.sum(axis=1) == 1 for split, table in columns.items()},
         )
-    missing = [f"y{suffix}" for suffix in _SUFFIXES if f"y{suffix}" not in arrays]
-    if missing:
+    if any(f"y_{split}" not in arrays for split in _SPLITS):
         raise DatasetError(f"{path} has no classes: neither y_tr and y_te nor L_tr and L_te")
-    labels = {suffix: label_column(arrays[f"y{suffix}"], f"y{suffix}", path) for suffix in _SUFFIXES}
-    return labels, {suffix: np.ones(len(column), np.bool) for suffix, column in labels.items()}
+    labels = {split: label_column(arrays[f"y_{split}"], f"y_{split}", path) for split in _SPLITS}
+    return labels, {split: np.ones(len(column), np.bool) for split, column in labels.items()}
 
 
 def _indicators(array: Any, name: str, path: Path) -> npt.NDArray[np.intp]:

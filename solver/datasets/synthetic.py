@@ -64,9 +64,7 @@ def make_low_rank_pairs(
     """
     integer_from(2).check("n_classes", n_classes)
     for name, value in (("n_features_x", n_features_x), ("n_features_z", n_features_z)):
-        COUNT.check(name, value)
-        if value < n_classes:
-            raise InvalidParameterError(name, value, f"at least n_classes={n_classes}")
+        integer_from(n_classes).check(name, value)
     for name, value in (("n_samples_x", n_samples_x), ("n_samples_z", n_samples_z)):
         COUNT.check(name, value)
         if value < n_classes:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -103,14 +103,6 @@ def current_checkpoints() -> FitCheckpoints | None:
     return _CURRENT.get()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Moment:
-    """A state of a fit, and the number of iterations of its history."""
-
-    state: Checkpoint
-    n_iterations: int
-
-
 class FitRecord:
     """The checkpoint file of one fit.
     `history` leaves out the iteration that led to `start`: resuming reports it once more."""
@@ -129,7 +121,8 @@ class FitRecord:
     ) -> Generator[Checkpoint, None, _Solution]:
         """Yield the states of a fit, write those that are due, and return the solution.
         `history`, its iterations, grows meanwhile."""
-        last: _Moment | None = None
+        last: Checkpoint | None = None
+        n_iterations = 0
         while True:
             try:
                 state = next(states)
@@ -138,11 +131,11 @@ class FitRecord:
                 return solution
             except EngineError:
                 if last is not None:
-                    self._write(last, history)
+                    self._write(last, history[:n_iterations])
                 raise
-            last = _Moment(state, len(history))
+            last, n_iterations = state, len(history)
             if time.monotonic() - self._written_at >= self._every_seconds:
-                self._write(last, history)
+                self._write(state, history)
             yield state
 
     def _read(self) -> None:
@@ -157,14 +150,14 @@ class FitRecord:
         else:
             _logger.info("a fit goes on after %d iterations from %s", len(self.history), self._path)
 
-    def _write(self, moment: _Moment, history: Sequence[IterationProgress]) -> None:
+    def _write(self, state: Checkpoint, history: Sequence[IterationProgress]) -> None:
         """Replace the file; where that is impossible, the earlier checkpoint stays."""
         # The iteration that led to the state is reported again by who resumes there.
-        n_before = moment.n_iterations - (moment.state.iteration > 0)
+        n_before = len(history) - (state.iteration > 0)
         notes = {"history": json.dumps([asdict(entry) for entry in history[:n_before]])}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(self._path, moment.state.to_bytes(notes))
+            _replace(self._path, state.to_bytes(notes))
         except OSError as error:
             _logger.warning("a checkpoint could not be written, the fit goes on without it: %s", error)
         self._written_at = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -14,7 +13,7 @@ from scipy.special import softmax
 from solver.linalg.centered import Centered
 from solver.linalg.matrices import FloatArray, Samples
 from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
-from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE, Classifier, NeighbourClassifier
+from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE, NeighbourClassifier
 from solver.semantic.folds import complement, stratified_sample
 from solver.supervision.base import Indices
 
@@ -26,13 +25,6 @@ _LOG_TEMPERATURES = (-2.0, 6.0)
 """Bounds of the logarithm of a ridge classifier's inverse temperature; 2 to 3 is typical."""
 
 _TINY = float(np.finfo(np.float32).tiny)  # smallest variance that is divided by: samples may be all equal
-
-
-class Learner(Protocol):
-    """Fits classifiers of one kind."""
-
-    def fit(self, mapped: Samples, targets: Targets) -> Classifier:
-        """Return a classifier of mapped samples of shape (n_samples, n_mapped)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +81,9 @@ class VoteLearner:
             min(self.sharpness / mean_half_distance, MAX_INVERSE_TEMPERATURE),
             targets.is_exclusive,
         )
+
+
+Learner = LogisticLearner | RidgeLearner | VoteLearner  # fits classifiers of one kind
 
 
 @dataclass(frozen=True, slots=True, eq=False)

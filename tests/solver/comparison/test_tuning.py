@@ -12,7 +12,7 @@ from solver.baselines import CentredBasis
 from solver.comparison import compare
 from solver.comparison.cells import cells
 from solver.comparison.methods import METHODS, Axis, Method
-from solver.comparison.tuning import PCA_ENERGY, FeaturePreparation, PreparedSplits, tune
+from solver.comparison.tuning import PCA_ENERGY, PreparedSplits, prepare_features, tune
 from solver.datasets import PairedFeatures
 from solver.validation.errors import InvalidInputError
 
@@ -106,9 +106,12 @@ def test_scaling_and_components_are_learned_on_the_rows_that_are_fitted(data: Pa
     splits = PreparedSplits(data, 3, 0)
     fold = splits.folds[1]
     fitted, judged = splits.features(fold, "x", "standard", True)
-    alone = FeaturePreparation("standard", True).fit(data.X[fold.fitting])
-    np.testing.assert_array_equal(fitted, alone.transform(data.X[fold.fitting]))
-    np.testing.assert_array_equal(judged, alone.transform(data.X[fold.scoring]))
+    alone = prepare_features("standard", True, data.X[fold.fitting])[0]
+    np.testing.assert_array_equal(fitted, alone)
+    scoring = data.X[fold.scoring]
+    np.testing.assert_array_equal(
+        judged, prepare_features("standard", True, data.X[fold.fitting], 5.0 * scoring, scoring)[2]
+    )
 
 
 def test_no_more_prepared_features_are_kept_than_fit(data: PairedFeatures) -> None:
@@ -127,7 +130,7 @@ def test_no_more_prepared_features_are_kept_than_fit(data: PairedFeatures) -> No
 def test_pca_keeps_the_energy_it_is_to_keep_and_no_more() -> None:
     rng = np.random.default_rng(0)
     samples = rng.standard_normal((200, 10)) * 2.0 ** -np.arange(10)
-    kept = FeaturePreparation("center", True).fit(samples).transform(samples)
+    kept = prepare_features("center", True, samples)[0]
     energy = np.linalg.svd(samples - samples.mean(axis=0), compute_uv=False) ** 2
     shares = np.cumsum(energy) / energy.sum()
     assert kept.shape[1] == int(np.searchsorted(shares, PCA_ENERGY)) + 1
@@ -135,7 +138,7 @@ def test_pca_keeps_the_energy_it_is_to_keep_and_no_more() -> None:
 
 def test_pca_of_more_features_than_samples() -> None:
     samples = np.random.default_rng(0).standard_normal((12, 40))
-    assert FeaturePreparation("none", True).fit(samples).transform(samples).shape[1] <= 11
+    assert prepare_features("none", True, samples)[0].shape[1] <= 11
 
 
 def test_roots_are_tried_only_where_nothing_is_negative(data: PairedFeatures) -> None:

@@ -47,8 +47,8 @@ def test_wikipedia_rows_come_back_as_the_lists_name_them(tmp_path: Path) -> None
         ({"I_tr": np.zeros((2, 3)) * 1j}, "I_tr must be a numeric matrix"),
         ({"I_tr": np.zeros((2, 3, 2))}, "I_tr must be a numeric matrix"),
         ({"I_tr": "text"}, "I_tr must be a numeric matrix"),
-        ({"I_tr": np.zeros((3, 3))}, "I_tr must have the 2 rows"),
-        ({"T_te": np.zeros((2, 4))}, "T_te must have the 1 rows"),
+        ({"I_tr": np.zeros((3, 3))}, "I_tr has 3 rows for 2"),
+        ({"T_te": np.zeros((2, 4))}, "T_te has 2 rows for 1"),
         ({"I_te": np.full((1, 3), np.nan)}, r"I_te contains missing values \(NaN\): column 0"),
     ],
 )
@@ -162,5 +162,5 @@ def test_wikipedia_with_a_broken_list_line_shows_it(wikipedia: Path, line: str) 
 def test_wikipedia_with_a_row_missing_from_a_list_is_refused(wikipedia: Path) -> None:
     path = wikipedia / "trainset_txt_img_cat.list"
     path.write_text("\n".join(path.read_text().splitlines()[1:]))
-    with pytest.raises(DatasetError, match="I_tr must have the 2172 rows"):
+    with pytest.raises(DatasetError, match="I_tr has 2173 rows for 2172"):
         load_wikipedia(wikipedia)
