@@ -22,9 +22,9 @@ from solver.progress import Progress, StepProgress, WorkPlan
 from solver.scaling.feature_maps import KERNELS, check_features
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE
-from solver.semantic.fusion import FusionOptions, Side, fuse
-from solver.semantic.kernel_ridge import KernelRidgeOptions, blend_kernel_ridge
-from solver.semantic.matrix import MatrixOptions, choose_alpha_fraction, warn_of_low_rank
+from solver.semantic.fusion import Side, fuse
+from solver.semantic.kernel_ridge import blend_kernel_ridge
+from solver.semantic.matrix import choose_alpha_fraction, warn_of_low_rank
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
 from solver.supervision.base import Supervision
@@ -191,35 +191,33 @@ class SemanticBilinear(CrossModalEstimator):
         z_configs = () if reuse is None else reuse.z_posteriors_.configs
         # One limit for both modalities: of paired samples the same rows are drawn.
         limits = (most_compact(side.shape[1]) for side in (x_samples, z_samples) if is_sparse(side))
-        max_samples = min([self.max_samples, *limits])
-        search = self._search_options(max_samples)
+        max_samples, n_jobs = min([self.max_samples, *limits]), self.n_jobs or os.cpu_count() or 1
+        own = {**self.get_params(deep=False), "max_samples": max_samples, "n_jobs": n_jobs}
+        options = SearchOptions(**own)
         work.plan(_STAGE_COSTS)
-        work.begin("x", search.n_steps(x_configs))
-        x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, search, work, x_configs))
-        work.begin("z", search.n_steps(z_configs))
-        z = Side(z_samples, z_targets, fit_posteriors(z_samples, z_targets, search, work, z_configs))
+        work.begin("x", options.n_steps(x_configs))
+        x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, options, work, x_configs))
+        work.begin("z", options.n_steps(z_configs))
+        z = Side(z_samples, z_targets, fit_posteriors(z_samples, z_targets, options, work, z_configs))
         work.begin("fusion", _FEW_STEPS)
-        options = FusionOptions(
-            float(self.neighbour_share),
-            float(self.inverse_temperature),
-            max_samples,
-            self.random_state,
-            self._n_jobs(),
-        )
         fused = fuse(x, z, checked, options, work)
         work.begin("kernel ridge", _FEW_STEPS)
-        exact = KernelRidgeOptions(max_samples, self.n_folds, self.random_state)
         x_posteriors, z_posteriors = (
-            blend_kernel_ridge(side.samples, side.targets, posteriors, exact, work)
+            blend_kernel_ridge(side.samples, side.targets, posteriors, options, work)
             for side, posteriors in zip((x, z), fused, strict=True)
         )
         predicted, targets = (x_posteriors.out_of_fold, z_posteriors.out_of_fold), (x_targets, z_targets)
-        matrix_options = MatrixOptions(self.loss, max_samples, self.random_state, self.n_jobs)
         work.begin("M", _FEW_STEPS)
-        fraction = self._choose_alpha_fraction(predicted, targets, checked, matrix_options, work)
+        fraction = self._choose_alpha_fraction(predicted, targets, checked, options, work)
         self.bilinear_: LowRankBilinear | None = None
         if fraction is not None:
-            self.bilinear_ = self._fit_matrix(predicted, checked, fraction, callback)
+            self.bilinear_ = LowRankBilinear(
+                alpha_fraction=fraction,
+                loss=self.loss,
+                tol=self.tol,
+                fit_intercept=False,
+                n_threads=self.n_jobs,
+            ).fit(*predicted, checked, callback=callback)
             warn_of_low_rank(self.bilinear_.rank_, self.loss, targets)
         self.x_posteriors_: Posteriors = x_posteriors
         self.z_posteriors_: Posteriors = z_posteriors
@@ -264,41 +262,9 @@ class SemanticBilinear(CrossModalEstimator):
         predicted: tuple[FloatArray, FloatArray],
         targets: tuple[Targets, Targets],
         supervision: Supervision,
-        options: MatrixOptions,
+        options: SearchOptions,
         heartbeat: Callable[[], None],
     ) -> float | None:
         if self.alpha_fraction is not None:
             return float(self.alpha_fraction)
         return choose_alpha_fraction(predicted, targets, supervision, options, heartbeat)
-
-    def _fit_matrix(
-        self,
-        predicted: tuple[FloatArray, FloatArray],
-        supervision: Supervision,
-        alpha_fraction: float,
-        callback: Callable[[Progress], None] | None,
-    ) -> LowRankBilinear:
-        bilinear = LowRankBilinear(
-            alpha_fraction=alpha_fraction,
-            loss=self.loss,
-            tol=self.tol,
-            fit_intercept=False,
-            n_threads=self.n_jobs,
-        )
-        return bilinear.fit(*predicted, supervision, callback=callback)
-
-    def _search_options(self, max_samples: int) -> SearchOptions:
-        return SearchOptions(
-            scalings=self.scalings,
-            kernels=self.kernels,
-            n_landmarks=self.n_landmarks,
-            n_folds=self.n_folds,
-            n_kept=self.n_kept,
-            n_rounds=self.n_rounds,
-            max_samples=max_samples,
-            seed=self.random_state,
-            n_jobs=self._n_jobs(),
-        )
-
-    def _n_jobs(self) -> int:
-        return self.n_jobs or os.cpu_count() or 1

@@ -15,6 +15,7 @@ from solver.logistic import Targets
 from solver.semantic.ensemble import NeighbourClassifier
 from solver.semantic.folds import paired_folds
 from solver.semantic.posteriors import Posteriors
+from solver.semantic.search import SearchOptions
 from solver.supervision.base import Indices, Supervision
 from solver.validation.errors import ConvergenceWarning, SupervisionError
 
@@ -35,19 +36,8 @@ class Side:
     posteriors: Posteriors
 
 
-@dataclass(frozen=True, slots=True)
-class FusionOptions:
-    """How the neighbour classifiers are fitted and weighted."""
-
-    share: float  # weight of the neighbour classifier, in [0, 1); none is fitted for 0
-    inverse_temperature: float
-    max_samples: int  # of each modality, to learn from; they are the anchors too
-    seed: int
-    n_jobs: int
-
-
 def fuse(
-    x: Side, z: Side, supervision: Supervision, options: FusionOptions, heartbeat: Callable[[], None]
+    x: Side, z: Side, supervision: Supervision, options: SearchOptions, heartbeat: Callable[[], None]
 ) -> tuple[Posteriors, Posteriors]:
     """Return the posteriors of both modalities, each blended with a neighbour classifier;
     the given ones for share 0, or if without some fold no similar pair or no informative feature is left."""
@@ -55,7 +45,8 @@ def fuse(
     # map of the heaviest branch of each side. For out-of-fold predictions both the matrix and the anchors
     # come from the other folds. If x[i] and z[i] belong together and have equal classes in every row, they
     # are in the same fold; if pairs are in another order, the out-of-fold posteriors leak the paired sample.
-    if options.share == 0.0:
+    share = float(options.neighbour_share)
+    if share == 0.0:
         return x.posteriors, z.posteriors
     x_side, z_side = _split(x, z, options)
     row_sets = [(x_side.rows, z_side.rows)]
@@ -67,7 +58,7 @@ def fuse(
             return x.posteriors, z.posteriors
         x_classifiers.append(classifiers[0])
         z_classifiers.append(classifiers[1])
-    return x_side.blend(x_classifiers, options.share), z_side.blend(z_classifiers, options.share)
+    return x_side.blend(x_classifiers, share), z_side.blend(z_classifiers, share)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +89,9 @@ class _SplitSide:
         return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
 
 
-def _split(x: Side, z: Side, options: FusionOptions) -> tuple[_SplitSide, _SplitSide]:
+def _split(x: Side, z: Side, options: SearchOptions) -> tuple[_SplitSide, _SplitSide]:
     """Sample both modalities, and deal each sample into the same number of folds."""
-    x_folds, z_folds = paired_folds(x.targets, z.targets, options.max_samples, _N_FOLDS, options.seed)
+    x_folds, z_folds = paired_folds(x.targets, z.targets, options.max_samples, _N_FOLDS, options.random_state)
     return _split_side(x, x_folds), _split_side(z, z_folds)
 
 
@@ -115,7 +106,7 @@ def _fit_classifiers(
     x_rows: Indices,
     z_rows: Indices,
     supervision: Supervision,
-    options: FusionOptions,
+    options: SearchOptions,
     heartbeat: Callable[[], None],
 ) -> tuple[NeighbourClassifier, NeighbourClassifier] | None:
     """Learn a similarity from some rows of both modalities, and return a classifier of either by the other.
@@ -145,7 +136,7 @@ def _fit_classifiers(
         for basis, factors in ((a_basis, bilinear.x_factors_), (b_basis, bilinear.z_factors_))
     )
     x_anchors, z_anchors = bilinear.project_x(A), bilinear.project_z(B)
-    t = options.inverse_temperature
+    t = float(options.inverse_temperature)
     return (
         _neighbour_classifier(x_factors, bilinear.x_intercept_, z_anchors, z_targets, t),
         _neighbour_classifier(z_factors, bilinear.z_intercept_, x_anchors, x_targets, t),

@@ -15,6 +15,7 @@ from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
 from solver.semantic.folds import make_folds, stratified_sample, usable_folds
 from solver.semantic.learners import calibrate
 from solver.semantic.posteriors import Posteriors
+from solver.semantic.search import SearchOptions
 from solver.supervision.base import Indices
 from solver.threads import single_threaded_blas
 
@@ -23,32 +24,22 @@ _SHARES = tuple(number / 8 for number in range(1, 8))
 """Shares of the average to try, as fine as that of eight rounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRidgeOptions:
-    """How the kernel ridge regression is fitted:
-    on at most `max_samples`, which all are landmarks, and folds."""
-
-    max_samples: int
-    n_folds: int
-    seed: int
-
-
 def blend_kernel_ridge(
     samples: Samples,
     targets: Targets,
     posteriors: Posteriors,
-    options: KernelRidgeOptions,
+    options: SearchOptions,
     heartbeat: Callable[[], None],
 ) -> Posteriors:
     """Return posteriors with a share of kernel ridge regression, where out of fold that is more likely.
     The given ones come back where classes overlap, no feature map has an RBF kernel, or no share helps."""
-    # The kernel is that of the heaviest feature map with an RBF kernel. The other classifiers see its
-    # Nystroem approximation by landmarks.
+    # The kernel is that of the heaviest feature map with an RBF kernel; at most `max_samples` are landmarks.
+    # The other classifiers see its Nystroem approximation by fewer.
     branches = [branch for branch in posteriors.ensemble.branches if branch.feature_map.kernel == "rbf"]
     if not branches or not targets.is_exclusive:
         return posteriors
     feature_map = max(branches, key=lambda branch: branch.weight).feature_map
-    rng = np.random.default_rng(options.seed)
+    rng = np.random.default_rng(options.random_state)
     rows = stratified_sample(targets, options.max_samples, rng)
     sample_targets = targets.subset(rows)
     folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)

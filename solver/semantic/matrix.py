@@ -14,6 +14,7 @@ from solver.evaluation.metrics import bidirectional_map
 from solver.linalg.matrices import FloatArray
 from solver.logistic import Targets
 from solver.semantic.folds import paired_folds
+from solver.semantic.search import SearchOptions
 from solver.supervision.base import Indices, Supervision
 from solver.validation.errors import RankWarning, SupervisionError
 
@@ -26,21 +27,11 @@ _TOL, _MAX_ITER = 3e-2, 20
 """Gap and step limit of each solution: enough to rank samples by it, as when methods are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixOptions:
-    """How candidates for M are learned."""
-
-    loss: str  # squared, logistic or softmax
-    max_samples: int  # of each modality, to learn from and to judge on
-    seed: int
-    n_threads: int | None  # over blocks of pairs
-
-
 def choose_alpha_fraction(
     posteriors: tuple[FloatArray, FloatArray],
     targets: tuple[Targets, Targets],
     supervision: Supervision,
-    options: MatrixOptions,
+    options: SearchOptions,
     heartbeat: Callable[[], None],
 ) -> float | None:
     """Return the `ALPHA_FRACTIONS` entry with the highest MAP among those that beat the identity on every
@@ -48,8 +39,8 @@ def choose_alpha_fraction(
     # For true posteriors the identity is optimal: sum_c p(c|x) p(c|z) is the probability of equal classes. A
     # learned M can mend biased ones, but its penalty weighs every class alike while the loss hardly sees a
     # class with few samples, so a strong penalty drops such classes first.
-    x_folds, z_folds = paired_folds(*targets, options.max_samples, _N_FOLDS, options.seed)
-    rng = np.random.default_rng(options.seed)
+    x_folds, z_folds = paired_folds(*targets, options.max_samples, _N_FOLDS, options.random_state)
+    rng = np.random.default_rng(options.random_state)
     gains: list[list[float]] = []
     for number in range(len(x_folds)):
         split = _Split.of(x_folds, z_folds, number, rng)
@@ -110,7 +101,7 @@ class _Split:
         posteriors: tuple[FloatArray, FloatArray],
         targets: tuple[Targets, Targets],
         supervision: Supervision,
-        options: MatrixOptions,
+        options: SearchOptions,
         heartbeat: Callable[[], None],
     ) -> Iterator[float]:
         """Yield the MAP of the held-out rows under the identity, then under M of each penalty weight.
@@ -124,7 +115,7 @@ class _Split:
             Q[z_fitting],
             supervision.subset(x_fitting, z_fitting),
             fit_intercept=False,
-            n_threads=options.n_threads,
+            n_threads=options.n_jobs,
             loss=options.loss,
         )
         if problem.largest_alpha == 0.0:

@@ -53,16 +53,21 @@ _MAX_RIDGE_FEATURES = 2000
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Search space and effort."""
+    """The parameters of `SemanticBilinear`: search space and effort, and how posteriors are blended."""
 
+    loss: str
+    alpha_fraction: float | None
     scalings: tuple[str, ...]  # of `Scaler`; "sqrt" is skipped where a feature is negative
     kernels: tuple[str, ...]  # of `FeatureMap`; "laplacian" is skipped with more than 256 features
     n_landmarks: int
     n_folds: int  # at most; fewer where classes have fewer samples
     n_kept: int  # feature maps that pass the screening
     n_rounds: int  # classifiers in the average, counted with repetition
-    max_samples: int  # to search on; what is chosen is fitted on all
-    seed: int
+    max_samples: int  # of each modality, to search on and as anchors; what is chosen is fitted on all
+    neighbour_share: float  # weight of the neighbour classifier, in [0, 1); none is fitted for 0
+    inverse_temperature: float
+    tol: float
+    random_state: int
     n_jobs: int
 
     def n_steps(self, configs: Sequence[ClassifierConfig] = ()) -> int:
@@ -98,14 +103,16 @@ def fit_posteriors(
     with single_threaded_blas(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SklearnConvergenceWarning)
         check_classes_can_be_held_out(targets)
-        rng = np.random.default_rng(options.seed)
+        rng = np.random.default_rng(options.random_state)
         rows = stratified_sample(targets, options.max_samples, rng)
         sample, sample_targets = samples[rows], targets.subset(rows)
         folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
         if configs and all(options.allow(config.feature_map, samples) for config in configs):
             plans = [ClassifierPlan(config) for config in configs]
             kinds = dict.fromkeys(config.feature_map for config in configs)
-            feature_maps = {kind: kind.fit(sample, options.n_landmarks, options.seed) for kind in kinds}
+            feature_maps = {
+                kind: kind.fit(sample, options.n_landmarks, options.random_state) for kind in kinds
+            }
         else:
             search = _Search(sample, sample_targets, folds, options, heartbeat)
             screened = search.screen_feature_maps()
@@ -150,7 +157,7 @@ class _Search:
         for kind in kinds:
             if kind.suits(self.samples):
                 self.heartbeat()
-                feature_map = kind.fit(self.samples, self.options.n_landmarks, self.options.seed)
+                feature_map = kind.fit(self.samples, self.options.n_landmarks, self.options.random_state)
                 mapped, _ = to_row_space(feature_map.transform(self.samples))
                 if isinstance(mapped, np.ndarray):
                     ridge = RidgeScreening.of(mapped, self.targets, self.folds, self.heartbeat)
@@ -205,7 +212,7 @@ class _Search:
     def _predict_votes(self, mapped: FloatArray) -> Iterator[tuple[Learner, FloatArray]]:
         for sharpness in VOTE_SHARPNESS:
             self.heartbeat()
-            learner = VoteLearner(sharpness, self.options.max_samples, self.options.seed)
+            learner = VoteLearner(sharpness, self.options.max_samples, self.options.random_state)
             fits = [learner.fit] * len(self.folds)
             yield (
                 learner,

@@ -1,5 +1,6 @@
 """Neighbour classifiers: compared with their formula, and out-of-fold predictions without leaks."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ from solver import Labels, MultiLabels, SemanticBilinear
 from solver.logistic import LinearClassifier, Targets
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
-from solver.semantic.fusion import FusionOptions, Side, fuse
+from solver.semantic.fusion import Side, fuse
 from solver.semantic.posteriors import Posteriors
 from solver.semantic.search import SearchOptions, fit_posteriors
 from solver.validation.errors import InvalidInputError, InvalidParameterError
 
-SEARCH = SearchOptions(
+PARAMETERS = SemanticBilinear(
     scalings=("standard",),
     kernels=("linear",),
     n_landmarks=30,
@@ -22,10 +23,10 @@ SEARCH = SearchOptions(
     n_kept=1,
     n_rounds=1,
     max_samples=1000,
-    seed=0,
+    neighbour_share=0.25,
     n_jobs=1,
 )
-OPTIONS = FusionOptions(share=0.25, inverse_temperature=2.0, max_samples=1000, seed=0, n_jobs=1)
+OPTIONS = SearchOptions(**PARAMETERS.get_params())
 
 
 def ignore() -> None:
@@ -37,7 +38,7 @@ def side(codes: np.ndarray, n_classes: int, seed: int) -> Side:
     centres = np.random.default_rng(7 + seed).standard_normal((n_classes, 5)) * 2.0
     samples = centres[codes] + rng.standard_normal((len(codes), 5))
     targets = Targets(np.eye(n_classes)[codes], True)
-    return Side(samples, targets, fit_posteriors(samples, targets, SEARCH, ignore))
+    return Side(samples, targets, fit_posteriors(samples, targets, OPTIONS, ignore))
 
 
 def two_sides(n: int = 90, n_classes: int = 3) -> tuple[Side, Side, Labels]:
@@ -94,11 +95,12 @@ def test_a_sample_does_not_influence_its_own_out_of_fold_posterior() -> None:
     rng = np.random.default_rng(3)
     x, z = rng.integers(0, 3, 60), rng.integers(0, 3, 60)
     both = tuple(
-        Side(samples, targets, fit_posteriors(samples, targets, SEARCH, ignore))
+        Side(samples, targets, fit_posteriors(samples, targets, OPTIONS, ignore))
         for samples, targets in ((rng.standard_normal((60, 40)), Targets(np.eye(3)[c], True)) for c in (x, z))
     )
     share = 0.999
-    x_after, _ = fuse(both[0], both[1], Labels(x, z), FusionOptions(share, 8.0, 1000, 0, 1), ignore)
+    options = replace(OPTIONS, neighbour_share=share, inverse_temperature=8.0)
+    x_after, _ = fuse(both[0], both[1], Labels(x, z), options, ignore)
     held_out = (x_after.out_of_fold.argmax(axis=1) == x).mean()
     seen = (x_after.predict(both[0].samples).argmax(axis=1) == x).mean()
     assert seen > 0.8
@@ -120,14 +122,14 @@ def test_a_paired_sample_does_not_influence_the_out_of_fold_posterior_of_the_oth
         classifier = LinearClassifier(np.zeros((20, n_classes)), np.zeros(n_classes), True)
         ensemble = Ensemble((Branch(feature_map, (WeightedClassifier(classifier, 1.0),)),))
         sides.append(Side(samples, targets, Posteriors(ensemble, uniform, 0.0, ())))
-    options = FusionOptions(0.999, 8.0, max_samples, 0, 1)
+    options = replace(OPTIONS, neighbour_share=0.999, inverse_temperature=8.0, max_samples=max_samples)
     for after in fuse(sides[0], sides[1], supervision, options, ignore):
         assert (after.out_of_fold.argmax(axis=1) == codes).mean() < 0.08
 
 
 def test_a_sample_of_anchors_votes_on_all_samples() -> None:
     x, z, supervision = two_sides()
-    few = FusionOptions(share=0.5, inverse_temperature=4.0, max_samples=40, seed=0, n_jobs=1)
+    few = replace(OPTIONS, neighbour_share=0.5, inverse_temperature=4.0, max_samples=40)
     x_after, z_after = fuse(x, z, supervision, few, ignore)
     assert len(neighbours_of(x_after).anchors) == len(neighbours_of(z_after).anchors) == 40
     alone = (x_after.out_of_fold - 0.5 * x.posteriors.out_of_fold) / 0.5
@@ -136,9 +138,7 @@ def test_a_sample_of_anchors_votes_on_all_samples() -> None:
 
 def test_the_number_of_jobs_changes_nothing() -> None:
     x, z, supervision = two_sides()
-    one, two = (
-        fuse(x, z, supervision, FusionOptions(0.25, 2.0, 1000, 0, n_jobs), ignore)[0] for n_jobs in (1, 2)
-    )
+    one, two = (fuse(x, z, supervision, replace(OPTIONS, n_jobs=n_jobs), ignore)[0] for n_jobs in (1, 2))
     np.testing.assert_array_equal(one.out_of_fold, two.out_of_fold)
 
 
@@ -147,7 +147,7 @@ def test_posteriors_are_unchanged_where_there_is_nothing_to_learn_from(case: str
     x, z, supervision = two_sides()
     options = OPTIONS
     if case == "no share":
-        options = FusionOptions(0.0, 2.0, 1000, 0, 1)
+        options = replace(OPTIONS, neighbour_share=0.0)
     elif case == "no pair left":
         # The only similar pair: no fold can do without it.
         codes = np.array([0, 1, 1, 1, 1, 1]), np.array([0, 2, 2, 2, 2, 2])
@@ -157,7 +157,7 @@ def test_posteriors_are_unchanged_where_there_is_nothing_to_learn_from(case: str
         # Every class holds the same samples.
         codes_of_both, samples = np.tile([0, 0, 1, 1], 12), np.tile([[1.0], [-1.0]], (24, 1))
         targets = Targets(np.eye(2)[codes_of_both], True)
-        x = z = Side(samples, targets, fit_posteriors(samples, targets, SEARCH, ignore))
+        x = z = Side(samples, targets, fit_posteriors(samples, targets, OPTIONS, ignore))
         supervision = Labels(codes_of_both)
     x_after, z_after = fuse(x, z, supervision, options, ignore)
     assert x_after is x.posteriors

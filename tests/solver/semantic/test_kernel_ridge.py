@@ -15,10 +15,11 @@ from solver.linalg.matrices import Samples
 from solver.logistic import LinearClassifier, Targets
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
-from solver.semantic.kernel_ridge import KernelRidgeOptions, blend_kernel_ridge
+from solver.semantic.kernel_ridge import blend_kernel_ridge
 from solver.semantic.posteriors import Posteriors
+from solver.semantic.search import SearchOptions
 
-OPTIONS = KernelRidgeOptions(max_samples=1000, n_folds=3, seed=0)
+OPTIONS = SearchOptions(**SemanticBilinear(max_samples=1000, n_folds=3).get_params())
 
 
 def ignore() -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from solver import Labels, LowRankBilinear, MultiLabels, PosteriorProjector, RankWarning, SemanticBilinear
 from solver.logistic import Targets
-from solver.semantic.matrix import ALPHA_FRACTIONS, MatrixOptions, choose_alpha_fraction
+from solver.semantic.matrix import ALPHA_FRACTIONS, choose_alpha_fraction
+from solver.semantic.search import SearchOptions
 
-OPTIONS = MatrixOptions(loss="squared", max_samples=1000, seed=0, n_threads=1)
+OPTIONS = SearchOptions(**SemanticBilinear(loss="squared", max_samples=1000, n_jobs=1).get_params())
 RARE = np.repeat(np.arange(12), [120, 90] + [5] * 10)
 """Twelve classes, ten of which have five samples each."""
 

@@ -6,6 +6,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from solver import SemanticBilinear
 from solver.logistic import Targets
 from solver.scaling.feature_maps import FeatureMapConfig
 from solver.semantic.folds import make_folds, usable_folds
@@ -14,7 +15,7 @@ from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, Posteri
 from solver.semantic.search import SearchOptions, fit_posteriors
 from solver.validation.errors import InvalidInputError, SupervisionError
 
-OPTIONS = SearchOptions(
+PARAMETERS = SemanticBilinear(
     scalings=("standard", "sqrt"),
     kernels=("linear", "rbf"),
     n_landmarks=40,
@@ -22,9 +23,9 @@ OPTIONS = SearchOptions(
     n_kept=2,
     n_rounds=4,
     max_samples=1000,
-    seed=0,
     n_jobs=2,
 )
+OPTIONS = SearchOptions(**PARAMETERS.get_params())
 
 
 def _rings(n: int = 240, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
