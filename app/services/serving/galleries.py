@@ -250,25 +250,12 @@ class Gallery:
         """Return each query's results offset + 1 to offset + k with scores, best first, equal ones by id."""
         # Queries (n_queries, rank) are searched one by one: a product of many rows rounds otherwise, and
         # scores would depend on the batch.
-        restricted = [view.restrict(item_filter) for view in self.segments]
-        sizes = [
-            view.n_live if rows is None else rows.size
-            for view, rows in zip(self.segments, restricted, strict=True)
-        ]
-        depth = min(offset + k, sum(sizes))
-        if offset >= depth:
+        restricted = [(view, view.restrict(item_filter)) for view in self.segments]
+        if offset >= sum(view.n_live if rows is None else rows.size for view, rows in restricted):
             return [Page() for _ in queries]
-        pages = []
-        for query in queries:
-            best = []
-            for view, rows, size in zip(self.segments, restricted, sizes, strict=True):
-                n_rows = min(depth, size)
-                if rows is None:
-                    best.append(view.segment.index.search(query, n_rows, None))
-                else:
-                    best.append(rows.search(query, n_rows))
-            pages.append(self._page(best, k, offset))
-        return pages
+        return [
+            page for query in queries for page in self.search_many(query[None], [(k, offset)], item_filter)
+        ]
 
     def search_many(
         self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
@@ -281,15 +268,18 @@ class Gallery:
         self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
     ) -> Any:
         """Return what `pages` makes results of; parameters as of `search_many`."""
-        depths = [offset + k for k, offset in pages]
         rows: list[list[BestRows]] = []  # of each query in each segment
+        is_one = len(queries) == 1
         for view in self.segments:
-            ks = [min(depth, view.n_live) for depth in depths]
-            restricted = None if item_filter.is_empty else view.restrict(item_filter)
-            if restricted is None:
-                rows.append(view.segment.index.search_many(queries, ks, view.alive))
-            else:
+            restricted = view.restrict(item_filter) if is_one or not item_filter.is_empty else None
+            size = view.n_live if restricted is None else restricted.size
+            ks = [min(offset + k, size) for k, offset in pages]
+            if restricted is not None:
                 rows.append([restricted.search(query, k) for query, k in zip(queries, ks, strict=True)])
+            elif is_one:
+                rows.append([view.segment.index.search(queries[0], ks[0], None)])
+            else:
+                rows.append(view.segment.index.search_many(queries, ks, view.alive))
         return rows
 
     def pages(self, rows: Any, pages: Sequence[tuple[int, int]]) -> list[Page]:

@@ -172,25 +172,17 @@ class Ranking:
         return sum(map(gallery.numbers_per_search, filters))
 
 
+@dataclass(eq=False)
 class SearchService:
     """Ranks one gallery for queries of the other modality, or of its own; see `similar`.
     One call may rank `max_hits` results over all its queries, those before `offset` included."""
 
-    def __init__(
-        self,
-        snapshots: Snapshots,
-        versions: VersionSnapshots,
-        recall_monitor: RecallMonitor,
-        columns: ColumnReader,
-        max_hits: int,
-        max_answer_bytes: int,
-    ) -> None:
-        self._recall_monitor = recall_monitor
-        self._columns = columns
-        self._max_hits = max_hits
-        self._max_answer_bytes = max_answer_bytes
-        self._snapshots = snapshots
-        self._versions = versions
+    _snapshots: Snapshots
+    _versions: VersionSnapshots
+    _recall_monitor: RecallMonitor
+    _columns: ColumnReader
+    _max_hits: int
+    _max_answer_bytes: int
 
     def search(
         self,
@@ -205,14 +197,9 @@ class SearchService:
         `Snapshots.open` does."""
         # What would have to wait for the work of others gets a `BlockingIOError` unless it `may_wait`. Within
         # one modality stored queries are not among their own results.
-        refused = [self._refuse_hits(search) for search in searches]
-        if any(refused):
-            allowed = [search for search, error in zip(searches, refused, strict=True) if error is None]
-            answers = (
-                self.search(collection, source, target, allowed, release_slot, may_wait) if allowed else []
-            )
-            rest = iter(answers)
-            return [next(rest) if error is None else error for error in refused]
+        refused: list[Outcome] = [error for error in map(self._refuse_hits, searches) if error is not None]
+        if len(refused) == len(searches):
+            return refused
         while True:
             ranking = self._recall(collection, source, target, searches)
             if ranking is not None:
@@ -278,7 +265,9 @@ class SearchService:
             return None
         if at_once and not self._is_light(snapshot, source, target, searches):
             return None
-        ground = _Ground(snapshot, None, source, target, at_once, is_newest=True)
+        return self._prepare_all(_Ground(snapshot, None, source, target, at_once, is_newest=True), searches)
+
+    def _prepare_all(self, ground: _Ground, searches: Sequence[Search]) -> Ranking:
         return Ranking(ground, [self._refuse_hits(search) or _prepare(ground, search) for search in searches])
 
     def finish(self, ranking: Ranking) -> list[Outcome] | None:
@@ -323,7 +312,7 @@ class SearchService:
         return result
 
     def _answer(self, ground: _Ground, searches: Sequence[Search]) -> list[Outcome]:
-        ranking = Ranking(ground, [_prepare(ground, search) for search in searches])
+        ranking = self._prepare_all(ground, searches)
         self.rank(ranking)
         return self._show_all(ground, ranking)
 
@@ -358,12 +347,7 @@ class SearchService:
             rows = ground.gallery.find_rows(queries, spans, same[0].search.item_filter)
             ranking.pages.append((same, partial(ground.gallery.pages, rows, spans)))
         if ground.is_live and not ground.is_within_one:
-            seen = [
-                projection.projected
-                for part in parts
-                for projection in part.projections
-                if projection.can_match
-            ]
+            seen = [asked.projected for part in parts for asked in part.projections if asked.can_match]
             if seen:
                 self._recall_monitor.see(ground.snapshot, ground.target, np.concatenate(seen))
 
@@ -382,19 +366,8 @@ class SearchService:
             if ground.at_once:
                 raise BlockingIOError  # to say why takes many times as long as a search
             of_gallery += filter_notices(gallery, search.item_filter)
-        return [
-            _result(
-                ground,
-                search,
-                query,
-                projection.projected,
-                page,
-                items,
-                took_ms,
-                (*projection.notices, *of_gallery),
-            )
-            for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True)
-        ]
+        of_queries = zip(search.queries, part.pages, part.projections, strict=True)
+        return [_result(ground, search, *of_query, items, took_ms, of_gallery) for of_query in of_queries]
 
     def _refuse_hits(self, search: Search) -> InvalidFieldError | None:
         """Return why a search ranks too many results; None if it does not. Results before `offset` have to be
@@ -499,10 +472,8 @@ def _rank_similar(gallery: Gallery, part: _Part) -> list[Page]:
 
 def _rank(gallery: Gallery, part: _Part) -> list[Page]:
     """Return a page for each query; an empty one for texts without a known word."""
-    search, matching = (
-        part.search,
-        [projection.projected for projection in part.projections if projection.can_match],
-    )
+    search = part.search
+    matching = [projection.projected for projection in part.projections if projection.can_match]
     if not matching:
         return part.pages
     pages = iter(gallery.search(np.concatenate(matching), search.k, search.offset, search.item_filter))
@@ -560,17 +531,17 @@ def _result(
     ground: _Ground,
     search: Search,
     query: Query,
-    projected: Matrix,
     page: Page,
+    projection: ProjectedQuery,
     items: Mapping[str, ShownItem],
     took_ms: float,
-    notices: tuple[Notice, ...],
+    of_gallery: tuple[Notice, ...],
 ) -> SearchResult:
     snapshot = ground.snapshot
     scores = np.asarray([score for _, score in page])
     probabilities: Sequence[float | None] = [None] * len(page)
     if not ground.is_within_one:
-        probabilities = snapshot.model.probability(ground.source, projected, scores)
+        probabilities = snapshot.model.probability(ground.source, projection.projected, scores)
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])
         for rank, ((item, score), probability) in enumerate(
@@ -587,5 +558,5 @@ def _result(
         exact=page.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
-        notices=(*of_weak_match, *notices),
+        notices=(*of_weak_match, *projection.notices, *of_gallery),
     )
