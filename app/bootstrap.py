@@ -371,8 +371,12 @@ def _keep_consistent(
         with database.read() as work:
             return work.now().timestamp()
 
-    pictures = ManagedFiles.of_pictures(stores.pictures, database)
-    bundles = ManagedFiles.of_bundles(stores.bundles, database)
+    pictures = ManagedFiles.of_rows(
+        "pictures", stores.pictures, database, lambda work, names: work.items.used_content(names)
+    )
+    bundles = ManagedFiles.of_rows(
+        "models", stores.bundles, database, lambda work, names: work.models.used_bundles(names)
+    )
     ownership = Ownership(database, stores.mark, (pictures, bundles))
     grace_seconds = settings.sweep_grace_seconds
     return ownership, GarbageCollector(pictures, bundles, grace_seconds, ownership.is_current, now)

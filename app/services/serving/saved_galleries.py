@@ -56,7 +56,9 @@ class SavedGalleries:
         self._owns_files = owns_files
         self._min_unsaved_items = min_unsaved_items
         self._is_saving = threading.Lock()
-        self._managed = ManagedFiles("galleries", files, self._find_used)
+        self._managed = ManagedFiles.of_rows(
+            "galleries", files, database, lambda work, names: work.collections.used_galleries(names)
+        )
 
     def load(
         self,
@@ -176,10 +178,6 @@ class SavedGalleries:
                 folder, has_indexes = opened.enter_context(files), False
                 _logger.warning("%s: searching exactly, as an index is damaged: %s", saved.folder, error)
             yield folder, has_indexes
-
-    def _find_used(self, folders: Sequence[str]) -> set[str]:
-        with self._database.read() as work:
-            return work.collections.used_galleries(folders)
 
     def _write(self, folder: Path, side: str, gallery: Gallery, pause: Callable[[], None]) -> None:
         with (folder / f"{side}.json").open("wb") as stream:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from app.db.schema import DatabaseSchema
-from app.db.session import Database
+from app.db.session import Database, UnitOfWork
 from app.domain.entities import Installation, Mark
 from app.domain.errors import DatabaseUnavailableError, UnavailableError
 from app.storage.blobs import Blobs
@@ -53,24 +53,20 @@ class ManagedFiles:
     used: Callable[[Sequence[str]], set[str]]  # returns those of the given names that the database refers to
 
     @classmethod
-    def of_pictures(cls, files: Blobs | Bundles, database: Database) -> ManagedFiles:
-        """Return the pictures, which items and feedback refer to."""
+    def of_rows(
+        cls,
+        kind: str,
+        files: Blobs | Bundles,
+        database: Database,
+        find: Callable[[UnitOfWork, Sequence[str]], set[str]],
+    ) -> ManagedFiles:
+        """Return files to which the rows refer that `find` finds."""
 
-        def find_used(content_hashes: Sequence[str]) -> set[str]:
+        def find_used(names: Sequence[str]) -> set[str]:
             with database.read() as work:
-                return work.items.used_content(content_hashes)
+                return find(work, names)
 
-        return cls("pictures", files, find_used)
-
-    @classmethod
-    def of_bundles(cls, files: Blobs | Bundles, database: Database) -> ManagedFiles:
-        """Return the bundles, which model versions refer to."""
-
-        def find_used(bundles: Sequence[str]) -> set[str]:
-            with database.read() as work:
-                return work.models.used_bundles(bundles)
-
-        return cls("models", files, find_used)
+        return cls(kind, files, find_used)
 
 
 @dataclass(frozen=True, slots=True)
