@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,16 +58,16 @@ class FeedbackService:
         Raises InvalidFieldError, NotFoundError and ContentTooLargeError."""
         with self._database.read() as work:
             collection = work.collections.get(name)
-        _check_modalities(collection, new)
+        for entry, field in itertools.product(new, ("source", "target")):
+            if (modality := getattr(entry, field)) not in collection.modality_names:
+                raise unknown_modality(join_path(entry.place, field), modality, collection.modality_names)
         queries = [NewItem(entry.source, entry.content) for entry in new if entry.content is not None]
         places = [join_path(entry.place, "query") for entry in new if entry.content is not None]
         expected = self._preparation.with_first_items(collection, queries)
         items = self._preparation.items(expected, places, queries, lambda _: "")
         with self._database.read() as work:
             _check_items(work, collection, new)
-        first_places: dict[str, str] = {}
-        for query, place in zip(queries, places, strict=True):
-            first_places.setdefault(query.modality, place)
+        first_places = {query.modality: places[n] for n, query in reversed(list(enumerate(queries)))}
         stored: list[str] = []
         try:
             # Nothing is left to refuse but what another writer does right now: the files come last.
@@ -128,14 +129,6 @@ def _entries(new: Sequence[NewFeedback], items: Sequence[Item]) -> list[Feedback
         )
         for entry in new
     ]
-
-
-def _check_modalities(collection: Collection, new: Sequence[NewFeedback]) -> None:
-    for entry in new:
-        for field, modality in (("source", entry.source), ("target", entry.target)):
-            if modality not in collection.modality_names:
-                place = join_path(entry.place, field)
-                raise unknown_modality(place, modality, collection.modality_names)
 
 
 def _check_items(work: UnitOfWork, collection: Collection, new: Sequence[NewFeedback]) -> None:

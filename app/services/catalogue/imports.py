@@ -68,16 +68,11 @@ def _resolve(work: UnitOfWork, collection: Collection, items: Sequence[Item]) ->
     if gone is not None:
         raise item_not_found(collection.name, gone)
     return [
-        ItemChange((item.id,), _labels_of(item), item.metadata["metadata"]).apply(stored[item.id])
+        ItemChange((item.id,), **item.metadata).apply(stored[item.id])
         if item.modality == _NO_MODALITY
         else item
         for item in items
     ]
-
-
-def _labels_of(change: Item) -> tuple[str, ...] | None:
-    labels = change.metadata["labels"]
-    return None if labels is None else tuple(labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,13 @@ class Preparation:
 
     def with_first_items(self, collection: Collection, new_items: Sequence[NewItem]) -> Collection:
         """Return the collection as it is once these items are in; its first ones may decide options."""
-        first, second = (self._with_first_item(modality, new_items) for modality in collection.modalities)
+        firsts = {new.modality: new.content for new in reversed(new_items)}
+        first, second = (
+            dataclasses.replace(side, encoder=self.encoders.with_first_item(side.encoder, firsts[side.name]))
+            if side.name in firsts
+            else side
+            for side in collection.modalities
+        )
         return dataclasses.replace(collection, modalities=(first, second))
 
     def settle(
@@ -204,7 +210,13 @@ class Preparation:
         for place, field_name, new in zip(places, fields, new_items, strict=True):
             if new.modality not in encoders:
                 raise unknown_modality(join_path(place, "modality"), new.modality, collection.modality_names)
-            _check_facts(place, new)
+            if new.id is not None:
+                check_identifier(join_path(place, "id"), new.id)
+            if new.pair_id is not None:
+                check_identifier(join_path(place, "pair_id"), new.pair_id)
+            check_labels(join_path(place, "labels"), new.labels)
+            check_metadata(join_path(place, "metadata"), dict(new.metadata))
+            check_storable(join_path(place, "text"), new.content.text)
             encoders[new.modality].check(field_name, new.content)
         features: dict[int, Vector] = {}
         for name, encoder in encoders.items():
@@ -218,7 +230,18 @@ class Preparation:
                 features |= zip(numbers, encoded, strict=True)
         encodings = {modality.name: modality.encoding for modality in collection.modalities}
         return [
-            self._item(new, features.get(number), encodings[new.modality], make_id)
+            Item(
+                id=make_id(new) if new.id is None else new.id,
+                modality=new.modality,
+                text=new.content.text,
+                content_type=self.encoders.media_type(new.content),
+                features=features.get(number),
+                labels=compose(new.labels),
+                pair_id=new.pair_id,
+                metadata=new.metadata,
+                train=new.train,
+                encoding=encodings[new.modality],
+            )
             for number, new in enumerate(new_items)
         ]
 
@@ -235,13 +258,6 @@ class Preparation:
             complete.append(item)
         return complete
 
-    def _with_first_item(self, modality: Modality, new_items: Sequence[NewItem]) -> Modality:
-        first = next((new.content for new in new_items if new.modality == modality.name), None)
-        if first is None:
-            return modality
-        encoder = self.encoders.with_first_item(modality.encoder, first)
-        return dataclasses.replace(modality, encoder=encoder)
-
     def _check_form(self, place: str, now: Modality, then: Modality) -> None:
         """Refuse items that were encoded as what the collection's new encoder does not take."""
         forms = [self.encoders.make(modality.encoder).content_form for modality in (now, then)]
@@ -249,29 +265,3 @@ class Preparation:
             raise InvalidFieldError(
                 place, f"the encoder of {now.name!r} was changed meanwhile: expected a {forms[0]}"
             )
-
-    def _item(
-        self, new: NewItem, features: Vector | None, encoding: str, make_id: Callable[[NewItem], str]
-    ) -> Item:
-        return Item(
-            id=make_id(new) if new.id is None else new.id,
-            modality=new.modality,
-            text=new.content.text,
-            content_type=self.encoders.media_type(new.content),
-            features=features,
-            labels=compose(new.labels),
-            pair_id=new.pair_id,
-            metadata=new.metadata,
-            train=new.train,
-            encoding=encoding,
-        )
-
-
-def _check_facts(place: str, new: NewItem) -> None:
-    if new.id is not None:
-        check_identifier(join_path(place, "id"), new.id)
-    if new.pair_id is not None:
-        check_identifier(join_path(place, "pair_id"), new.pair_id)
-    check_labels(join_path(place, "labels"), new.labels)
-    check_metadata(join_path(place, "metadata"), dict(new.metadata))
-    check_storable(join_path(place, "text"), new.content.text)

@@ -110,13 +110,14 @@ class CatalogueService:
         places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
         expected = self._preparation.with_first_items(collection, new_items)
         items = self._preparation.items(expected, places, new_items)
-        _check_unique(places, items)
+        numbers: dict[str, int] = {}
+        for number, item in enumerate(items):
+            if numbers.setdefault(item.id, number) != number:
+                raise item_exists(join_path(places[number], "id"), item.id)
         if not replace:
             with self._database.read() as work:
                 _check_free(work, collection, places, items)
-        first_places: dict[str, str] = {}
-        for place, item in zip(places, items, strict=True):
-            first_places.setdefault(item.modality, place)
+        first_places = {item.modality: places[n] for n, item in reversed(list(enumerate(items)))}
         stored: list[str] = []
         try:
             # Nothing is left to refuse but what another writer does right now: the files come last.
@@ -150,14 +151,9 @@ class CatalogueService:
 
     def _is_stored(self, item: Item, new: NewItem) -> bool:
         content = new.content
-        facts = (item.modality, item.text, item.pair_id, item.train, tuple(item.labels))
-        if content.vector is not None or facts != (
-            new.modality,
-            content.text,
-            new.pair_id,
-            new.train,
-            tuple(new.labels),
-        ):
+        before = (item.modality, item.text, item.pair_id, item.train, tuple(item.labels))
+        now = (new.modality, content.text, new.pair_id, new.train, tuple(new.labels))
+        if content.vector is not None or before != now:
             return False
         # As text: 1, 1.0 and true are equal to Python, but not the same to a reader.
         if json.dumps(item.metadata) != json.dumps(dict(new.metadata)):
@@ -282,16 +278,14 @@ class CatalogueService:
                 raise unknown_modality("modality", modality, collection.modality_names)
             if ids:
                 items = work.items.get_many(collection, ids, WHOLE_ITEM).values()
-                return Page(
-                    tuple(
-                        (0, item)
-                        for item in items
-                        if modality in (None, item.modality)
-                        and pair_id in (None, item.pair_id)
-                        and item_filter.accepts(item.labels, item.metadata)
-                    ),
-                    None,
+                named = (
+                    (0, item)
+                    for item in items
+                    if modality in (None, item.modality)
+                    and pair_id in (None, item.pair_id)
+                    and item_filter.accepts(item.labels, item.metadata)
                 )
+                return Page(tuple(named), None)
             while len(rows) <= limit:
                 if n_read >= _MOST_READ:
                     return Page(tuple(rows), after, _explain(item_filter, rows, sample, is_first))
@@ -353,11 +347,3 @@ def _check_free(
     for place, item in zip(places, items, strict=True):
         if item.id in taken:
             raise item_exists(join_path(place, "id"), item.id)
-
-
-def _check_unique(places: Sequence[str], items: Sequence[Item]) -> None:
-    seen: set[str] = set()
-    for place, item in zip(places, items, strict=True):
-        if item.id in seen:
-            raise item_exists(join_path(place, "id"), item.id)
-        seen.add(item.id)
