@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ByteSize,
@@ -74,10 +75,23 @@ def _read_duration(value: Any) -> Any:
     return float(parts[1]) * unit
 
 
+def _secret_in(file: Path) -> str:
+    """Return the first line of a file; raises ValueError if it is empty or cannot be read."""
+    try:
+        secret = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+    if not secret:
+        raise ValueError(f"{file} is empty")
+    return secret
+
+
 Size = Annotated[int, BeforeValidator(_read_size)]
 """Bytes, also with a unit: 64MiB and 64Mi are of 2**20, 64MB and 64M of a million."""
 Seconds = Annotated[float, BeforeValidator(_read_duration)]
 """Seconds, also with a unit: 90s, 15m, 12h, 7d."""
+SecretFile = Annotated[Path, AfterValidator(lambda file: _secret_in(file) and file)]
+"""A file that holds a secret: one that does not fails at the start rather than at the first use."""
 
 
 class StorageSettings(BaseModel):
@@ -89,7 +103,7 @@ class StorageSettings(BaseModel):
         description="`postgresql://user@host/name` (extra `postgres`; parameters of libpq such as "
         "`?sslmode=require`), or an SQLAlchemy URL; SQLite in the data folder when empty",
     )
-    database_password_file: Path | None = Field(
+    database_password_file: SecretFile | None = Field(
         None, description="file with the password for `LRBS_DATABASE_URL`, such as a mounted secret"
     )
     storage_url: str = Field(
@@ -135,14 +149,6 @@ class StorageSettings(BaseModel):
         if url and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", url):
             raise ValueError("has to name a bucket, as in s3://bucket/prefix")
         return url
-
-    @field_validator("database_password_file")
-    @classmethod
-    def _holds_a_password(cls, file: Path | None) -> Path | None:
-        """Fail at the start rather than at the first use of the database."""
-        if file is not None:
-            _secret_in(file)
-        return file
 
     @property
     def resolved_database_url(self) -> str:
@@ -318,7 +324,7 @@ class ModelSettings(BaseModel):
         "which then needs the extension pgvector 0.8 or newer; or in a Milvus server (extra `milvus`)",
     )
     milvus_uri: str = Field("", description="address of the Milvus server, such as `http://milvus:19530`")
-    milvus_token_file: Path | None = Field(
+    milvus_token_file: SecretFile | None = Field(
         None, description="file with the token for the Milvus server, such as a mounted secret"
     )
     approximate_from_items: int = Field(
@@ -330,14 +336,6 @@ class ModelSettings(BaseModel):
     save_after_items: int = Field(
         1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"
     )
-
-    @field_validator("milvus_token_file")
-    @classmethod
-    def _holds_a_token(cls, file: Path | None) -> Path | None:
-        """Fail at the start rather than at the first search."""
-        if file is not None:
-            _secret_in(file)
-        return file
 
     @property
     def milvus_token(self) -> str:
@@ -417,17 +415,6 @@ def _networks(listed: str) -> list[str]:
     """Return the networks that a setting lists; raises ValueError for what is neither network nor address."""
     names = [name.strip() for name in listed.split(",") if name.strip()]
     return [str(ipaddress.ip_network(name, strict=False)) for name in names]
-
-
-def _secret_in(file: Path) -> str:
-    """Return the first line of a file; raises ValueError if it is empty or cannot be read."""
-    try:
-        secret = file.read_text(encoding="utf-8").partition("\n")[0].strip()
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
-    if not secret:
-        raise ValueError(f"{file} is empty")
-    return secret
 
 
 def _memory_bytes() -> int:
