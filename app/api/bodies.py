@@ -324,36 +324,22 @@ class LineCutter:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._parts: list[bytes] = []
-        self._pending = 0
+        self._rest = b""
         self._number = 0
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+    def feed(self, block: bytes, is_last: bool) -> Iterator[tuple[int, bytes]]:
         """Yield each line that is now complete with its number from 1, except blank ones.
         Raises ServiceError if a line is too long, finished or not."""
-        *complete, rest = chunk.split(b"\n")
-        for line in complete:
-            yield from self._finish(line)
-        self._parts.append(rest)
-        self._pending += len(rest)
-        self._check_length(self._pending)
-
-    def rest(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the last line if it did not end in a newline."""
-        yield from self._finish(b"")
-
-    def _finish(self, end: bytes) -> Iterator[tuple[int, bytes]]:
-        line = b"".join([*self._parts, end])
-        self._check_length(len(line))
-        self._parts, self._pending = [], 0
-        self._number += 1
-        if line.strip():
-            yield self._number, line
-
-    def _check_length(self, length: int) -> None:
-        if length > self._max_bytes:
-            error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
-            raise error.at_line(self._number + 1)
+        *complete, self._rest = (self._rest + block).split(b"\n")
+        for place, line in enumerate([*complete, self._rest]):
+            if len(line) > self._max_bytes:
+                error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
+                raise error.at_line(self._number + 1)
+            if place == len(complete) and not is_last:
+                return
+            self._number += 1
+            if line.strip():
+                yield self._number, line
 
 
 def parse_line(model: type[_Model], line: bytes) -> _Model:

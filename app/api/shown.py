@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +17,13 @@ from app.encoders.registry import OPTIONS, TYPES, content_form
 from app.services.catalogue.service import Page
 
 _ENCODER = msgspec.json.Encoder()
+_Answer = TypeVar("_Answer")
+
+
+def _like(kind: type[_Answer], stored: object, **others: Any) -> _Answer:
+    """Return an answer with what is stored under the names of its fields, but for the others."""
+    names = {field.name for field in fields(kind)} - others.keys()  # type: ignore[arg-type]
+    return kind(**{name: getattr(stored, name) for name in names}, **others)
 
 
 def encode(answer: Any) -> bytes:
@@ -25,15 +33,13 @@ def encode(answer: Any) -> bytes:
 
 def show_collection(collection: Collection, counts: Mapping[str, int] | None = None) -> answers.Collection:
     """Return a collection, with the numbers of its items where these were counted."""
-    return answers.Collection(
-        name=collection.name,
+    return _like(
+        answers.Collection,
+        collection,
         modalities={
             side.name: answers.Modality(without_paths(side.encoder), content_form(side.encoder))
             for side in collection.modalities
         },
-        revision=collection.revision,
-        active_version=collection.active_version,
-        created_at=collection.created_at,
         items=None if counts is None else {name: counts.get(name, 0) for name in collection.modality_names},
     )
 
@@ -56,17 +62,8 @@ def show_encoders() -> answers.Encoders:
 
 def show_item(collection: str, item: Item, root_path: str) -> answers.Item:
     """Return an item of a service under a path."""
-    return answers.Item(
-        id=item.id,
-        modality=item.modality,
-        text=item.text,
-        content_url=content_url(collection, item, root_path),
-        labels=list(item.labels),
-        pair_id=item.pair_id,
-        metadata=dict(item.metadata),
-        train=item.train,
-        revision=item.revision,
-    )
+    url, labels = content_url(collection, item, root_path), list(item.labels)
+    return _like(answers.Item, item, content_url=url, labels=labels, metadata=dict(item.metadata))
 
 
 def show_page(collection: str, page: Page, root_path: str) -> answers.ItemPage:
@@ -86,66 +83,36 @@ def show_partners(collection: str, partners: Mapping[str, Item], root_path: str)
 def show_job(job: Job) -> answers.Job:
     """Return a job, without the paths of files on the server."""
     encoders = {name: without_paths(options) for name, options in job.parameters.get(ENCODERS, {}).items()}
-    return answers.Job(
-        id=job.id,
-        collection=job.collection,
-        state=job.state.value,
-        parameters={**job.parameters, **({ENCODERS: encoders} if encoders else {})},
-        progress=dict(job.progress),
-        error=job.error,
-        model_version=job.model_version,
-        attempts=job.attempts,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-    )
+    parameters = {**job.parameters, **({ENCODERS: encoders} if encoders else {})}
+    return _like(answers.Job, job, state=job.state.value, parameters=parameters, progress=dict(job.progress))
 
 
 def show_key(key: ApiKey, secret: str | None = None) -> answers.Key:
     """Return a key; its secret only when it is made."""
     bound_to = key.bounds.collections
-    return answers.Key(
-        id=key.id,
-        name=key.name,
+    return _like(
+        answers.Key,
+        key,
         scope=key.scope.value,
         collections=None if bound_to is None else list(bound_to),
         requests_per_minute=key.bounds.requests_per_minute,
-        created_at=key.created_at,
         expires_at=key.bounds.expires_at,
-        last_used_at=key.last_used_at,
         secret=secret,
     )
 
 
 def show_model(model: ModelVersion, is_whole: bool = True) -> answers.Model:
     """Return a model version, with or without the long lists of its report."""
-    return answers.Model(
-        version=model.version,
-        is_active=model.is_active,
-        created_at=model.created_at,
-        index_revision=model.index_revision,
-        manifest_hash=model.manifest_hash,
-        report=model.report.to_answer(is_whole),
-    )
+    return _like(answers.Model, model, report=model.report.to_answer(is_whole))
 
 
 def show_feedback(entries: Sequence[Feedback], is_last: bool) -> answers.FeedbackPage:
     """Return a page of feedback."""
-    return answers.FeedbackPage(
-        [
-            answers.Feedback(
-                id=entry.id,
-                query=_show_query(entry),
-                source=entry.source,
-                target=entry.target,
-                item_id=entry.item_id,
-                relevant=entry.is_relevant,
-                created_at=entry.created_at,
-            )
-            for entry in entries
-        ],
-        None if is_last else str(entries[-1].id),
-    )
+    shown = [
+        _like(answers.Feedback, entry, query=_show_query(entry), relevant=entry.is_relevant)
+        for entry in entries
+    ]
+    return answers.FeedbackPage(shown, None if is_last else str(entries[-1].id))
 
 
 def _show_query(entry: Feedback) -> answers.FeedbackQuery:
@@ -153,8 +120,6 @@ def _show_query(entry: Feedback) -> answers.FeedbackQuery:
     if query is None:
         return answers.FeedbackQuery("item_id", entry.query_item_id, None, None)
     if query.content_hash is not None:
-        is_sound = (query.content_type or "").startswith("audio/")
-        return answers.FeedbackQuery(
-            "sound_base64" if is_sound else "image_base64", None, None, query.content_hash
-        )
+        form = "sound_base64" if (query.content_type or "").startswith("audio/") else "image_base64"
+        return answers.FeedbackQuery(form, None, None, query.content_hash)
     return answers.FeedbackQuery("vector" if query.text is None else "text", None, query.text, None)

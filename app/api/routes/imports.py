@@ -115,12 +115,10 @@ def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool
     entries: list[tuple[int, NewItem | ItemChange]] = []
     pause = running_import.pacer()
     try:
-        for number, line in cutter.feed(block):
+        for number, line in cutter.feed(block, is_last):
             entries.append((number, _item(number, line)))
             if len(entries) % _LINES_PER_STEP == 0:
                 pause()
-        if is_last:
-            entries += [(number, _item(number, line)) for number, line in cutter.rest()]
     except ServiceError:
         # An earlier line may have a fault that only shows when it is added.
         running_import.add(entries, pause)

@@ -155,7 +155,12 @@ class Import:
             raise InvalidFieldError("body", "expected at least one line with an item")
         if self._has_pictures:
             for line, item in itertools.chain.from_iterable(self._spool.batches(_ITEMS_PER_BATCH)):
-                self._keep_picture(line, item)
+                if item.content_hash is None:
+                    continue
+                try:  # it may have waited for longer than unused files are kept
+                    self._service.preparation.blobs.touch(item.content_hash)
+                except FileNotFoundError as error:
+                    raise content_missing(self._collection.name, item.id).at_line(line) from error
         batches = self._spool.batches(_ITEMS_PER_PART, _BYTES_PER_PART)
         first = [item for _, item in next(batches)]
         if len(first) == self._spool.size:
@@ -373,12 +378,3 @@ class Import:
                     raise
             fault.line = entries[0][0]
             raise
-
-    def _keep_picture(self, line: int, item: Item) -> None:
-        """Refresh the timestamp of a picture, which may have waited for longer than unused files are kept."""
-        if item.content_hash is None:
-            return
-        try:
-            self._service.preparation.blobs.touch(item.content_hash)
-        except FileNotFoundError as error:
-            raise content_missing(self._collection.name, item.id).at_line(line) from error
