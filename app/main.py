@@ -25,7 +25,6 @@ from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
 from app.services.health import DATABASE_TIMEOUT_SECONDS
 from app.services.serving.reloads import MAX_WAITING
-from app.settings import Settings
 from app.web.pages import mount_pages
 
 _DESCRIPTION = (
@@ -48,7 +47,10 @@ def create_app(services: Services) -> FastAPI:
     """Return the application over a set of services."""
     settings = services.settings
     concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
-    metrics = _metrics(services, concurrency)
+    metrics = Metrics(
+        services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
+    )
+    concurrency.watch(metrics.on_queue_change, metrics.on_refusal)
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
     application = FastAPI(
         title="LRBS",
@@ -59,23 +61,30 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
         lifespan=_background(services, concurrency, metrics),
     )
-    application.state.api = _api_state(services, KeyChecks(services.access, concurrency.keys), metrics)
+    application.state.api = _api_state(services, concurrency, metrics)
     problems.install(application)
     for router in ROUTERS:
         # Included, each route would be made again for this application, and every request matched twice.
         application.router.routes += router.routes
     openapi.describe(application, ROUTERS, ["/metrics"] if settings.open_metrics else [])
     mount_pages(application)
-    _add_middleware(application, settings, concurrency, metrics)
-    return application
-
-
-def _metrics(services: Services, concurrency: ConcurrencyLimits) -> Metrics:
-    metrics = Metrics(
-        services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
+    # The last one added is the first that a request meets.
+    application.add_middleware(
+        Gate,
+        concurrency=concurrency,
+        workloads=Workloads(ROUTERS),
+        max_body_bytes=settings.max_body_bytes,
+        pause_seconds=settings.body_pause_seconds,
+        body_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
+        on_answer=metrics.on_answer,
+        on_change=metrics.on_change,
+        origins=settings.allowed_origins,
     )
-    concurrency.watch(metrics.on_queue_change, metrics.on_refusal)
-    return metrics
+    if settings.proxies or settings.root_path:
+        application.add_middleware(
+            ForwardedMiddleware, proxies=settings.proxies, root_path=settings.root_path
+        )
+    return application
 
 
 def _background(
@@ -112,28 +121,7 @@ def _background(
     return lifespan
 
 
-def _add_middleware(
-    application: FastAPI, settings: Settings, concurrency: ConcurrencyLimits, metrics: Metrics
-) -> None:
-    """Add the middleware; the last one added is the first that a request meets."""
-    application.add_middleware(
-        Gate,
-        concurrency=concurrency,
-        workloads=Workloads(ROUTERS),
-        max_body_bytes=settings.max_body_bytes,
-        pause_seconds=settings.body_pause_seconds,
-        body_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
-        on_answer=metrics.on_answer,
-        on_change=metrics.on_change,
-        origins=settings.allowed_origins,
-    )
-    if settings.proxies or settings.root_path:
-        application.add_middleware(
-            ForwardedMiddleware, proxies=settings.proxies, root_path=settings.root_path
-        )
-
-
-def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> ApiState:
+def _api_state(services: Services, concurrency: ConcurrencyLimits, metrics: Metrics) -> ApiState:
     settings = services.settings
     return ApiState(
         catalogue=services.catalogue,
@@ -144,7 +132,7 @@ def _api_state(services: Services, key_checks: KeyChecks, metrics: Metrics) -> A
         training=services.training,
         versions=services.versions,
         access=services.access,
-        key_checks=key_checks,
+        key_checks=KeyChecks(services.access, concurrency.keys),
         batches=SearchBatches(services.search),
         # Threads of their own for each, so that requests for one cannot keep out those for the other.
         readiness=CachedProbe(ProbeThreads(_PROBE_SECONDS), services.readiness.check, _READINESS_SECONDS),

@@ -107,7 +107,7 @@ class IncomingBody:
         self._check(self.announced)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._longest_wait()):
+            async with asyncio.timeout(min(max(self._credit, 0.0), self._pause_seconds)):
                 message = await self._receive()
         except TimeoutError as error:
             raise ServiceError("body-timeout", field="body") from error
@@ -132,9 +132,6 @@ class IncomingBody:
         if self._budget is not None:
             self._budget.give_back(self._held, self.caller)
         self._held = 0
-
-    def _longest_wait(self) -> float:
-        return min(max(self._credit, 0.0), self._pause_seconds)
 
     def _count(self, size: int) -> None:
         self._received += size
@@ -238,8 +235,10 @@ class Gate:
             seconds = time.perf_counter() - passage.began
             self._on_change(-1)
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._on_answer(method, _template(scope), passage.status, seconds)
-            _log(scope, passage.status, seconds)
+            # With the names of the path's parameters, since a client's choice must not become a label.
+            template = getattr(scope.get("route"), "path", _UNMATCHED)
+            self._on_answer(method, template, passage.status, seconds)
+            _log(scope, template, passage.status, seconds)
             CURRENT_REQUEST_ID.reset(token)
 
     async def _answer_failures(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -405,13 +404,7 @@ def _pieces(message: Message) -> Iterator[Message]:
         yield {**message, "body": bytes(body[start : start + PIECE]), "more_body": more}
 
 
-def _template(scope: Scope) -> str:
-    """Return the path with the names of its parameters, since a client's choice must not become a label."""
-    path: str = getattr(scope.get("route"), "path", _UNMATCHED)
-    return path
-
-
-def _log(scope: Scope, status: int, seconds: float) -> None:
+def _log(scope: Scope, template: str, status: int, seconds: float) -> None:
     """Log a request: the path without its query, and nothing of headers and bodies: no key, no picture."""
     level = logging.WARNING if status >= 500 else logging.INFO
     if get_route_path(scope) in _PROBES and level == logging.INFO:
@@ -425,7 +418,7 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
         "milliseconds": round(seconds * 1000, 1),
         "key_id": scope["state"].get("key_id"),
     }
-    cause = scope["method"], _template(scope), status
+    cause = scope["method"], template, status
     text = "%(method)s %(path)s %(status)d %(milliseconds).1f ms"
     _logger.log(level, text, fields, extra={**fields, "cause": cause})
 

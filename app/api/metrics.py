@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,9 +38,7 @@ class Shares:
         """Write the state of this process's collections."""
         path = _file_of(self._folder, os.getpid())
         unfinished = path.with_suffix(".tmp")
-        unfinished.write_text(
-            json.dumps([dataclasses.asdict(status) for status in statuses]), encoding="utf-8"
-        )
+        unfinished.write_bytes(msgspec.json.encode(statuses))
         unfinished.replace(path)
 
     def merge(self, statuses: Sequence[CollectionStatus]) -> list[CollectionStatus]:

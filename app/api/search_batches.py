@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ _LARGEST_BATCH = 16
 """Searches that are answered in one call: the first of them waits for all."""
 _MOST_BATCHES = 8
 """That wait for the event loop; of more, searches take their turns, where no caller comes first."""
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -42,11 +44,10 @@ class _Waiter:
     request: Request
     search: Search
     encode: Encode
-    answer: asyncio.Future[bytes | Exception] = field(init=False)
+    answer: asyncio.Future[bytes | Exception] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future(), init=False
+    )
     place: asyncio.Task[None] | None = None
-
-    def __post_init__(self) -> None:
-        self.answer = asyncio.get_running_loop().create_future()
 
     def tell(self, answer: bytes | Exception) -> None:
         if not self.answer.done():  # its request was not cancelled
@@ -57,7 +58,7 @@ class _Waiter:
 class _Gathered:
     """Searches that gather while the threads of their direction are busy."""
 
-    running: set[asyncio.Task[list[bytes | Exception]]] = field(default_factory=set)
+    running: set[asyncio.Task[None]] = field(default_factory=set)
     waiting: list[_Waiter] = field(default_factory=list)
 
     def take(self) -> list[_Waiter]:
@@ -195,38 +196,31 @@ class SearchBatches:
                 waiter.place.exception()  # others may have led to the answer meanwhile
             if waiter in gathered.waiting:
                 gathered.waiting.remove(waiter)
-            self._forget(direction, gathered)
+            if not gathered.waiting and not gathered.running:
+                self._gathered.pop(direction, None)
 
     def _start(self, direction: Direction, gathered: _Gathered) -> None:
         """Answer those that wait, if a thread is free for them and one of them has a place."""
         if len(gathered.running) < self._threads and any(map(_has_place, gathered.waiting)):
             batch = gathered.take()
-            running = asyncio.ensure_future(self._run(direction, batch))
-            gathered.running.add(running)
-            running.add_done_callback(lambda done: self._finish_turn(direction, gathered, batch, done))
+            gathered.running.add(asyncio.ensure_future(self._run(direction, gathered, batch)))
 
-    async def _run(self, direction: Direction, batch: Sequence[_Waiter]) -> list[bytes | Exception]:
+    async def _run(self, direction: Direction, gathered: _Gathered, batch: Sequence[_Waiter]) -> None:
+        """Answer a batch in a thread; where none can be had, each goes alone."""
         for waiter in batch:
             if waiter.place is not None:
                 waiter.place.cancel()  # unless it has one
-        return await run_in_threadpool(self._answer_all, direction, batch)
-
-    def _finish_turn(
-        self,
-        direction: Direction,
-        gathered: _Gathered,
-        batch: Sequence[_Waiter],
-        done: asyncio.Task[list[bytes | Exception]],
-    ) -> None:
-        gathered.running.remove(done)
-        for waiter in batch:
-            place_of(waiter.request.scope).give_back()  # the next ones are answered while these are sent
-        _tell(batch, _answers_of(batch, done))
-        self._start(direction, gathered)
-
-    def _forget(self, direction: Direction, gathered: _Gathered) -> None:
-        if not gathered.waiting and not gathered.running:
-            self._gathered.pop(direction, None)
+        answers: Sequence[bytes | Exception] = [BlockingIOError()] * len(batch)
+        try:
+            answers = await run_in_threadpool(self._answer_all, direction, batch)
+        except RuntimeError as error:
+            _logger.warning("searches are answered one by one: %s", error)
+        finally:
+            gathered.running = {task for task in gathered.running if task is not asyncio.current_task()}
+            for waiter in batch:
+                place_of(waiter.request.scope).give_back()  # the next ones are answered while these are sent
+            _tell(batch, answers)
+            self._start(direction, gathered)
 
 
 def _has_place(waiter: _Waiter) -> bool:
@@ -243,14 +237,6 @@ def _encode(batch: Sequence[_Waiter], outcomes: Sequence[Outcome]) -> list[bytes
         except Exception as error:
             answers.append(error)
     return answers
-
-
-def _answers_of(
-    batch: Sequence[_Waiter], done: asyncio.Task[list[bytes | Exception]]
-) -> Sequence[bytes | Exception]:
-    """Return what a thread answered; where it failed, each goes alone."""
-    has_failed = done.cancelled() or done.exception() is not None
-    return [BlockingIOError()] * len(batch) if has_failed else done.result()
 
 
 def _tell(batch: Sequence[_Waiter], answers: Sequence[bytes | Exception]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from app.bootstrap import build
-from app.domain.entities import BuiltModel, Job
+from app.domain.entities import BuiltModel
 from app.domain.errors import DISK_FAULTS, DatabaseUnavailableError, JobCancelledError, ServiceError
 from app.domain.reports import ENCODERS, TrainingParameters
 from app.logs import log_to_stderr
@@ -110,7 +110,10 @@ def train_in_child(settings: Mapping[str, Any], max_seconds: float, lease: Lease
     timer.daemon = True
     try:
         timer.start()
-        outcome = _follow(process, _order(settings, lease.job), lease)
+        job = lease.job
+        # The settings may contain a password, so they are sent over the pipe.
+        order = {"settings": settings, "collection": job.collection, "parameters": dict(job.parameters)}
+        outcome = _follow(process, json.dumps(order), lease)
     finally:
         timer.cancel()
         _end(process)
@@ -121,17 +124,10 @@ def train_in_child(settings: Mapping[str, Any], max_seconds: float, lease: Lease
     return outcome or Failure(f"the trainer {describe_end(process.returncode)}", may_pass=True)
 
 
-def _order(settings: Mapping[str, Any], job: Job) -> str:
-    """Return the child's task; the settings may contain a password, so they are sent over the pipe."""
-    return json.dumps(
-        {"settings": settings, "collection": job.collection, "parameters": dict(job.parameters)}
-    )
-
-
 def _follow(process: subprocess.Popen[str], order: str, lease: Lease) -> Outcome | None:
     """Return the outcome that the child reports; None when it ended without one."""
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("the trainer has no pipes")
+    assert process.stdin is not None
+    assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
         # The pipe stays open: when it closes, the child knows that this process is gone.
         process.stdin.write(order + "\n")

@@ -118,17 +118,14 @@ class Worker:
                 is_idle, failures = True, failures + 1
                 _logger.exception("worker: looking for a job failed")
             if is_idle:
-                time.sleep(self._idle_seconds(failures))
+                pause = self._poll_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS)
+                time.sleep(min(pause, max(self._poll_seconds, _LONGEST_PAUSE_SECONDS)))
 
     def _maintain(self) -> None:
         time_left = Round(_CHORES_SECONDS, self._should_stop)
         # A chore that did not finish comes after the others next time.
         for chore in sorted(self._maintenance, key=attrgetter("due_at")):
             chore.do_if_due(time_left)
-
-    def _idle_seconds(self, failures: int) -> float:
-        pause = self._poll_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS)
-        return min(pause, max(self._poll_seconds, _LONGEST_PAUSE_SECONDS))
 
     def _attempt(self, job: Job) -> None:
         """Train a claimed job, and publish its model or close the job."""
@@ -159,12 +156,8 @@ class Worker:
         job = lease.job
         versions, seconds = self._services.versions, self._services.settings.lease_seconds
         entry = lease.insist(lambda: versions.publish(job, built, seconds))
-        _logger.info(
-            "job %s: published version %d%s",
-            job.id,
-            entry.version,
-            "" if entry.is_active else f", not activated: {entry.report.not_activated}",
-        )
+        reason = "" if entry.is_active else f", not activated: {entry.report.not_activated}"
+        _logger.info("job %s: published version %d%s", job.id, entry.version, reason)
         try:
             versions.prune(job.collection)
         except (ServiceError, OSError) as error:
@@ -176,13 +169,8 @@ class Worker:
         counts = failure.counts or _age_seconds(job, claimed_at) > LONGEST_WAIT_SECONDS
         if failure.may_pass and (not counts or job.attempts < self._services.settings.job_attempts):
             pause = self._services.settings.job_retry_seconds * 2 ** (job.attempts - 1)
-            _logger.warning(
-                "job %s: retraining %s: %s; another attempt in %g s",
-                job.id,
-                job.collection,
-                failure.reason,
-                pause,
-            )
+            message = "job %s: retraining %s: %s; another attempt in %g s"
+            _logger.warning(message, job.id, job.collection, failure.reason, pause)
             self._release(job, lambda work: work.jobs.give_back(job, failure.reason, pause, counts))
             return
         prefix = f"gave up after {job.attempts} attempts: " if failure.may_pass else ""

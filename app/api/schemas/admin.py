@@ -67,13 +67,9 @@ def _with_integers(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: [_with_integers(part) if isinstance(part, dict) else part for part in value]
         if name == "parts" and isinstance(value, list)
-        else _with_integer(value)
+        else whole(value)
         for name, value in options.items()
     }
-
-
-def _with_integer(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def without_paths(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,9 +145,8 @@ class SupervisionIn(Strict):
 
     def to_supervision(self) -> Supervision:
         """Return the service's form."""
-        if self.facets == "auto":
-            return Supervision(self.labels, "auto", self.pairs, self.feedback)
-        return Supervision(self.labels, tuple(self.facets), self.pairs, self.feedback)
+        facets: Any = self.facets if self.facets == "auto" else tuple(self.facets)
+        return Supervision(self.labels, facets, self.pairs, self.feedback)
 
 
 _Share = Annotated[float, Field(gt=0, le=1)]

@@ -347,7 +347,7 @@ class SearchService:
             rows = ground.gallery.find_rows(queries, spans, same[0].search.item_filter)
             ranking.pages.append((same, partial(ground.gallery.pages, rows, spans)))
         if ground.is_live and not ground.is_within_one:
-            seen = [asked.projected for part in parts for asked in part.projections if asked.can_match]
+            seen = [one.projected for part in parts for one in part.projections if one.can_match]
             if seen:
                 self._recall_monitor.see(ground.snapshot, ground.target, np.concatenate(seen))
 
