@@ -131,8 +131,7 @@ class LocalBackend:
         )
 
     def list_feedback(self, collection: str, *, cursor: str | None = None, limit: int) -> FeedbackPage:
-        page = self.services.feedback.page(collection, int(cursor or 0), limit)
-        return show_feedback(page.feedback, page.is_last)
+        return show_feedback(*self.services.feedback.page(collection, int(cursor or 0), limit))
 
     def delete_feedback(self, collection: str, feedback_id: int) -> None:
         self.services.feedback.delete(collection, feedback_id)

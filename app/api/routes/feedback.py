@@ -59,9 +59,9 @@ def list_feedback(
 
     A page of large texts ends before `limit`: there is more as long as `next_cursor` is set.
     """
-    page = state.feedback.page(collection, int(cursor or 0), limit)
+    shown = show_feedback(*state.feedback.page(collection, int(cursor or 0), limit))
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
-    return Response(encode(show_feedback(page.feedback, page.is_last)), media_type="application/json")
+    return Response(encode(shown), media_type="application/json")
 
 
 @router.delete("/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404))

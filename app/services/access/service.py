@@ -96,17 +96,12 @@ class AccessService:
     def recall(self, secret: str, scope: Scope) -> ApiKey | None:
         """Do what `require` does, without a transaction; None, and nothing is counted, where it needs one.
         It does not where nothing was committed to the database since the key was looked up."""
-        key = self.remember(secret)
-        return None if key is None else self.admit(key, scope)
-
-    def remember(self, secret: str) -> ApiKey | None:
-        """Return the key of a secret if nothing was committed since it was looked up; counts nothing."""
         hashed = _hash(secret)
         mark, key = self._seen.get(hashed, (None, None))
         if key is None or mark is None or mark != self._database.change_mark():
             return None
         self._note(hashed, mark, key)
-        return key
+        return self.admit(key, scope)
 
     def admit(self, key: ApiKey, scope: Scope, now: datetime | None = None) -> ApiKey:
         """Return a key that exists if it may make a call, which is counted; raises as `require` does."""

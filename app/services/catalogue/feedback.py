@@ -34,14 +34,6 @@ class NewFeedback:
     place: str = ""  # where it stands in what the client sent, such as ``feedback.3``
 
 
-@dataclass(frozen=True, slots=True)
-class FeedbackPage:
-    """Feedback in the order in which it was stored, and whether none follows."""
-
-    feedback: tuple[Feedback, ...]
-    is_last: bool
-
-
 @dataclass(eq=False)
 class FeedbackService:
     """Stores feedback, each call whole or not at all, and lists and deletes it; beyond `max_entries` of a
@@ -85,9 +77,9 @@ class FeedbackService:
             self._garbage_collector.sweep_after_delete(sorted(dropped))
         return ids
 
-    def page(self, name: str, after: int, limit: int) -> FeedbackPage:
-        """Return feedback with an id above `after`, in order of ids, without features; it ends before `limit`
-        where its texts would be larger than an answer may be."""
+    def page(self, name: str, after: int, limit: int) -> tuple[list[Feedback], bool]:
+        """Return feedback with an id above `after`, in order of ids, without features, and whether none
+        follows; it ends before `limit` where its texts would be larger than an answer may be."""
         rows: list[Feedback] = []
         size = 0
         with self._database.read() as work:
@@ -98,12 +90,12 @@ class FeedbackService:
                 for row in batch:
                     size += 0 if row.query is None else json_bytes(row.query)
                     if rows and size > self._max_answer_bytes:
-                        return FeedbackPage(tuple(rows), is_last=False)
+                        return rows, False
                     rows.append(row)
                 if len(batch) < n_rows:
-                    return FeedbackPage(tuple(rows), is_last=True)
+                    return rows, True
                 after = rows[-1].id
-        return FeedbackPage(tuple(rows[:limit]), is_last=False)
+        return rows[:limit], False
 
     def delete(self, name: str, feedback_id: int) -> None:
         """Delete one; raises NotFoundError."""

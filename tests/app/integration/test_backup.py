@@ -116,7 +116,7 @@ def state(services: Services, rows: Any) -> Any:
             services.catalogue.content("album", item.id)
             for _, item in services.catalogue.page("album", None, 0, 10).rows
         ],
-        [(one.id, one.item_id, one.created_at) for one in services.feedback.page("a", 0, 10).feedback],
+        [(one.id, one.item_id, one.created_at) for one in services.feedback.page("a", 0, 10)[0]],
         services.access.list_keys(),
         services.versions.history("a", 10),
     )

@@ -144,11 +144,11 @@ def test_pages_end_before_they_are_too_large(album: Services) -> None:
     ids = service.add("album", [about(), about(), about()])
     pages, after = [], 0
     while True:
-        page = service.page("album", after, 100)
-        pages.append([entry.id for entry in page.feedback])
-        if page.is_last:
+        feedback, is_last = service.page("album", after, 100)
+        pages.append([entry.id for entry in feedback])
+        if is_last:
             break
-        after = page.feedback[-1].id
+        after = feedback[-1].id
     assert pages == [list(ids[:2]), list(ids[2:])]
 
 
