@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -148,6 +148,24 @@ class Item:
     encoding: str = ""  # of the encoder that made the features, as of `Modality`
 
 
+class IndexedItem(NamedTuple):
+    """What a gallery knows of an item apart from its projection; a tuple, since many are made."""
+
+    id: str
+    labels: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+    @property
+    def text(self) -> None:
+        """Not known."""
+
+    @property
+    def content_hash(self) -> None:
+        """Not known."""
+
+
+ShownItem = Item | IndexedItem
+"""What a search result shows: an item as it is stored, or as its gallery knows it."""
 MOST_PARTNERS = 16
 """Items of each modality with one `pair_id` that are partners; where one has more they are a group, and none
 is."""

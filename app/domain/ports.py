@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.domain.entities import Content, Features, Matrix, Vector
+from app.domain.entities import Content, Features, IndexedItem, Matrix, Vector
 from app.domain.reports import IndexSpec
 from app.domain.searches import ItemFilter
 
@@ -87,18 +87,10 @@ class GalleryKey(NamedTuple):
     modality: str
 
 
-class EngineItem(NamedTuple):
-    """An item as an engine keeps it beside its projection."""
-
-    id: str
-    labels: tuple[str, ...]
-    metadata: dict[str, Any]
-
-
 class EngineHit(NamedTuple):
     """An item with its score."""
 
-    item: EngineItem
+    item: IndexedItem
     score: float
 
 
@@ -118,7 +110,7 @@ class EngineGallery(Protocol):
         revision: int,
         since: int,
         item_ids: Collection[str],
-        items: Sequence[EngineItem],
+        items: Sequence[IndexedItem],
         vectors: Matrix,
         unranked: Collection[str],
     ) -> int:
@@ -165,7 +157,7 @@ class EngineGallery(Protocol):
     def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
         """Return how many items have each value under a metadata key, by what `comparable` makes of it."""
 
-    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+    def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
         """Yield some items with their projections, the same ones for the same revision."""
 
     def purge(self, before: int) -> int:
@@ -187,7 +179,7 @@ class VectorEngine(Protocol):
         self,
         key: GalleryKey,
         revision: int,
-        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
         vectors: Matrix,
         queries: Matrix,
         unranked: Collection[str],

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 from unicodedata import normalize
 
 from app.answers import Notice
+from app.domain.entities import ShownItem
 from app.domain.names import join_words, some_of
 from app.domain.words import fold, split_words
 
@@ -144,30 +145,6 @@ class ItemFilter:
 def comparable(value: Hashable) -> Hashable:
     """Return a key equal for values that are equal in JSON: in Python True == 1, in JSON it is not."""
     return (bool, value) if isinstance(value, bool) else value
-
-
-class ShownItem(Protocol):
-    """What a search result shows of its item."""
-
-    @property
-    def id(self) -> str:
-        """As of `Item`, like all of these."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Classes."""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Client's own facts."""
-
-    @property
-    def text(self) -> str | None:
-        """Raw text, where that is known."""
-
-    @property
-    def content_hash(self) -> str | None:
-        """Identifies the stored picture, where that is known."""
 
 
 class Hit(NamedTuple):

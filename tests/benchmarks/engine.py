@@ -15,13 +15,12 @@ from rich.table import Table
 
 from app.bootstrap import open_vector_engine
 from app.cli.console import LOG, OUT, JsonFlag
-from app.domain.entities import Matrix
-from app.domain.ports import EngineItem, GalleryIndex, GalleryKey, VectorEngine
+from app.domain.entities import IndexedItem, Matrix
+from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment
-from app.services.serving.stored_items import IndexedItem
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.benchmark import machine
@@ -123,11 +122,11 @@ def _galleries(
     yield name, RemoteGallery(rows, 1), time.perf_counter() - began
 
 
-def _batches_of(items: Sequence[IndexedItem], vectors: Matrix) -> Iterator[tuple[list[EngineItem], Matrix]]:
+def _batches_of(items: Sequence[IndexedItem], vectors: Matrix) -> Iterator[tuple[list[IndexedItem], Matrix]]:
     for start in range(0, len(items), _BATCH):
         part = items[start : start + _BATCH]
         yield (
-            [EngineItem(item.id, item.labels, dict(item.metadata)) for item in part],
+            [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in part],
             vectors[start : start + _BATCH],
         )
 

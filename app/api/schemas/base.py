@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 
-from app.domain.entities import Content
+from app.domain.entities import Content, ShownItem
 from app.domain.errors import InvalidFieldError
 from app.domain.names import (
     IDENTIFIER_PATTERN,
@@ -37,7 +37,6 @@ from app.domain.names import (
     join_path,
     join_words,
 )
-from app.domain.searches import ShownItem
 
 
 def whole(value: Any) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 
 from pymilvus import DataType, MilvusClient
 
-from app.domain.entities import Matrix
+from app.domain.entities import IndexedItem, Matrix
 from app.domain.errors import VectorEngineUnavailableError
-from app.domain.ports import EngineItem, GalleryKey
+from app.domain.ports import GalleryKey
 from app.engines.common import (
     LARGEST_RANK_OF_A_GRAPH,
     WriteLocks,
@@ -123,7 +123,7 @@ class MilvusEngine:
         self,
         key: GalleryKey,
         revision: int,
-        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
         vectors: Matrix,
         queries: Matrix,
         unranked: Collection[str],

@@ -16,9 +16,9 @@ import numpy as np
 from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
-from app.domain.entities import Matrix, Vector
+from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError
-from app.domain.ports import EngineHit, EngineItem
+from app.domain.ports import EngineHit
 from app.domain.searches import ItemFilter, comparable
 from app.engines.common import (
     BEHIND,
@@ -92,7 +92,7 @@ class MilvusGallery:
         revision: int,
         since: int,
         item_ids: Collection[str],
-        items: Sequence[EngineItem],
+        items: Sequence[IndexedItem],
         vectors: Matrix,
         unranked: Collection[str],
     ) -> int:
@@ -244,13 +244,13 @@ class MilvusGallery:
         values = (item.metadata.get(key) for item in self._items(revision))
         return Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
 
-    def _items(self, revision: int) -> Iterator[EngineItem]:
+    def _items(self, revision: int) -> Iterator[IndexedItem]:
         with self._translate_errors():
             rows = self._look()
             for row in rows.scan(rows.condition(revision), ITEM_FIELDS):
                 yield item_of(row)
 
-    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+    def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
         """Yield some items with their projections: those whose keys, which are digests, come first."""
         with self._translate_errors():
             rows = self._look()

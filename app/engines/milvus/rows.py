@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymilvus import MilvusClient
 
-from app.domain.entities import Matrix, Vector
-from app.domain.ports import EngineHit, EngineItem
+from app.domain.entities import IndexedItem, Matrix, Vector
+from app.domain.ports import EngineHit
 from app.domain.searches import ItemFilter
 from app.engines.milvus.server import PIECE, SECONDS, call_loaded, read_rows, split
 from app.index.inverted_lists import Balance
@@ -46,7 +46,7 @@ def _value_digest(key: str, value: Hashable) -> str:
     return digest_of("value", key, json.dumps(value))
 
 
-def facets_of(item: EngineItem) -> list[str]:
+def facets_of(item: IndexedItem) -> list[str]:
     """Return what filters ask for: the labels, the keys that have a value, and the values."""
     facets = [digest_of("label", label) for label in item.labels]
     for key, value in item.metadata.items():
@@ -197,10 +197,10 @@ class GalleryRows(NamedTuple):
         return list(answer)
 
 
-def item_of(row: dict[str, Any]) -> EngineItem:
+def item_of(row: dict[str, Any]) -> IndexedItem:
     """Return the item of a row."""
     labels, metadata = json.loads("".join(row["text"]))
-    return EngineItem(row["item_id"], tuple(labels), metadata)
+    return IndexedItem(row["item_id"], tuple(labels), metadata)
 
 
 def numbers(vector: Vector) -> list[float]:
@@ -249,7 +249,7 @@ class Writing:
             if ending:
                 self._upsert([{**row, "until": revision} for row in ending])
 
-    def insert(self, balance: Balance | None, items: Sequence[EngineItem], vectors: Matrix) -> None:
+    def insert(self, balance: Balance | None, items: Sequence[IndexedItem], vectors: Matrix) -> None:
         """Add rows, in the place of those of the same revision."""
         for start in range(0, len(items), ROWS_AT_ONCE):
             step = slice(start, start + ROWS_AT_ONCE)
@@ -267,14 +267,14 @@ class Writing:
         """Add items that the model cannot place."""
         nowhere = np.zeros(rank, np.float32)
         rows = [
-            self._row(EngineItem(item_id, (), {}), False, nowhere, nowhere, nowhere)
+            self._row(IndexedItem(item_id, (), {}), False, nowhere, nowhere, nowhere)
             for item_id in sorted(unranked)
         ]
         for part in split(rows, ROWS_AT_ONCE):
             self._upsert(part)
 
     def _row(
-        self, item: EngineItem, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
+        self, item: IndexedItem, is_ranked: bool, raw: Vector, mapped: Vector, unit: Vector
     ) -> dict[str, Any]:
         text = json.dumps([item.labels, item.metadata], ensure_ascii=False)
         return {

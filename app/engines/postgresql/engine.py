@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine
 
-from app.domain.entities import Matrix
+from app.domain.entities import IndexedItem, Matrix
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
-from app.domain.ports import EngineItem, GalleryKey
+from app.domain.ports import GalleryKey
 from app.engines.common import LARGEST_RANK_OF_A_GRAPH, DatabaseLocks, balance_of, name_of, pack_balance
 from app.engines.postgresql.gallery import PostgresGallery
 from app.engines.postgresql.rows import copy_rows, insert_unranked
@@ -72,7 +72,7 @@ class PostgresEngine:
         self,
         key: GalleryKey,
         revision: int,
-        batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+        batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
         vectors: Matrix,
         queries: Matrix,
         unranked: Collection[str],

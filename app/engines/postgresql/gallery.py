@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Engine
 
-from app.domain.entities import Matrix, Vector
+from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
-from app.domain.ports import EngineHit, EngineItem
+from app.domain.ports import EngineHit
 from app.domain.searches import ItemFilter, comparable
 from app.engines.common import (
     BEHIND,
@@ -75,7 +75,7 @@ class PostgresGallery:
         revision: int,
         since: int,
         item_ids: Collection[str],
-        items: Sequence[EngineItem],
+        items: Sequence[IndexedItem],
         vectors: Matrix,
         unranked: Collection[str],
     ) -> int:
@@ -197,7 +197,7 @@ class PostgresGallery:
             )
             return [(value, int(count)) for value, count in counts]
 
-    def sample(self, revision: int, count: int) -> Iterator[tuple[EngineItem, Vector]]:
+    def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
         """Yield some items with their projections."""
         with self._rows(revision) as rows:
             sampled = rows.execute(
@@ -206,7 +206,7 @@ class PostgresGallery:
                 count=count,
             )
             for item_id, labels, metadata, vector in sampled:
-                yield EngineItem(item_id, tuple(labels), metadata), np.asarray(vector, np.float32)
+                yield IndexedItem(item_id, tuple(labels), metadata), np.asarray(vector, np.float32)
 
     def item_ids(self, revision: int) -> Iterator[str]:
         """Yield the id of each item, including those that cannot be ranked."""

@@ -12,8 +12,8 @@ from pgvector.psycopg import register_vector
 from psycopg.types.json import Jsonb
 from sqlalchemy import Connection, CursorResult
 
-from app.domain.entities import Matrix, Vector
-from app.domain.ports import EngineHit, EngineItem
+from app.domain.entities import IndexedItem, Matrix, Vector
+from app.domain.ports import EngineHit
 from app.domain.searches import ItemFilter
 from app.engines.postgresql.server import LIST, run, text_of
 from app.index.inverted_lists import Balance
@@ -139,7 +139,7 @@ class MatchingRows:
             **parameters,
         )
         return [
-            EngineHit(EngineItem(item_id, tuple(labels), metadata), float(score))
+            EngineHit(IndexedItem(item_id, tuple(labels), metadata), float(score))
             for item_id, labels, metadata, score in rows
         ]
 
@@ -156,7 +156,7 @@ def insert_rows(
     connection: Connection,
     table: str,
     revision: int,
-    items: Sequence[EngineItem],
+    items: Sequence[IndexedItem],
     vectors: Matrix,
     balance: Balance | None,
 ) -> None:
@@ -202,7 +202,7 @@ def copy_rows(
     connection: Connection,
     table: str,
     revision: int,
-    batches: Iterator[tuple[Sequence[EngineItem], Matrix]],
+    batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
     balance: Balance | None,
 ) -> None:
     """Add the first rows of an empty table, many times faster than `insert_rows`."""

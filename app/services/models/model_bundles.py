@@ -15,11 +15,10 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion, Vector
+from app.domain.entities import Collection, Features, Item, Matrix, Modality, ModelVersion, ShownItem, Vector
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
 from app.domain.reports import TrainingReport
-from app.domain.searches import ShownItem
 from app.encoders.registry import EncoderRegistry
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import load_index, save_index

@@ -17,15 +17,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from app.domain.entities import Collection, Matrix, Vector
+from app.domain.entities import Collection, IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError
-from app.domain.ports import EngineGallery, EngineHit, EngineItem, GalleryIndex, GalleryKey, VectorEngine
+from app.domain.ports import EngineGallery, GalleryIndex, GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.reloads import Background, outside_turns
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import in_batches, no_pause
 
 COUNT_THREAD_NAME = "count"
@@ -107,7 +106,8 @@ class RemoteGallery(Gallery):
         self.segments = ()
         self._rows = rows
         self._revision = revision
-        self._is_exact = is_exact
+        self.is_exact = is_exact
+        self.index_kind = "exact" if is_exact else "hnsw"
         self._known_count = known_count or count_items(lambda: rows.count(rows.latest_revision(), _NO_FILTER))
 
     @cached_property
@@ -134,16 +134,6 @@ class RemoteGallery(Gallery):
     def numbers_per_search(self, item_filter: ItemFilter) -> float:
         return math.inf
 
-    @cached_property
-    @override
-    def is_exact(self) -> bool:
-        return self._is_exact
-
-    @property
-    @override
-    def index_kind(self) -> str:
-        return "exact" if self._is_exact else "hnsw"
-
     @override
     def item_ids(self) -> Iterator[str]:
         return self._rows.item_ids(self._revision)
@@ -154,8 +144,7 @@ class RemoteGallery(Gallery):
 
     @override
     def sample(self, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
-        for item, vector in self._rows.sample(self._revision, count):
-            yield IndexedItem(*item), vector
+        return self._rows.sample(self._revision, count)
 
     @override
     def has_label(self, label: str) -> bool:
@@ -199,15 +188,12 @@ class RemoteGallery(Gallery):
         revision: int = 0,
         since: int = 0,
     ) -> RemoteGallery:
-        items_of_engine = [_engine_item(item) for item in items]
         with outside_turns():
-            written = self._rows.write(
-                revision, since, item_ids, items_of_engine, with_a_column(vectors), unranked
-            )
+            written = self._rows.write(revision, since, item_ids, items, with_a_column(vectors), unranked)
         return self._at(written)
 
     def _at(self, revision: int) -> RemoteGallery:
-        return RemoteGallery(self._rows, revision, self._is_exact, self._known_count)
+        return RemoteGallery(self._rows, revision, self.is_exact, self._known_count)
 
     @override
     def search(self, queries: Matrix, k: int, offset: int, item_filter: ItemFilter) -> list[Page]:
@@ -219,11 +205,11 @@ class RemoteGallery(Gallery):
     ) -> list[Page]:
         results = []
         for query, (k, offset) in zip(map(with_a_column, queries), pages, strict=True):
-            if self._is_exact:
+            if self.is_exact:
                 hits = self._rows.search_exactly(self._revision, query, k, offset, item_filter)
-                results.append(_page(hits, True))
+                results.append(Page(hits, True))
             else:
-                results.append(_page(*self._rows.search(self._revision, query, k, offset, item_filter)))
+                results.append(Page(*self._rows.search(self._revision, query, k, offset, item_filter)))
         return results
 
     @override
@@ -235,7 +221,7 @@ class RemoteGallery(Gallery):
         self, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
     ) -> Page:
         query = with_a_column(query)
-        return _page(self._rows.search_similar(self._revision, query, k, offset, item_filter, left_out), True)
+        return Page(self._rows.search_similar(self._revision, query, k, offset, item_filter, left_out), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,13 +291,13 @@ class EngineGalleries:
                     )
 
 
-def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[EngineItem], Matrix]]:
+def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[IndexedItem], Matrix]]:
     """Yield the items of a gallery with their projections, as an engine takes them."""
     for view in gallery.segments:
         pairs = zip(view.live_items(), view.live_vectors(), strict=True)
         for batch in in_batches(pairs, _ITEMS_PER_BATCH):
             yield (
-                [_engine_item(item) for item, _ in batch],
+                [item for item, _ in batch],
                 with_a_column(np.stack([vector for _, vector in batch])),
             )
             pause()
@@ -325,11 +311,3 @@ def _rows_of(gallery: Gallery, rank: int) -> Matrix:
 def with_a_column(numbers: Matrix) -> Matrix:
     """Return vectors of one number at least, as engines take them: those of a model of rank 0 have none."""
     return numbers if numbers.shape[-1] else np.zeros((*numbers.shape[:-1], 1), np.float32)
-
-
-def _engine_item(item: IndexedItem) -> EngineItem:
-    return EngineItem(item.id, item.labels, dict(item.metadata))
-
-
-def _page(hits: Sequence[EngineHit], is_exact: bool) -> Page:
-    return Page(((IndexedItem(*hit.item), hit.score) for hit in hits), is_exact)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.domain.entities import Matrix, Vector
+from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.ports import BestRows, GalleryIndex
 from app.domain.reports import IndexSpec
 from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.segments import Segment, SegmentView, merge_tail, runs_to_merge
-from app.services.serving.stored_items import IndexedItem, ItemIds, Mask
+from app.services.serving.stored_items import ItemIds, Mask
 from app.services.storage.pacing import no_pause
 
 _NO_FILTER = ItemFilter()
@@ -107,7 +107,7 @@ class Gallery:
         """Whether every search returns the true best items."""
         return all(view.segment.index.is_exact for view in self.segments)
 
-    @property
+    @cached_property
     def index_kind(self) -> str:
         """Kind of the approximate index, ``exact`` where there is none; see `IndexSpec`."""
         specs = (view.segment.index.spec for view in self.segments if not view.segment.index.is_exact)

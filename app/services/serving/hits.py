@@ -9,14 +9,13 @@ from collections.abc import Collection as AbstractCollection
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Item, json_bytes
+from app.domain.entities import IndexedItem, Item, ShownItem, json_bytes
 from app.domain.errors import ContentTooLargeError
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
-from app.domain.searches import SAMPLE, Hit, ItemFilter, ShownItem, WordReport, explain_filter
+from app.domain.searches import SAMPLE, Hit, ItemFilter, WordReport, explain_filter
 from app.domain.words import spell_words
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.stored_items import IndexedItem
 
 _ITEMS_PER_FETCH = 100
 """Bounds what is fetched before the byte limit is checked: a hundred items of the largest allowed size."""

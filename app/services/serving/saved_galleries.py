@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, ModelVersion, SavedGallery
+from app.domain.entities import Collection, IndexedItem, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import load_index, save_index
@@ -25,7 +25,7 @@ from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, merge_indexes
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.stored_items import IndexedItem, StoredItems, write_items
+from app.services.serving.stored_items import StoredItems, write_items
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Pacer
 from app.services.storage.sweeping import sweep_unused

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Content, Features, Matrix
+from app.domain.entities import Content, Features, Matrix, ShownItem
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
 from app.domain.searches import (
@@ -24,7 +24,6 @@ from app.domain.searches import (
     Hit,
     ItemFilter,
     SearchResult,
-    ShownItem,
     describe_others,
     equal_texts,
 )

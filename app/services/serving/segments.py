@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from app.domain.entities import Matrix
+from app.domain.entities import IndexedItem, Matrix
 from app.domain.ports import GalleryIndex, RowSearch
 from app.domain.searches import ItemFilter
 from app.services.serving.item_columns import (
@@ -31,7 +31,7 @@ from app.services.serving.item_columns import (
     ColumnSource,
     ItemColumns,
 )
-from app.services.serving.stored_items import BYTES_PER_ROW, IndexedItem, ItemIds, ItemRows, Mask, StoredItems
+from app.services.serving.stored_items import BYTES_PER_ROW, ItemIds, ItemRows, Mask, StoredItems
 from app.services.storage.pacing import in_batches, no_pause
 
 _CACHED_FILTERS = 64

@@ -12,13 +12,12 @@ from dataclasses import replace as replace_fields
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Change, Collection, Item, Matrix
+from app.domain.entities import Change, Collection, IndexedItem, Item, Matrix
 from app.domain.names import some_of
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.placement import place_changed
 from app.services.models.untrained import connects
 from app.services.serving.galleries import Gallery
-from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import in_batches, no_pause
 
 RECHECK_SECONDS = 60.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.answers import Activation
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, JobState, Matrix, ModelVersion
+from app.domain.entities import Collection, IndexedItem, JobState, Matrix, ModelVersion
 from app.domain.errors import (
     CollectionNotFoundError,
     ConflictError,
@@ -36,7 +36,7 @@ from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import Segment
 from app.services.serving.snapshot import LoadFailure, MissedNames, Snapshot, replay
 from app.services.serving.snapshot_cache import SnapshotCache
-from app.services.serving.stored_items import IndexedItem, StoredItems, encode_item
+from app.services.serving.stored_items import StoredItems, encode_item
 from app.services.storage.pacing import Pacer, in_batches, no_pause
 
 _ITEMS_PER_BATCH = 250

@@ -7,18 +7,19 @@ import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, BinaryIO, NamedTuple, overload
+from typing import Any, BinaryIO, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from app.domain.entities import IndexedItem
 from app.services.serving.item_columns import ABSENT, ColumnSource
 from app.services.storage.pacing import in_batches, no_pause
 
 Mask = npt.NDArray[np.bool]
-ItemsWithBitset = tuple[Sequence["IndexedItem"], Mask | None]
+ItemsWithBitset = tuple[Sequence[IndexedItem], Mask | None]
 """Items of a segment, and which of them are alive; None for all."""
 BYTES_PER_ROW = 12
 """Of `ItemRows`: a hash and a row number."""
@@ -31,22 +32,6 @@ _ITEMS_PER_COPY = 2048  # items between two pauses of copying: a millisecond, wh
 _BEGIN, _SEPARATOR, _END = b"[\n", b",\n", b"\n]"
 _Text = bytes | bytearray
 _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
-
-
-class IndexedItem(NamedTuple):
-    """What a gallery knows of an item apart from its projection; a tuple, since many are made."""
-
-    id: str
-    labels: tuple[str, ...]
-    metadata: Mapping[str, Any]
-
-    @property
-    def text(self) -> None:
-        """Not known."""
-
-    @property
-    def content_hash(self) -> None:
-        """Not known."""
 
 
 _ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.entities import IndexedItem
 from app.domain.searches import ItemFilter
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import SegmentView
-from app.services.serving.stored_items import IndexedItem
 from tests.app.filters import accepts
 
 RANK = 3

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from app.bootstrap import build
 from app.cli.main import cli
 from app.cli.models import index_lines
+from app.domain.entities import IndexedItem
 from app.domain.reports import IndexSpec, TrainingReport
 from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import build_candidates
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
-from app.services.serving.stored_items import IndexedItem
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs

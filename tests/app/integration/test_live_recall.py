@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
+from app.domain.entities import IndexedItem
 from app.domain.reports import IndexSpec
 from app.index.exact import ExactIndex
 from app.services.health import IndexStatus
 from app.services.serving.galleries import Gallery
 from app.services.serving.recall_monitor import RecallWindow, measure_recalls
 from app.services.serving.segments import Segment
-from app.services.serving.stored_items import IndexedItem
 from app.services.storage.pacing import no_pause
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs

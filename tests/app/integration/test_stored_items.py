@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.entities import IndexedItem
 from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
-from app.services.serving.stored_items import IndexedItem, ItemIds, StoredItems
+from app.services.serving.stored_items import ItemIds, StoredItems
 
 ORDINARY: list[dict[str, Any]] = [{"n": n % 7, "title": f'"{n}",\n', 'é\\"\t': [n]} for n in range(9000)]
 REFUSED: list[dict[str, Any]] = [{"n": 3}, {"n": float("inf")}, {"s": "\ud800"}, {"n": 10**400}, {}]

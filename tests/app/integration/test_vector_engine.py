@@ -19,14 +19,14 @@ from app.api.metrics import Metrics
 from app.bootstrap import Services, build, open_vector_engine
 from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
-from app.domain.entities import Content
+from app.domain.entities import Content, IndexedItem
 from app.domain.errors import (
     CollectionNotFoundError,
     DatabaseUnavailableError,
     InvalidFieldError,
     VectorEngineUnavailableError,
 )
-from app.domain.ports import EngineItem, GalleryKey
+from app.domain.ports import GalleryKey
 from app.domain.searches import ItemFilter, SearchResult
 from app.engines.common import FileLocks, name_of
 from app.services.serving.search import Query, Search
@@ -326,7 +326,7 @@ def test_rows_that_ended_long_ago_are_removed(
     assert services.engine_sweeper is not None
     assert engine is not None
     keys = [GalleryKey(7, "of another", modality) for modality in ("x", "y", "z")]
-    rows = [EngineItem(item_id, (), {}) for item_id in ("a", "b", "c")]
+    rows = [IndexedItem(item_id, (), {}) for item_id in ("a", "b", "c")]
     vectors = np.eye(3, dtype=np.float32)
     galleries = [engine.create(key, 1, iter([(rows, vectors)]), vectors, vectors, ()) for key in keys]
     for gallery in galleries:

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from app.db.session import make_engine
+from app.domain.entities import IndexedItem
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
-from app.domain.ports import EngineItem, GalleryKey, VectorEngine
+from app.domain.ports import GalleryKey, VectorEngine
 from app.domain.searches import ItemFilter
 from app.engines.common import LARGEST_RANK_OF_A_GRAPH, FileLocks
 from app.engines.milvus import MilvusEngine
 from app.engines.postgresql import PostgresEngine
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
-from app.services.serving.stored_items import IndexedItem
 
 RANK, N_ITEMS = 8, 300
 KEY = GalleryKey(1, "bundle", "image")
@@ -97,7 +97,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     engine = make_vector_engine(request.param, request)
 
     def make_in_engine(items: list[IndexedItem], vectors: Any) -> Gallery:
-        rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+        rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
         batches = (
             (rows[start : start + 100], vectors[start : start + 100]) for start in range(0, len(rows), 100)
         )
@@ -202,7 +202,7 @@ def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
         milvus.drop(key)
     items, vectors = make_items(100), random_rows(100)
     vectors[50:90] = vectors[49]  # more equal scores than one answer has
-    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     gallery = RemoteGallery(milvus.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()), 1)
     for query, (k, offset) in itertools.product(
         (vectors[0], vectors[49]), ((10, 0), (10, 60), (30, 80), (5, 300))
@@ -214,7 +214,7 @@ def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
 
 def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: VectorEngine) -> None:
     items, vectors = make_items(4), random_rows(4)
-    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     base = RemoteGallery(engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()), 1)
     changed = items[0]._replace(labels=("later",))
     later = base.apply_write([items[0].id, items[1].id], [changed], vectors[:1], revision=3)
@@ -232,7 +232,7 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items, vectors = make_items(3), random_rows(3)
-    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
     of_another = engine.open(KEY)
     assert of_another is not None
@@ -274,7 +274,7 @@ def test_a_writer_that_loses_its_lock_writes_nothing_more(
     for key in milvus.keys():  # noqa: SIM118
         milvus.drop(key)
     items, vectors = make_items(900), random_rows(900)
-    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     all_ids = [row.id for row in rows]
     gallery = milvus.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
     slow = MilvusEngine(str(milvus_file), "", LostLocks(milvus_locks, 0.0))
@@ -289,7 +289,7 @@ def test_a_writer_that_loses_its_lock_writes_nothing_more(
 
 def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: VectorEngine) -> None:
     items, vectors = make_items(3), random_rows(3)
-    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     beside = KEY._replace(modality="image (rebuilt)")
     old = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
     new = engine.create(beside, 1, iter([(rows[:2], vectors[:2])]), vectors, vectors, ())
@@ -314,9 +314,9 @@ def test_changes_since_a_revision_that_a_gallery_does_not_hold_are_refused(engin
     vectors = random_rows(3)
     gallery = engine.create(KEY, 4, iter([]), vectors[:0], vectors, ())
     with pytest.raises(VectorEngineUnavailableError, match="is being made again"):
-        gallery.write(7, 6, [], [EngineItem("late", (), {})], vectors[:1], ())
+        gallery.write(7, 6, [], [IndexedItem("late", (), {})], vectors[:1], ())
     assert (gallery.latest_revision(), list(gallery.item_ids(7))) == (4, [])
-    assert gallery.write(7, 2, [], [EngineItem("late", (), {})], vectors[:1], ()) == 7
+    assert gallery.write(7, 2, [], [IndexedItem("late", (), {})], vectors[:1], ()) == 7
 
 
 def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_url: str) -> None:
@@ -337,7 +337,7 @@ def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_u
 
 def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None:
     vectors = np.random.default_rng(0).normal(size=(4, LARGEST_RANK_OF_A_GRAPH + 1)).astype(np.float32)
-    rows = [EngineItem(f"{number}", (), {}) for number in range(4)]
+    rows = [IndexedItem(f"{number}", (), {}) for number in range(4)]
     gallery = engine.create(KEY, 1, iter([(rows[:3], vectors[:3])]), vectors, vectors, ())
     gallery.write(2, 1, ["3"], rows[3:], vectors[3:], ())
     hits, is_exact = gallery.search(2, vectors[3], 2, 0, ItemFilter())
@@ -349,7 +349,8 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
     n = 6000
     vectors, queries = random_rows(n), random_rows(10, 3)
     rows = [
-        EngineItem(f"{number:04d}", (f"half {number % 2}", f"tenth {number % 10}"), {}) for number in range(n)
+        IndexedItem(f"{number:04d}", (f"half {number % 2}", f"tenth {number % 10}"), {})
+        for number in range(n)
     ]
     gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, queries, ())
     n_hits = {"all": 0, "half": 0, "tenth": 0}
@@ -369,7 +370,7 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
     for module in ("milvus.gallery", "postgresql.gallery"):
         monkeypatch.setattr(f"app.engines.{module}.ROWS_COMPARED", 100)
     vectors, queries = random_rows(1000), random_rows(10, 3)
-    rows = [EngineItem(f"{number:04d}", (), {}) for number in range(1000)]
+    rows = [IndexedItem(f"{number:04d}", (), {}) for number in range(1000)]
     gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, queries, ())
     assert not gallery.search(1, queries[0], 10, 0, ItemFilter())[1]
     moved = (vectors * np.geomspace(30, 0.03, RANK) + 50).astype(np.float32)
@@ -406,10 +407,10 @@ def test_who_waits_in_vain_for_a_writer_learns_why(
     engine: VectorEngine, request: pytest.FixtureRequest
 ) -> None:
     items, vectors = make_items(4), random_rows(4)
-    rows = [EngineItem(item.id, item.labels, dict(item.metadata)) for item in items]
+    rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     other = make_impatient_engine(engine, request)
 
-    def make_slowly() -> Iterator[tuple[list[EngineItem], Any]]:
+    def make_slowly() -> Iterator[tuple[list[IndexedItem], Any]]:
         yield rows[:2], vectors[:2]
         with pytest.raises(VectorEngineUnavailableError, match="another process is making or writing"):
             other.create(KEY, 1, iter([]), vectors[:0], vectors, ())
@@ -426,13 +427,13 @@ def test_what_a_killed_process_left_of_a_gallery_is_removed_and_no_gallery_that_
     engine: VectorEngine,
 ) -> None:
     vectors = random_rows(4)
-    rows = [EngineItem(f"{number}", (), {}) for number in range(4)]
+    rows = [IndexedItem(f"{number}", (), {}) for number in range(4)]
 
-    def make_half() -> Iterator[tuple[list[EngineItem], Any]]:
+    def make_half() -> Iterator[tuple[list[IndexedItem], Any]]:
         yield rows[:2], vectors[:2]
         raise InterruptedError
 
-    def make_meanwhile() -> Iterator[tuple[list[EngineItem], Any]]:
+    def make_meanwhile() -> Iterator[tuple[list[IndexedItem], Any]]:
         yield rows[:2], vectors[:2]
         assert engine.remove_unfinished() == n_left
         yield rows[2:], vectors[2:]

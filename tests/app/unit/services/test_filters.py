@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.entities import IndexedItem
 from app.domain.searches import ItemFilter
 from app.services.serving.galleries import Gallery
-from app.services.serving.stored_items import IndexedItem
 from tests.app.filters import accepts
 
 

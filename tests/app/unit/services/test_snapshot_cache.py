@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from app.domain.entities import IndexedItem
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_cache import SnapshotCache
-from app.services.serving.stored_items import IndexedItem
 
 
 def snapshot(collection_id: int, n_items: int = 10) -> Snapshot:
