@@ -106,11 +106,6 @@ class LocalFolder:
             sync_folder(folder)
         return moved
 
-    def bring_back_all(self, pairs: Sequence[tuple[str, str]], last: str | None) -> None:
-        """Bring several back."""
-        for source, target in pairs:
-            self.bring_back(source, target, last)
-
     def bring_back(self, source: str, target: str, last: str | None) -> bool:
         """Move what is missing at its place there; return whether it was."""
         path, aside = self.path / target, self.path / source

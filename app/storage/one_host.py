@@ -15,26 +15,10 @@ from typing import BinaryIO
 _MOUNTS = Path("/proc/self/mountinfo")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SHARED = frozenset(
-    (
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "glusterfs",
-        "gfs2",
-        "gpfs",
-        "lustre",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "smb3",
-        "virtiofs",
-        "fuse.ceph",
-        "fuse.glusterfs",
-        "fuse.juicefs",
-        "fuse.s3fs",
-        "fuse.sshfs",
-    )
+    [
+        *("afs", "beegfs", "ceph", "cifs", "glusterfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"),
+        *("smb3", "virtiofs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.s3fs", "fuse.sshfs"),
+    ]
 )
 """Kinds of file systems that several hosts can mount."""
 

@@ -1,19 +1,147 @@
-"""A folder of an object store, reached by fsspec."""
+"""A folder of an object store, reached by fsspec; why the store fails, and who may try it again meanwhile."""
 
 from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.domain.errors import storage_unavailable
+from app.domain.errors import storage_error, storage_unavailable
 from app.storage.folders import PART_BYTES, Entry
-from app.storage.outages import Outage
+
+_PAUSE_SECONDS = 1.0
+"""After a failure calls are refused for this time: not each of many waits for a store that is away."""
+_PROBE_SECONDS = 60.0
+"""One call at a time tries a store that failed; this long after it another one may, whatever became of it."""
+_EXISTS = "PreconditionFailed"
+"""The code of an answer. Nothing is written under another condition; the library wants its name, too."""
+_REFUSED = "it refuses access"
+_REASONS = {
+    "NoSuchBucket": "there is no such bucket",
+    "InvalidAccessKeyId": "it does not know the key of AWS_ACCESS_KEY_ID",
+    "InvalidClientTokenId": "it does not know the key of AWS_ACCESS_KEY_ID",
+    "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY is not the secret of the key in AWS_ACCESS_KEY_ID",
+    "AccessDenied": "the key of AWS_ACCESS_KEY_ID has no access to the bucket, or there is no such bucket",
+    "ExpiredToken": "the key of AWS_ACCESS_KEY_ID has expired",
+    "RequestTimeTooSkewed": "its clock and that of this host differ too much",
+    "403": _REFUSED,
+}
+"""By the code of an answer."""
+_KINDS = (
+    (
+        r"Credentials|ProfileNotFound",
+        "its keys are missing or incomplete (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a file that "
+        "AWS_SHARED_CREDENTIALS_FILE names)",
+    ),
+    (r"Connect|Timeout|ConnectionClosed", "it does not answer (AWS_ENDPOINT_URL)"),
+    (r"InvalidEndpoint|Invalid endpoint", "AWS_ENDPOINT_URL is not an address"),
+)
+"""By the kind of an error that is no answer; the libraries have no class in common."""
+_logger = logging.getLogger(__name__)
+
+
+class Outage:
+    """When a store failed last, and why."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._next_try = 0.0
+
+    @property
+    def reason(self) -> str | None:
+        """Why the store fails; None if it does not, as far as is known."""
+        return self._reason
+
+    def require_over(self) -> None:
+        """Raise UnavailableError after a failure, but for one caller, who is to try again."""
+        if self._reason is None:
+            return
+        with self._lock:
+            reason, now = self._reason, time.monotonic()
+            if reason is None:
+                return
+            if now < self._next_try:
+                raise storage_unavailable(reason)
+            self._next_try = now + _PROBE_SECONDS
+
+    def record(self, reason: str | None) -> None:
+        """Note a failure, or with None that the store answers."""
+        if reason is None and self._reason is None:
+            return
+        with self._lock:
+            self._reason, self._next_try = reason, time.monotonic() + _PAUSE_SECONDS
+
+    @contextmanager
+    def translate_errors(self, find_refusal: Callable[[], None]) -> Iterator[None]:
+        """Turn whatever a file system raises for a store that is away into UnavailableError. Where
+        access is refused without a reason, `find_refusal` asks for something by which the store says it."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError) as error:
+            if _code_of(error) != "NoSuchBucket":
+                self.record(None)
+                raise
+            self._fail(_REASONS["NoSuchBucket"], error)
+        except (TypeError, AttributeError, NameError, AssertionError):
+            raise
+        except Exception as error:
+            if _code_of(error) == _EXISTS:
+                self.record(None)
+                raise FileExistsError(str(error)) from error
+            fault = storage_error(error) if isinstance(error, OSError) else None
+            if fault is not None:
+                raise fault from error
+            reason = _explain(error)
+            self._fail(_explain_refusal(find_refusal) if reason == _REFUSED else reason, error)
+        self.record(None)
+
+    def _fail(self, reason: str, error: Exception) -> None:
+        self.record(reason)
+        raise storage_unavailable(reason) from error
+
+
+def _explain_refusal(find_refusal: Callable[[], None]) -> str:
+    try:
+        find_refusal()
+    except Exception as error:
+        return _explain(error)
+    return _REASONS["AccessDenied"]
+
+
+def _explain(error: Exception) -> str:
+    code, kind = _code_of(error), f"{type(error).__name__}: {error}"
+    if code in _REASONS:
+        return _REASONS[code]
+    if isinstance(error, PermissionError):
+        return _REFUSED
+    for pattern, reason in _KINDS:
+        if re.search(pattern, kind):
+            return reason
+    _logger.warning("the storage failed: %s", re.sub(r"//[^/@\s]*@", "//", kind))
+    return "it does not answer as it should (the log has more)"
+
+
+def _code_of(error: BaseException | None) -> str | None:
+    """Return the code of the answer that an error stands for."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            code: str | None = response.get("Error", {}).get("Code")
+            return code
+        error = error.__cause__
+    return None
+
 
 _TRIES = 2  # of a call; the library's own five would keep those who wait for minutes
 _AT_A_TIME = 16  # requests of one caller: most of a request is waiting for the answer
@@ -136,30 +264,25 @@ class RemoteFolder:
 
     def entries(self, key: str = "") -> list[Entry]:
         """Return what stands in a folder, by name; nothing if there is none."""
-        path = self._at(key) if key else self._path
-        try:
-            listed = self._call(self._filesystem.ls, path, detail=True)
-        except FileNotFoundError:
-            return []
-        prefix = f"{self._filesystem._strip_protocol(path)}/"
-        # Some file systems list the folder itself, too, as one that was emptied.
-        below = [(facts["name"].rstrip("/"), facts) for facts in listed]
-        children = [
-            _entry(name.rpartition("/")[2], facts) for name, facts in below if name.startswith(prefix)
-        ]
-        return sorted(children, key=lambda entry: entry.name)
+        return self._list(self._filesystem.ls, key)
 
     def walk(self, key: str = "") -> list[Entry]:
         """Return all files below a folder, named relative to it."""
-        path = self._at(key) if key else self._path
+        return self._list(lambda path, detail: self._filesystem.find(path, detail=detail).values(), key)
+
+    def _list(self, find: Callable[..., Iterable[dict[str, Any]]], key: str) -> list[Entry]:
+        path = _join(self._path, key)
         try:
-            children = self._call(self._filesystem.find, path, detail=True)
+            listed = self._call(find, path, detail=True)
         except FileNotFoundError:
             return []
         prefix = f"{self._filesystem._strip_protocol(path)}/"
-        # Of a path that is a file, some file systems return that.
-        below = [(name, facts) for name, facts in sorted(children.items()) if name.startswith(prefix)]
-        return [_entry(name.removeprefix(prefix), facts) for name, facts in below]
+        # Some file systems list the folder itself, too, as one that was emptied, or the file that a path is.
+        below = ((facts["name"].rstrip("/"), facts) for facts in listed)
+        entries = (
+            _entry(name.removeprefix(prefix), facts) for name, facts in below if name.startswith(prefix)
+        )
+        return sorted(entries, key=lambda entry: entry.name)
 
     def keys(self, key: str = "") -> list[str]:
         """Return the keys of all files, or of those below a folder."""
@@ -188,10 +311,6 @@ class RemoteFolder:
         # Several files at a time of what has several, and several of those that are one.
         moved = run_together(self._move, moves) if last is None else list(map(self._move, moves))
         return [target for (_, target), was_there in zip(pairs, moved, strict=True) if was_there]
-
-    def bring_back_all(self, pairs: Sequence[tuple[str, str]], last: str | None) -> None:
-        """Bring several back."""
-        run_together(lambda pair: self.bring_back(*pair, last), pairs)
 
     def bring_back(self, source: str, target: str, last: str | None) -> bool:
         """Copy what is missing at its place there; return whether it was."""

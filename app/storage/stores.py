@@ -1,23 +1,352 @@
-"""All that is stored beside the database: in the data folder, or in an object store for several hosts."""
+"""All that is stored beside the database, in the data folder or in an object store for several hosts:
+pictures by content, bundles by name, a trash that keeps what is unused for a while, and copies of it all."""
+# Each folder of the trash is named by the hour in which its files were put there: its start, in seconds since
+# the epoch. On this machine a file moves there, and back, by a single rename: a process killed in between
+# leaves it whole in one place or the other.
+#
+# An object store knows no rename: what moves is copied first, and then removed. What is moved is named by its
+# content or by a random word, so that two copies of a name are the same, and a process killed in between
+# leaves at least one of them whole. A writer that stores something again does so by writing it, which a
+# removal of the earlier copy may overtake: then the copy in the trash is the last one. Therefore nothing goes
+# for good but from the trash, after the database was asked once more, and what is restored stays in the trash
+# until nothing refers to it.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import json
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from app.domain.entities import CopiedFiles
-from app.storage.blobs import Blobs
-from app.storage.bundles import MANIFEST, Bundles, is_inside, parse_sums
-from app.storage.folders import TRASH, LocalFolder
+from app.domain.errors import DamagedBundleError
+from app.storage.faults import translate_errors
+from app.storage.folders import TRASH, LocalFolder, delete
 from app.storage.local_cache import LocalCache, Way
 from app.storage.marks import FolderMark, RemoteFolderMark
-from app.storage.remote_folder import open_remote
-from app.storage.trash import Folder
+from app.storage.remote_folder import RemoteFolder, open_remote, run_together
+
+Folder = LocalFolder | RemoteFolder
+Used = Callable[[Sequence[str]], set[str]]
+"""Returns the names that are in use."""
+
+_BATCH = 500
+"""Names looked up in one query: far below the limits of both databases on bound parameters."""
+_HOUR_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Trash:
+    """The unused files of one store, kept to the hour (0: not at all) in a folder inside it.
+    What is stored by a name lies at a place; of a folder, one file was written `last`, and stands for it."""
+
+    folder: Folder
+    keep_seconds: float
+    place: Callable[[str], str]
+    last: str | None  # None where what is stored are single files
+
+    def put(self, names: Sequence[str], before: float) -> int:
+        """Move what has these names to the trash, where a writer finds it; return how much was there."""
+        # With `keep_seconds` 0, what was last touched before this time (seconds since the epoch), as far as
+        # that is known, is removed immediately; the rest when the trash is tidied.
+        batch = f"{TRASH}/{int(time.time()) // _HOUR_SECONDS * _HOUR_SECONDS}"
+        moved = self.folder.move_all([(self.place(name), f"{batch}/{name}") for name in names], self.last)
+        if not self.keep_seconds and self.folder.is_moved_at_once:
+            self.folder.remove_all(moved, before)
+        return len(moved)
+
+    def give_back(self, name: str) -> bool:
+        """Restore what is missing at its place if it is in the trash; return whether it is at its place."""
+        place = self.place(name)
+        for batch in reversed(self._batches()):
+            if self.folder.bring_back(f"{batch}/{name}", place, self.last):
+                break
+        return self.folder.has(place, self.last)
+
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Restore what is in use after all, and remove that whose time is over; yield 0 after each step.
+        Nothing that was touched after this time (seconds since the epoch) is removed."""
+        for batch in self._batches():
+            ends_at = int(batch.rpartition("/")[2]) + _HOUR_SECONDS + self.keep_seconds
+            is_over = not self.keep_seconds or ends_at < time.time()
+            newest = self.folder.newest(batch)
+            for start in range(0, len(newest), _BATCH):
+                names = list(newest)[start : start + _BATCH]
+                in_use = used(names)
+                places = [(f"{batch}/{name}", self.place(name)) for name in names if name in in_use]
+                run_together(lambda pair: self.folder.bring_back(*pair, self.last), places)
+                old = [
+                    f"{batch}/{name}"
+                    for name in names
+                    if newest[name] < before and (self.folder.is_moved_at_once or name not in in_use)
+                ]
+                if is_over:
+                    self.folder.remove_all(old, before)
+                yield 0
+            self.folder.remove_if_empty(batch)
+
+    def _batches(self) -> list[str]:
+        """Return the folders of the trash, oldest first."""
+        hours = [entry.name for entry in self.folder.entries(TRASH) if entry.name.isdecimal()]
+        return [f"{TRASH}/{hour}" for hour in sorted(hours, key=int)]
+
+
+_Result = TypeVar("_Result")
+_logger = logging.getLogger(__name__)
+
+
+class _Store(ABC):
+    """What is in one folder, of which a cache has copies where that is far away; what was discarded can be
+    restored for a while."""
+
+    _last: str | None = None  # as of `Trash`
+
+    def __init__(self, folder: Folder, cache: LocalCache | None = None, trash_seconds: float = 0.0) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._trash = Trash(folder, trash_seconds, self._place, self._last)
+
+    def _place(self, name: str) -> str:
+        return name
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of everything that is stored."""
+        return (name for name, _ in self.times())
+
+    @abstractmethod
+    def times(self) -> Iterator[tuple[str, float]]:
+        """Yield each name, and when it was last written or touched, in seconds since the epoch."""
+
+    def discard(self, names: Sequence[str], before: float) -> int:
+        """Move what no row refers to, to the trash; return how much existed. If the trash keeps nothing, what
+        was put before this time (seconds since the epoch) goes for good, at once or when it is tidied."""
+        return self._trash.put(names, before)
+
+    def tidy(self, before: float, used: Used) -> Iterator[int]:
+        """Tidy the trash, and remove what interrupted writes left before this time (seconds since the epoch);
+        yield their number in each step. `used` returns the names in use, which are restored."""
+        yield from self._trash.tidy(before, used)
+        yield from self._folder.sweep_leftovers(before, self._last)
+
+
+class Blobs(_Store):
+    """Stores each content once, under its SHA-256; the cache has what was read or written here."""
+
+    def _place(self, name: str) -> str:
+        return f"{name[:2]}/{name}"
+
+    def put(self, content: bytes) -> str:
+        """Store content durably and return its SHA-256; what is there already becomes young."""
+        content_hash = hashlib.sha256(content).hexdigest()
+        place = self._place(content_hash)
+        is_there = self._folder.renew(place, content)
+        if not is_there and self._folder.is_moved_at_once and self._trash.give_back(content_hash):
+            is_there = self._folder.renew(place, content)
+        if not is_there:
+            self._folder.write(place, content)
+        if self._cache is not None:
+            self._cache.write(content_hash, content)
+        return content_hash
+
+    def get(self, content_hash: str) -> bytes:
+        """Return content, restored from the trash if need be.
+        Raises FileNotFoundError where it is lost or damaged; storing it again gives it back."""
+        copy = None if self._cache is None else self._cache.read(content_hash)
+        if copy is not None and hashlib.sha256(copy).hexdigest() == content_hash:
+            return copy
+        content = self._or_restored(content_hash, self._folder.read)
+        _require_sum(content_hash, content)
+        if self._cache is not None:
+            self._cache.write(content_hash, content)
+        return content
+
+    def touch(self, content_hash: str) -> None:
+        """Make content as young as if it were put now, so that no sweep removes it before its row is written.
+        Raises FileNotFoundError where it is not there."""
+        check = partial(_require_sum, content_hash)
+        self._or_restored(content_hash, lambda place: self._folder.touch(place, check))
+
+    def times(self) -> Iterator[tuple[str, float]]:
+        # A folder is listed once those before it were seen, since all may be many.
+        for folder in self._folder.entries():
+            if folder.is_folder and not folder.name.startswith("."):
+                for entry in self._folder.entries(folder.name):
+                    # A sweep could not remove what lies elsewhere than its name says.
+                    if not entry.is_folder and entry.name[:2] == folder.name:
+                        yield entry.name, entry.modified
+
+    def _or_restored(self, content_hash: str, use: Callable[[str], _Result]) -> _Result:
+        """Return what a use of the file at its place returns, restored from the trash if need be."""
+        try:
+            return use(self._place(content_hash))
+        except FileNotFoundError:
+            if not self._trash.give_back(content_hash):
+                raise
+            return use(self._place(content_hash))
+
+
+def _require_sum(content_hash: str, content: bytes) -> None:
+    """Raise FileNotFoundError, and log it, for content that is not what its name says."""
+    if hashlib.sha256(content).hexdigest() != content_hash:
+        _logger.error("content %s is damaged: its sum is another one", content_hash)
+        raise FileNotFoundError(errno.ENOENT, "the content is damaged", content_hash)
+
+
+MANIFEST = "manifest.json"
+"""The last file of a bundle, which stands for the whole."""
+
+
+class Bundles(_Store):
+    """Bundles, each a folder that is filled aside, stored under its name, and never changed. Without a cache
+    they are read where they lie."""
+
+    _last = MANIFEST
+
+    @translate_errors()
+    def write(self, name: str, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> tuple[str, str]:
+        """Write a bundle; return its folder, with a random part after `name` so that writers never collide,
+        and the SHA-256 of its manifest, which has the facts and the sum of every file."""
+        # Raises DatabaseUnavailableError where the disk does not take it; nothing is left behind then but, in
+        # an object store, a folder that nothing refers to.
+        folder = f"{name}-{secrets.token_hex(4)}"
+        way = self._folder if self._cache is None else self._cache
+        assert not isinstance(way, RemoteFolder)
+        aside = way.make_aside(folder)
+        try:
+            fill(aside)
+            files = sorted(file.relative_to(aside).as_posix() for file in aside.rglob("*") if file.is_file())
+            sums = {file: _sum(LocalFolder(aside).read_parts(file)) for file in files}
+            described = json.dumps({"files": sums, "facts": facts}, indent=2, sort_keys=True, allow_nan=False)
+            manifest = described.encode()
+            (aside / MANIFEST).write_bytes(manifest)
+            self._folder.publish(aside, folder, [*files, MANIFEST])
+            if self._cache is not None:
+                self._cache.place(aside, folder)
+        finally:
+            delete(aside)
+        return folder, hashlib.sha256(manifest).hexdigest()
+
+    @contextmanager
+    def open(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> Iterator[Path]:
+        """Yield a bundle's folder on this machine, which stays until the end of the block, its files checked;
+        raises DamagedBundleError. Subfolders that the caller does not read (`without`) are not checked."""
+        if isinstance(self._folder, LocalFolder):
+            self.check(folder, manifest_hash, without)
+            yield self._folder.path / folder
+            return
+        assert self._cache is not None
+        for is_last in (False, True):
+            with self._cache.hold(folder, lambda path: self._download(folder, manifest_hash, path)) as path:
+                try:
+                    _check_files(LocalFolder(path.parent), folder, manifest_hash, without)
+                except DamagedBundleError:
+                    if is_last:
+                        raise
+                else:
+                    yield path
+                    return
+            self._cache.remove(folder)  # the copy may be damaged, and not the bundle
+
+    def check(self, folder: str, manifest_hash: str, without: Sequence[str] = ()) -> None:
+        """Check the sum of every file of a bundle as it is stored, but for subfolders `without`, whatever
+        copies of it there are; raises DamagedBundleError."""
+        self._require(folder)
+        _check_files(self._folder, folder, manifest_hash, without)
+
+    def times(self) -> Iterator[tuple[str, float]]:
+        return ((name, at) for name, at in self._folder.newest().items() if not name.startswith("."))
+
+    def discard(self, names: Sequence[str], before: float) -> int:
+        for name in names:
+            if self._cache is not None:
+                self._cache.drop(name)
+        return super().discard(names, before)
+
+    def _require(self, folder: str) -> None:
+        """Bring a bundle back that is missing; raises DamagedBundleError where that fails."""
+        try:
+            if not self._folder.has(f"{folder}/{MANIFEST}", None):
+                self._trash.give_back(folder)
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+
+    def _download(self, folder: str, manifest_hash: str, path: Path) -> None:
+        """Copy the files that the manifest names; those that are missing are noticed by their sums."""
+        self._require(folder)
+        sums, manifest = _expected_sums(self._folder, folder, manifest_hash)
+        (path / MANIFEST).write_bytes(manifest)
+        for file in sums:
+            (path / file).parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                self._folder.download(f"{folder}/{file}", path / file)
+
+
+def parse_sums(manifest: bytes) -> dict[str, str]:
+    """Return the sums of a manifest by the names of their files, none of which leads out of their folder.
+    Raises ValueError, KeyError or TypeError for what is not such a manifest."""
+    sums: dict[str, str] = dict(json.loads(manifest)["files"])
+    for name in sums:
+        if not is_inside(name):
+            raise ValueError(f"{name!r} is not a file in the folder of the manifest")
+    return sums
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a name with slashes stays in the folder that it is relative to."""
+    return "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
+
+
+def _expected_sums(folder: Folder, bundle: str, manifest_hash: str) -> tuple[dict[str, str], bytes]:
+    """Return the sum of every file of a bundle by its name, and its manifest; raises DamagedBundleError for
+    another one than was published."""
+    # It lies where others may write: it is not parsed before its hash was checked.
+    try:
+        manifest = folder.read(f"{bundle}/{MANIFEST}")
+    except OSError as error:
+        raise _unreadable(bundle, error) from error
+    if hashlib.sha256(manifest).hexdigest() != manifest_hash:
+        raise DamagedBundleError(f"bundle {bundle}: the manifest is not the one that was published")
+    try:
+        return parse_sums(manifest), manifest
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedBundleError(f"bundle {bundle}: its manifest cannot be read") from error
+
+
+def _check_files(folder: Folder, bundle: str, manifest_hash: str, without: Sequence[str]) -> None:
+    """Check the sum of every file of a bundle, not of subfolders `without`; raises DamagedBundleError."""
+    sums, _ = _expected_sums(folder, bundle, manifest_hash)
+    try:
+        for file, expected in sums.items():
+            if file.startswith(tuple(f"{part}/" for part in without)):
+                continue
+            if _sum(folder.read_parts(f"{bundle}/{file}")) != expected:
+                raise DamagedBundleError(f"bundle {bundle}: {file} does not match its sum")
+    except OSError as error:
+        raise _unreadable(bundle, error) from error
+
+
+def _unreadable(folder: str, error: OSError) -> DamagedBundleError:
+    """Return the error of a bundle of which a file cannot be read."""
+    # The error's own text contains a path of this machine; it stays in the exception chain.
+    return DamagedBundleError(f"bundle {folder}: {error.strerror or 'unreadable'}")
+
+
+def _sum(parts: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
 
 _PICTURES, _BUNDLES, _GALLERIES = "pictures", "models", "galleries"
 _CACHE = "cache"
@@ -70,9 +399,9 @@ def _stores(
     def copy_files(source: Path, target: Path) -> CopiedFiles:
         count = 0
         damaged: list[str] = []
-        for kind, copy in ((_PICTURES, copy_pictures), (_BUNDLES, copy_bundles)):
+        for kind in (_PICTURES, _BUNDLES):
             way = caches[kind] if caches and target == data_folder else LocalFolder(target / kind)
-            copied = copy(place_of(source, kind), place_of(target, kind), way)
+            copied = copy_store(place_of(source, kind), place_of(target, kind), way, kind == _BUNDLES)
             count += copied.count
             damaged += [f"{kind}/{name}" for name in copied.damaged]
         return CopiedFiles(count, tuple(damaged))
@@ -90,8 +419,6 @@ def _stores(
 # What is at its place is copied before what is in the trash: a file that moves there in the meantime is found
 # there. A file appears in the copy whole or not at all, and the manifest of a bundle after its other files.
 
-_logger = logging.getLogger(__name__)
-
 
 class _Copy:
     """One copy on its way, with a folder aside for its files."""
@@ -101,13 +428,8 @@ class _Copy:
         self._target = target
         self._aside = aside
         self._present = set(target.keys())
-        self._n_files = 0
-        self._damaged: list[str] = []
-
-    @property
-    def outcome(self) -> CopiedFiles:
-        """What was copied so far."""
-        return CopiedFiles(self._n_files, tuple(self._damaged))
+        self.n_files = 0
+        self.damaged: list[str] = []
 
     def copy_picture(self, name: str) -> None:
         """Copy a file that is named by its sum."""
@@ -150,7 +472,7 @@ class _Copy:
     def _take(self, path: Path, name: str) -> None:
         self._target.take(path, name)
         self._present.add(name)
-        self._n_files += 1
+        self.n_files += 1
 
     @contextmanager
     def _fetch(self, name: str) -> Iterator[Path]:
@@ -166,32 +488,21 @@ class _Copy:
         if name.startswith(f"{TRASH}/"):
             _logger.warning("%s is damaged, and left out of the copy: nothing refers to it", name)
         else:
-            self._damaged.append(name)
+            self.damaged.append(name)
 
 
-def copy_pictures(source: Folder, target: Folder, way: Way) -> CopiedFiles:
-    """Copy the pictures that the target lacks, unless they are damaged."""
-    return _copy_all(source, target, way, lambda folder, names: names, _Copy.copy_picture)
-
-
-def copy_bundles(source: Folder, target: Folder, way: Way) -> CopiedFiles:
-    """Copy the files of bundles that the target lacks, unless they are damaged or of an unfinished bundle."""
-    return _copy_all(source, target, way, _bundles_in, _Copy.copy_bundle)
-
-
-def _copy_all(
-    source: Folder,
-    target: Folder,
-    way: Way,
-    find: Callable[[str, list[str]], list[str]],
-    copy_one: Callable[[_Copy, str], None],
-) -> CopiedFiles:
+def copy_store(source: Folder, target: Folder, way: Way, is_of_bundles: bool) -> CopiedFiles:
+    """Copy the pictures that the target lacks, or the files of bundles, unless they are damaged or of an
+    unfinished bundle."""
     with way.make_temporary_folder() as aside:
         copy = _Copy(source, target, Path(aside))
         for folder in ("", TRASH):
-            for name in find(folder, [name for name in source.keys(folder) if _is_stored_in(folder, name)]):
-                copy_one(copy, name)
-        return copy.outcome
+            names = [name for name in source.keys(folder) if _is_stored_in(folder, name)]
+            for name in _bundles_in(folder, names) if is_of_bundles else ():
+                copy.copy_bundle(name)
+            for name in () if is_of_bundles else names:
+                copy.copy_picture(name)
+        return CopiedFiles(copy.n_files, tuple(copy.damaged))
 
 
 def _is_stored_in(folder: str, name: str) -> bool:

@@ -1,5 +1,4 @@
-from app.storage.blobs import Blobs
-from app.storage.bundles import Bundles
+from app.storage.stores import Blobs, Bundles
 
 
 def stale(files: Blobs | Bundles, before: float) -> list[str]:

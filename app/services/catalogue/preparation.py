@@ -29,7 +29,7 @@ from app.domain.names import (
 )
 from app.domain.searches import compose
 from app.encoders.registry import EncoderRegistry
-from app.storage.blobs import Blobs
+from app.storage.stores import Blobs
 
 FEWEST_PAIRS = 4
 """Two to learn from and two to hold out; as few items of each modality suffice."""

@@ -23,7 +23,7 @@ from app.encoders.registry import EncoderRegistry
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import load_index, save_index
 from app.services.models.originals import Originals
-from app.storage.bundles import Bundles
+from app.storage.stores import Bundles
 from solver import ArtifactError, Projector, load_projector, save_projector
 
 UNTRAINED = 0

@@ -30,7 +30,7 @@ from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Pacer
 from app.services.storage.sweeping import sweep_unused
 from app.services.storage.writing import lock_collection
-from app.storage.bundles import Bundles
+from app.storage.stores import Bundles
 
 _INDEXES = "indexes"  # folder of the approximate indexes, which are not needed to serve
 _MIN_UNSAVED_FRACTION = 0.1

@@ -21,9 +21,8 @@ from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
 from app.services.storage.pacing import Round
 from app.settings import Settings
-from app.storage.blobs import Blobs
-from app.storage.bundles import Bundles
 from app.storage.folders import LocalFolder
+from app.storage.stores import Blobs, Bundles
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs

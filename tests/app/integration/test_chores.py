@@ -13,8 +13,8 @@ from app.bootstrap import Services, build
 from app.domain.entities import JobState
 from app.domain.errors import VectorEngineUnavailableError
 from app.services.storage.pacing import Round
-from app.storage.blobs import Blobs
 from app.storage.folders import TRASH, LocalFolder
+from app.storage.stores import Blobs
 from app.worker.worker import Chore, make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS

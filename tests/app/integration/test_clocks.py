@@ -17,8 +17,8 @@ from app.bootstrap import Services, build
 from app.domain.entities import KeyBounds, Modality
 from app.domain.names import Scope
 from app.settings import Settings
-from app.storage.blobs import Blobs
 from app.storage.folders import LocalFolder
+from app.storage.stores import Blobs
 from tests.app.closing import close
 from tests.app.waiting import wait_for
 from tests.conftest import ROOT, miss

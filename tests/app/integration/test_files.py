@@ -16,9 +16,9 @@ from app.domain.entities import Content, Item, Modality
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewItem
-from app.storage.blobs import Blobs
 from app.storage.folders import TRASH, LocalFolder
 from app.storage.spool import ItemSpool
+from app.storage.stores import Blobs
 from tests.app.closing import close
 from tests.app.integration.loading import current
 from tests.app.refused import refused

@@ -17,9 +17,9 @@ from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.settings import Settings
-from app.storage.blobs import Blobs
 from app.storage.folders import LocalFolder
 from app.storage.spool import ItemSpool
+from app.storage.stores import Blobs
 from tests.app.closing import close
 from tests.app.integration.test_busy_database import HELD_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, locked
 

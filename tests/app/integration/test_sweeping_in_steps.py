@@ -11,11 +11,10 @@ import pytest
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import sweep_unused
-from app.storage.blobs import Blobs
-from app.storage.bundles import MANIFEST, Bundles
 from app.storage.folders import Entry, LocalFolder
 from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import RemoteFolder, open_remote
+from app.storage.stores import MANIFEST, Blobs, Bundles
 from tests.app.integration.test_files import files_under, grow_old, picture
 from tests.app.integration.test_ownership import ALBUM
 
@@ -55,7 +54,7 @@ def test_several_files_are_discarded_at_a_time(
     with monkeypatch.context() as patch:
         Watch(patch, method, len(names))
         assert blobs.discard(names, 0.0) == 8
-    assert all(blobs._read(name) for name in names)
+    assert all(Blobs(folder, trash_seconds=KEPT).get(name) for name in names)
 
 
 def test_of_a_bundle_several_are_and_the_manifest_after_and_before_them(
@@ -82,7 +81,7 @@ def test_the_trash_is_emptied_several_files_at_a_time(
     Watch(monkeypatch, "remove", len(names))
     assert sum(blobs.tidy(math.inf, lambda _: set())) == 0
     with pytest.raises(FileNotFoundError):
-        blobs._read(names[0])
+        Blobs(folder).get(names[0])
 
 
 def test_of_a_store_with_many_files_one_folder_is_listed_at_a_time_and_once(

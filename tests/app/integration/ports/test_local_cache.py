@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.blobs import Blobs
-from app.storage.bundles import Bundles
 from app.storage.folders import LocalFolder
 from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import open_remote
-from app.storage.stores import remote_stores
+from app.storage.stores import Blobs, Bundles, remote_stores
 
 SECONDS = 10.0
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.storage.bundles import MANIFEST, Bundles
 from app.storage.folders import LocalFolder
 from app.storage.local_cache import LocalCache
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.stores import copy_bundles, copy_pictures
+from app.storage.stores import MANIFEST, Bundles, copy_store
 
 CONTENT = b"what an intruder wants to have here"
 SUM = hashlib.sha256(CONTENT).hexdigest()
@@ -97,7 +96,7 @@ def test_a_copy_writes_nothing_outside_its_target(
     source = OpenPlace(f"1-v1/{MANIFEST}", manifest=manifest)
     cache = LocalCache(tmp_path / "cache", 1 << 20)
     into = LocalFolder(tmp_path / "copy" / "models")
-    copied = copy_bundles(source, folder, cache) if is_remote else copy_bundles(source, into, into)
+    copied = copy_store(source, *((folder, cache) if is_remote else (into, into)), is_of_bundles=True)
     assert (copied.count, copied.damaged) == (0, (f"1-v1/{MANIFEST}",))
     assert not outside.exists()
 
@@ -107,6 +106,6 @@ def test_a_picture_whose_name_begins_with_a_slash_is_not_copied(tmp_path: Path, 
     """As of an object whose key has two slashes in a row."""
     inside = OpenPlace(f"{folder_name}{tmp_path}/outside/{SUM}")
     into = LocalFolder(tmp_path / "copy" / "pictures")
-    copied = copy_pictures(inside, into, into)
+    copied = copy_store(inside, into, into, is_of_bundles=False)
     assert copied.count == 0
     assert not (tmp_path / "outside").exists()

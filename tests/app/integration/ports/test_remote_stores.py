@@ -13,11 +13,10 @@ import pytest
 from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, UnavailableError
 from app.storage import local_cache, remote_folder
-from app.storage.blobs import Blobs
-from app.storage.bundles import MANIFEST, Bundles
 from app.storage.local_cache import LocalCache
 from app.storage.marks import RemoteFolderMark
 from app.storage.remote_folder import RemoteFolder, open_remote
+from app.storage.stores import MANIFEST, Blobs, Bundles
 from tests.app.refused import refused
 from tests.app.stale_files import stale
 from tests.app.waiting import wait_for
