@@ -29,7 +29,7 @@ from app.db.models import (
     OwnWriteRow,
     SavedGalleryRow,
 )
-from app.db.statements import Repository, in_chunks, insert_into, now, value_of, violates_unique
+from app.db.statements import Repository, insert_into, now, value_of, violates_unique
 from app.domain.entities import Collection, Modality, SavedGallery
 from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import is_storable
@@ -94,10 +94,8 @@ class CollectionRepository(Repository):
         row = CollectionRow(
             name=name,
             modalities=modalities_to_json(modalities),
-            revision=0,
             purged_through=0,
             marked_revision=0,
-            active_version=None,
             created_at=now(self._session),
         )
         self._session.add(row)
@@ -120,12 +118,8 @@ class CollectionRepository(Repository):
 
     def list(self) -> list[Collection]:
         """Return all, by name."""
-        return [
-            _collection(row)
-            for row in self._session.scalars(
-                select(CollectionRow).where(IS_NOT_DELETED).order_by(CollectionRow.name)
-            )
-        ]
+        rows = select(CollectionRow).where(IS_NOT_DELETED).order_by(CollectionRow.name)
+        return list(map(_collection, self._session.scalars(rows)))
 
     def delete(self, name: str) -> tuple[Collection, Sequence[str]]:
         """Delete one for everybody and free its name; its rows stay for `remove_some`. Returns it and the
@@ -233,9 +227,7 @@ class CollectionRepository(Repository):
     def saved_gallery(self, collection: Collection) -> SavedGallery | None:
         """Return where its galleries are saved."""
         row = self._session.get(SavedGalleryRow, collection.id)
-        if row is None:
-            return None
-        return value_of(SavedGallery, row)
+        return None if row is None else value_of(SavedGallery, row)
 
     def save_gallery(self, collection: Collection, saved: SavedGallery) -> None:
         """Record where its galleries are saved, in place of what was recorded before."""
@@ -244,11 +236,7 @@ class CollectionRepository(Repository):
 
     def used_galleries(self, folders: Sequence[str]) -> set[str]:
         """Return which of the folders any collection's galleries are saved in."""
-        used: set[str] = set()
-        for chunk in in_chunks(folders):
-            query = select(SavedGalleryRow.folder).where(SavedGalleryRow.folder.in_(chunk))
-            used.update(self._session.scalars(query))
-        return used
+        return self._find_used(SavedGalleryRow.folder, folders)
 
     def _row(self, name: str, lock: bool = False) -> CollectionRow:
         if not is_storable(name):

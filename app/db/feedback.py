@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, null, select
 
 from app.db.models import FEEDBACK, FeedbackRow
-from app.db.statements import Repository, now, value_of
+from app.db.statements import Repository, copy_fields, now, value_of
 from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 
@@ -82,21 +82,12 @@ def _is_of(collection: Collection) -> ColumnElement[bool]:
 
 
 def _row(collection: Collection, feedback: Feedback) -> FeedbackRow:
-    query = feedback.query
-    features = None if query is None or query.features is None else query.features
-    return FeedbackRow(
-        collection_id=collection.id,
-        source=feedback.source,
-        target=feedback.target,
-        item_id=feedback.item_id,
-        is_relevant=feedback.is_relevant,
-        query_item_id=feedback.query_item_id,
-        text=None if query is None else query.text,
-        content_hash=None if query is None else query.content_hash,
-        content_type=None if query is None else query.content_type,
-        features=None if features is None else vector_bytes(features),
-        encoding="" if query is None else query.encoding,
-    )
+    row = FeedbackRow(collection_id=collection.id)
+    copy_fields(feedback, row, ("source", "target", "item_id", "is_relevant", "query_item_id"))
+    query = feedback.query or Item("", feedback.source)
+    copy_fields(query, row, ("text", "content_hash", "content_type", "encoding"))
+    row.features = None if query.features is None else vector_bytes(query.features)
+    return row
 
 
 def _entry(row: _AnyRow) -> Feedback:

@@ -415,12 +415,8 @@ class ItemRepository(Repository):
 
     def used_content(self, content_hashes: Sequence[str]) -> set[str]:
         """Return which of the hashes any item, or query of any feedback, of any collection has."""
-        used: set[str] = set()
-        for chunk in in_chunks(content_hashes):
-            for table in (ItemRow, ReplacedItemRow, FeedbackRow):
-                query = select(table.content_hash).where(table.content_hash.in_(chunk)).distinct()
-                used.update(value for value in self._session.scalars(query) if value is not None)
-        return used
+        tables = (ItemRow, ReplacedItemRow, FeedbackRow)
+        return set().union(*(self._find_used(table.content_hash, content_hashes) for table in tables))
 
     def last_position(self, collection: Collection) -> int:
         """Return the position of the item that was created last; 0 if there was none."""

@@ -31,12 +31,9 @@ class KeyRepository(Repository):
             scope=scope.value,
             name=name,
             collections=None if bounds.collections is None else list(bounds.collections),
-            requests_per_minute=bounds.requests_per_minute,
             created_at=now(self._session),
-            expires_at=bounds.expires_at,
         )
-        self._session.add(row)
-        self._session.flush()
+        self._add(row, bounds, "requests_per_minute", "expires_at")
         return _key(row)
 
     def find(self, secret_hash: str) -> ApiKey | None:
@@ -59,27 +56,20 @@ class KeyRepository(Repository):
 
     def list(self) -> list[ApiKey]:
         """Return all, oldest first."""
-        return [
-            _key(row) for row in self._session.scalars(select(KeyRow).order_by(KeyRow.created_at, KeyRow.id))
-        ]
+        rows = select(KeyRow).order_by(KeyRow.created_at, KeyRow.id)
+        return list(map(_key, self._session.scalars(rows)))
 
     def delete(self, key_id: str) -> None:
         """Revoke a key; raises NotFoundError."""
-        if not is_storable(key_id):
-            raise _not_found(key_id)
-        deleted = self._session.scalar(delete(KeyRow).where(KeyRow.id == key_id).returning(KeyRow.id))
-        if deleted is None:
-            raise _not_found(key_id)
+        gone = delete(KeyRow).where(KeyRow.id == key_id).returning(KeyRow.id)
+        if not is_storable(key_id) or self._session.scalar(gone) is None:
+            raise NotFoundError("key-not-found", f"there is no key {key_id!r}")
 
 
 def _key(row: KeyRow) -> ApiKey:
     collections = None if row.collections is None else tuple(row.collections)
     bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
     return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)
-
-
-def _not_found(key_id: str) -> NotFoundError:
-    return NotFoundError("key-not-found", f"there is no key {key_id!r}")
 
 
 class CallRepository(Repository):

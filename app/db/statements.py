@@ -24,6 +24,25 @@ class Repository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    def _add(self, row: Any, value: object, *names: str) -> None:
+        """Store a row with what a value has under these names."""
+        copy_fields(value, row, names)
+        self._session.add(row)
+        self._session.flush()
+
+    def _find_used(self, column: Any, values: Sequence[str]) -> set[str]:
+        """Return which of the values some row has in a column."""
+        used: set[str] = set()
+        for chunk in in_chunks(values):
+            used.update(self._session.scalars(select(column).where(column.in_(chunk)).distinct()))
+        return used
+
+
+def copy_fields(value: object, row: Any, names: Sequence[str]) -> None:
+    """Give a row what a value has under these names."""
+    for name in names:
+        setattr(row, name, getattr(value, name))
+
 
 def value_of(kind: type[_Value], row: Any, **others: Any) -> _Value:
     """Return a value of a row whose columns have the names of its fields, but for `others`."""

@@ -21,19 +21,10 @@ class ModelRepository(Repository):
 
     def add(self, collection: Collection, model: ModelVersion) -> None:
         """Record a version, inactive."""
-        self._session.add(
-            ModelRow(
-                collection_id=collection.id,
-                version=model.version,
-                bundle=model.bundle,
-                manifest_hash=model.manifest_hash,
-                index_revision=model.index_revision,
-                facts=model.report.to_json(),
-                modalities=None if model.modalities is None else modalities_to_json(model.modalities),
-                created_at=model.created_at,
-            )
-        )
-        self._session.flush()
+        names = ("version", "bundle", "manifest_hash", "index_revision", "created_at")
+        modalities = None if model.modalities is None else modalities_to_json(model.modalities)
+        row = ModelRow(collection_id=collection.id, facts=model.report.to_json(), modalities=modalities)
+        self._add(row, model, *names)
 
     def next_version(self, collection: Collection) -> int:
         """Return the number a new version gets."""
@@ -64,10 +55,7 @@ class ModelRepository(Repository):
 
     def used_bundles(self, bundles: Sequence[str]) -> set[str]:
         """Return which of the bundles any version of any collection has."""
-        used: set[str] = set()
-        for chunk in in_chunks(bundles):
-            used.update(self._session.scalars(select(ModelRow.bundle).where(ModelRow.bundle.in_(chunk))))
-        return used
+        return self._find_used(ModelRow.bundle, bundles)
 
     def replace_active(self, collection: Collection, version: int, expected: int | None) -> bool:
         """Make a version the one that serves if `expected` is (None: none is); return whether it was."""
@@ -82,17 +70,8 @@ class ModelRepository(Repository):
 
     def record_activation(self, collection: Collection, activation: Activation) -> None:
         """Add to the history of what was active when."""
-        self._session.add(
-            ActivationRow(
-                collection_id=collection.id,
-                version=activation.version,
-                previous=activation.previous,
-                at=activation.at,
-                actor=activation.by,
-                reason=activation.reason,
-            )
-        )
-        self._session.flush()
+        row = ActivationRow(collection_id=collection.id, actor=activation.by)
+        self._add(row, activation, "version", "previous", "at", "reason")
 
     def activations(self, collection: Collection, limit: int) -> Sequence[Activation]:
         """Return that history, newest first."""
