@@ -15,8 +15,8 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageOps
 
+from app.sample.canvas import Shape, read_sprites
 from app.sample.scene import Layer, Palette, Scene, is_true, layers
-from app.sample.sprites import Shape, read_sprites
 
 Words = Mapping[str, str | Mapping[str, str]]
 """Alternatives ``one|other`` for a slot: fixed, or chosen by the value of the facet that names it."""

@@ -16,8 +16,11 @@ from app.sample.canvas import (
     Canvas,
     Colour,
     Fade,
+    Place,
+    Shape,
     blob,
     dark,
+    draw_shape,
     fade,
     jitter,
     light,
@@ -26,7 +29,6 @@ from app.sample.canvas import (
     rgb,
     ridge,
 )
-from app.sample.sprites import Place, Shape, draw_shape
 
 _TIMES = {  # two rows of colours from the zenith to the horizon, tint of things and its share, sunlight
     "dawn": ("#6884be #d6acc4 #ffceb0 #ffe6be", "#86a8ce #f0c6be #ffe2ba", "#ce96a0", 0.24, "#ffe2be"),
@@ -109,16 +111,6 @@ class Layer:
 
     def text(self, name: str, default: str = "") -> str:
         return self.arguments.get(name, default)
-
-    def span(self, name: str, default: str, names: Mapping[str, float]) -> Span:
-        """Return both ends of a range of numbers."""
-        low, _, high = self.text(name, default).partition("..")
-        return _value(low, names), _value(high or low, names)
-
-    def number(self, name: str, default: str, names: Mapping[str, float], rng: Generator) -> float:
-        """Return a number, drawn evenly from its range."""
-        low, high = self.span(name, default, names)
-        return float(rng.uniform(low, high)) if low != high else low
 
 
 def layers(text: str) -> tuple[Layer, ...]:
@@ -293,13 +285,17 @@ class Scene:
         return self.tint(self._look_up(layer.text("colour")), haze, _VARIATION)
 
     def _number(self, layer: Layer, name: str, default: str) -> float:
-        return layer.number(name, default, self.names, self.rng)
+        """Return a number, drawn evenly from its range."""
+        low, high = self._span(layer, name, default)
+        return self._between(low, high) if low != high else low
 
     def _count(self, layer: Layer, default: str = "1") -> int:
         return round(self._number(layer, "count", default))
 
     def _span(self, layer: Layer, name: str, default: str) -> Span:
-        return layer.span(name, default, self.names)
+        """Return both ends of a range of numbers."""
+        low, _, high = layer.text(name, default).partition("..")
+        return _value(low, self.names), _value(high or low, self.names)
 
     def _between(self, low: float, high: float) -> float:
         return float(self.rng.uniform(low, high))
