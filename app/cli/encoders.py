@@ -15,7 +15,7 @@ import typer
 
 from app.cli.console import JsonFlag, read_names
 from app.domain.errors import InvalidFieldError, ServiceError
-from app.encoders.content import PICTURE_ENDINGS, PixelBudget, opened_picture
+from app.encoders.pictures import PICTURE_ENDINGS, PixelBudget, opened_picture
 from app.encoders.types.sift_bovw import MAX_WORDS, Floats, dense_descriptors, learn_codebook
 from app.settings import Settings
 

@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
+import numpy as np
 from typing_extensions import override
 
+from app.domain.entities import Matrix
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.names import join_words
 from app.encoders.base import BaseEncoder, import_extra
 
 MAX_BYTES = 2 << 30
@@ -291,6 +295,31 @@ class Session:
     runtime: Any
     input_name: str  # of its first input
     outputs: tuple[str, ...]
+
+
+class OnnxEncoder(FileEncoder):
+    """An encoder of an ONNX model, perhaps with other files; a subclass tries it with some content."""
+
+    _model: ModelFile[Session]
+    _output: str | None  # name of an output; None: the first
+
+    @abstractmethod
+    def _try(self) -> Matrix:
+        """Return the features of some content."""
+
+    @override
+    def settled_options(self) -> dict[str, Any]:
+        settled, outputs = super().settled_options(), self._model.get().outputs
+        if self._output is not None and self._output not in outputs:
+            there = join_words(map(repr, outputs), "and")
+            raise InvalidFieldError("encoder.output", f"the model has {there}, not {self._output!r}")
+        try:
+            features = self._try()
+        except (EncoderUnavailableError, InvalidFieldError) as error:
+            raise InvalidFieldError("encoder", str(error)) from error
+        if features.size == 0 or not np.isfinite(features).all():
+            raise InvalidFieldError("encoder", f"{self._model.path.name} gives no finite features")
+        return settled
 
 
 def load_session(path: Path) -> Session:

@@ -14,10 +14,9 @@ from app.domain.entities import Content
 from app.domain.errors import ServiceError
 from app.encoders import types
 from app.encoders.base import BaseEncoder
-from app.encoders.content import PixelBudget, picture_type, rendition, sound_type
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import OptionTable, type_name
-from app.encoders.pictures import PictureLimits
+from app.encoders.pictures import PictureLimits, PixelBudget, picture_type, rendition, sound_type
 from app.encoders.steps import SteppedEncoder
 
 ENTRY_POINT_GROUP = "lrbs.encoders"

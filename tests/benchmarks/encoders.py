@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from app.cli.compare.own_data import LIMITS, TableColumns, contents_of, make_encoder, read_rows
-from app.cli.compare.results import quality_values
+from app.cli.compare.report import quality_values
 from app.cli.console import (
     ENCODER_HELP,
     LOG,

@@ -18,10 +18,10 @@ import typer
 
 from app.bootstrap import build_on_existing
 from app.cli.backend import refuse_url
-from app.cli.compare.cache import FileCache
 from app.cli.compare.own_data import (
     LIMITS,
     ComparedSet,
+    FileCache,
     SetEncoder,
     TableColumns,
     load_collection,
@@ -32,11 +32,15 @@ from app.cli.compare.report import (
     RunDescription,
     print_comparison,
     print_means,
+    quality_values,
+    read_seeds,
     require_report_libraries,
+    result_lines,
     size_line,
+    write_plots,
     write_report,
+    write_results,
 )
-from app.cli.compare.results import quality_values, read_seeds, result_lines, write_plots, write_results
 from app.cli.compare.sets import SetLoader
 from app.cli.console import (
     LOG,

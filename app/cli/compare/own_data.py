@@ -1,20 +1,22 @@
 """Sets of one's own to compare methods on: a CSV table of pictures and texts, an archive of features, or the
-items of a stored collection. What an encoder learns, it learns from training rows."""
+items of a stored collection; and what is kept on disk of encoding them and of outcomes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from app.bootstrap import Services
-from app.cli.compare.cache import FileCache
 from app.cli.sources.rows import content_of, file_form
 from app.domain.entities import Collection, Content, Item, Matrix
 from app.domain.errors import InvalidFieldError
@@ -26,6 +28,7 @@ from app.services.models.placement import facet_name, facet_values
 from app.services.training.facets import MetadataSides, categorical_keys
 from app.services.training.requests import class_of
 from solver import Annotations, DatasetError, is_sparse
+from solver.comparison import CellOutcome
 from solver.datasets import (
     LABEL,
     PARTNER,
@@ -39,6 +42,78 @@ from solver.datasets import (
 )
 from solver.datasets.boundary import reading
 from solver.datasets.cells import read_cells
+
+_Arrays = dict[str, npt.NDArray[Any]]
+_Value = TypeVar("_Value")
+
+_SCALARS = "facts"  # name of the member that holds all fields that are not arrays, as JSON
+_logger = logging.getLogger(__name__)
+
+
+class FileCache:
+    """One .npz file (no pickle) for each outcome or set of features, put in place by renaming."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, key: str) -> CellOutcome | None:
+        """Return the outcome stored under a key; None if there is none, or it is damaged."""
+        return self._read(key, _outcome)
+
+    def save(self, key: str, outcome: CellOutcome) -> None:
+        values = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        scalars = {name: value for name, value in values.items() if name not in arrays}
+        self.store(key, {**arrays, _SCALARS: np.asarray(json.dumps(scalars, default=_as_number))})
+
+    def store(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._folder / f".{key}.{secrets.token_hex(4)}"
+        try:
+            with temporary.open("wb") as stream:
+                np.savez(stream, **dict(arrays))  # type: ignore[arg-type] # the stubs take them for allow_pickle
+            os.replace(temporary, self._folder / f"{key}.npz")
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def get_or_compute(self, key: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the array stored under a key; compute and store it if there is none."""
+        stored = self._read(key, lambda arrays: arrays["array"])
+        if stored is not None:
+            return stored
+        array = compute()
+        self.store(key, {"array": array})
+        return array
+
+    def _read(self, key: str, decode: Callable[[_Arrays], _Value]) -> _Value | None:
+        path = self._folder / f"{key}.npz"
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                return decode({name: archive[name] for name in archive.files})
+        # Damaged bytes raise nearly anything in the decoders: NotImplementedError, RuntimeError, KeyError,
+        # OSError, TypeError and more. None of them matters: whatever is stored here can be computed again.
+        except Exception as error:
+            _logger.warning("%s is damaged and will be computed again: %s", path.name, error)
+            return None
+
+
+def _outcome(arrays: _Arrays) -> CellOutcome:
+    values: dict[str, Any] = {**json.loads(str(arrays.pop(_SCALARS))), **arrays}
+    values["n_features"], values["notes"] = tuple(values["n_features"]), tuple(values["notes"])
+    outcome = CellOutcome(**values)
+    for name in ("x_test", "z_test", "singular_values"):
+        if not isinstance(getattr(outcome, name), np.ndarray):
+            raise TypeError(f"{name} is no array")
+    return outcome
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be stored")
+
 
 LIMITS = ContentLimits(max_picture_bytes=10 << 20, max_picture_pixels=40_000_000, max_text_chars=20_000)
 """Largest contents, as a server has them by default."""
@@ -190,16 +265,13 @@ class LearnedRows:
         """Return the set of these rows, by what both sides of them were encoded to."""
         x_ids, z_ids = map(tuple, ids)
         data = PairedFeatures(*sides, self.classes.names, self.is_train, x_ids, z_ids)
-        return own_set(name, data, features, self.annotations, self.classes.kind, **shown)
+        facts = {"annotations": self.annotations, **classes_in_words(self.classes.kind), **shown}
+        return ComparedSet(name, data, features, **facts)
 
 
-def own_set(
-    name: str, data: PairedFeatures, features: str, annotations: Annotations, class_name: str, **shown: Any
-) -> ComparedSet:
-    """Return a set whose classes are "label", "partner", or a facet."""
-    relevance = PARTNER if class_name == PARTNER else f"same {class_name}"
-    facts = {"relevance": relevance, "annotations": annotations, "class_name": class_name, **shown}
-    return ComparedSet(name, data, features, **facts)
+def classes_in_words(kind: str) -> dict[str, Any]:
+    """Return what a set says of classes that are "label", "partner", or a facet."""
+    return {"class_name": kind, "relevance": PARTNER if kind == PARTNER else f"same {kind}"}
 
 
 def learned_rows(
@@ -360,9 +432,8 @@ def load_features(files: Sequence[Path], supervision: Supervision, seed: int) ->
     loaded = load_annotated(files, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
     data = loaded.features
     features = f"x: {data.X.shape[1]}-d; z: {data.Z.shape[1]}-d (from {files[0].name})"
-    return own_set(
-        files[0].stem, data, features, loaded.annotations, loaded.class_name, modalities=("x", "z")
-    )
+    facts = {"annotations": loaded.annotations, **classes_in_words(loaded.class_name)}
+    return ComparedSet(files[0].stem, data, features, modalities=("x", "z"), **facts)
 
 
 def load_collection(

@@ -11,8 +11,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from app.cli.compare.cache import FileCache
-from app.cli.compare.own_data import ComparedSet, PictureTextRow, SetEncoder, learned_rows, read_table
+from app.cli.compare.own_data import (
+    ComparedSet,
+    FileCache,
+    PictureTextRow,
+    SetEncoder,
+    learned_rows,
+    read_table,
+)
 from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words

@@ -18,7 +18,7 @@ from typing import Any
 from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
 from app.domain.names import IDENTIFIER_PATTERN
-from app.encoders.content import PICTURE_ENDINGS
+from app.encoders.pictures import PICTURE_ENDINGS
 from app.encoders.registry import content_form
 from app.services.catalogue.preparation import ItemChange, NewItem
 

@@ -15,9 +15,9 @@ from typing_extensions import override
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, wrong_content
 from app.encoders.base import BaseEncoder, import_extra, map_in_threads
-from app.encoders.content import PixelBudget, reading
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.options import EncoderOptions, describe_options, expect
+from app.encoders.pictures import PixelBudget, reading
 
 _DEFAULT_COEFFICIENTS = 20
 _FORMATS = ("WAV", "WAVEX", "FLAC")

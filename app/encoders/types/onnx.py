@@ -11,10 +11,9 @@ from pydantic import Field, with_config
 from typing_extensions import override
 
 from app.domain.entities import Vector
-from app.domain.errors import EncoderUnavailableError, InvalidFieldError
-from app.domain.names import join_words
+from app.domain.errors import EncoderUnavailableError
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.model_files import FileEncoder, ModelFile, load_session, without_folder
+from app.encoders.model_files import ModelFile, OnnxEncoder, load_session, without_folder
 from app.encoders.options import (
     EncoderOptions,
     Finite,
@@ -82,7 +81,7 @@ class OnnxOptions(EncoderOptions, total=False):
     ]
 
 
-class OnnxPictureEncoder(FileEncoder, PictureEncoder):
+class OnnxPictureEncoder(OnnxEncoder, PictureEncoder):
     """Encodes pictures with an ONNX image model, which is loaded when the first one comes."""
 
     # Options: ``path`` of the model file, and its ``sha256`` (any file when absent); ``size`` of its square
@@ -128,18 +127,8 @@ class OnnxPictureEncoder(FileEncoder, PictureEncoder):
         return features
 
     @override
-    def settled_options(self) -> dict[str, Any]:
-        settled, outputs = super().settled_options(), self._model.get().outputs
-        if self._output is not None and self._output not in outputs:
-            there = join_words(map(repr, outputs), "and")
-            raise InvalidFieldError("encoder.output", f"the model has {there}, not {self._output!r}")
-        try:
-            features = self.describe(Image.new("RGB", (self._size, self._size), "gray"))
-        except EncoderUnavailableError as error:
-            raise InvalidFieldError("encoder", str(error)) from error
-        if features.size == 0 or not np.isfinite(features).all():
-            raise InvalidFieldError("encoder", f"{self._model.path.name} gives no finite features")
-        return settled
+    def _try(self) -> Vector:
+        return self.describe(Image.new("RGB", (self._size, self._size), "gray"))
 
     @override
     def state(self) -> dict[str, Any]:

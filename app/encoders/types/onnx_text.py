@@ -16,7 +16,7 @@ from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.model_files import FileEncoder, ModelFile, Session, load_session, without_folder
+from app.encoders.model_files import ModelFile, OnnxEncoder, Session, load_session, without_folder
 from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
 from app.encoders.texts import TextEncoder
 
@@ -57,7 +57,7 @@ class OnnxTextOptions(EncoderOptions, total=False):
     ]
 
 
-class OnnxTextEncoder(FileEncoder, TextEncoder):
+class OnnxTextEncoder(OnnxEncoder, TextEncoder):
     """Encodes texts with an ONNX model; both files are loaded when the first text comes."""
 
     # Options: ``path`` and ``tokenizer_path``, and their hashes; ``max_tokens`` (128), ``pooling`` ("mean"),
@@ -88,18 +88,8 @@ class OnnxTextEncoder(FileEncoder, TextEncoder):
         return np.stack(rows)
 
     @override
-    def settled_options(self) -> dict[str, Any]:
-        settled, outputs = super().settled_options(), self._model.get().outputs
-        if self._output is not None and self._output not in outputs:
-            there = join_words(map(repr, outputs), "and")
-            raise InvalidFieldError("encoder.output", f"the model has {there}, not {self._output!r}")
-        try:
-            features = self.encode([Content(text="a text"), Content(text="another text, which is longer")])
-        except (EncoderUnavailableError, InvalidFieldError) as error:
-            raise InvalidFieldError("encoder", str(error)) from error
-        if features.size == 0 or not np.isfinite(features).all():
-            raise InvalidFieldError("encoder", f"{self._model.path.name} gives no finite features")
-        return settled
+    def _try(self) -> Matrix:
+        return self.encode([Content(text="a text"), Content(text="another text, which is longer")])
 
     def _describe(self, session: Session, tokenizer: Any, text: str) -> Vector:
         tokens = self._tokenize("text", tokenizer, text, min(self._max_tokens, _longest_input(session)))

@@ -12,31 +12,30 @@ from pydantic import AfterValidator, Field, WithJsonSchema, with_config
 from typing_extensions import override
 
 from app.domain.entities import Content, Features
-from app.domain.errors import ConflictError, InvalidFieldError
+from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.domain.searches import WordReport
 from app.domain.words import RULE, characters_of, telling_characters
-from app.encoders.counting import (
-    Positions,
-    WeightedTerms,
-    WordParts,
-    most_frequent_parts,
-    most_frequent_terms,
-    new_terms,
-    number_terms,
-    positions_in,
-    term_features,
-)
 from app.encoders.entry import EncoderType
 from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
 from app.encoders.texts import (
     FIRST_RULE,
+    Positions,
     TextEncoder,
+    WeightedTerms,
+    WordParts,
+    most_frequent_parts,
+    most_frequent_terms,
+    no_word,
+    number_terms,
     parts_by,
+    positions_in,
     report_words,
     runs_by,
     spellings,
+    term_features,
     with_characters,
+    with_names,
     words_by,
 )
 
@@ -143,10 +142,9 @@ class TfidfEncoder(TextEncoder):
         # A run that is written as one word elsewhere is that word.
         terms = list(dict.fromkeys(most_frequent_terms(counted, runs, size)))
         of_names = [word for name in self._names for word in self._list_words(self._split(name))]
-        new = new_terms(terms, of_names, size)
-        terms = sorted([*terms[: size - len(new)], *new])
+        terms, new = with_names(terms, of_names, size)
         if not terms:
-            raise ConflictError("training-data", "the texts cannot be encoded: they hold no word")
+            raise no_word()
         positions = number_terms(terms)
         self._spellings = spellings(texts, self._names, positions)
         terms_of_texts = (self._terms_of(self._split(text)) for text in texts)
@@ -155,8 +153,8 @@ class TfidfEncoder(TextEncoder):
         )
         if self._characters:
             frequent = most_frequent_parts(map(self._split, texts), self._take_apart, size)
-            new = new_terms(frequent, [part for word in new for part in self._take_apart(word)], size)
-            parts = sorted([*frequent[: size - len(new)], *new])
+            of_names = [part for word in new for part in self._take_apart(word)]
+            parts, _ = with_names(frequent, of_names, size)
             self._word_parts = WordParts(self._take_apart, number_terms(parts))
             parts_of_texts = map(self._word_parts.of_text, map(self._split, texts))
             self._parts = WeightedTerms.learn(number_terms(parts), parts_of_texts)

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.compare.cache import FileCache
-from app.cli.compare.own_data import ComparedSet, SetEncoder, load_collection
+from app.cli.compare.own_data import ComparedSet, FileCache, SetEncoder, load_collection
 from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.domain.reports import Supervision

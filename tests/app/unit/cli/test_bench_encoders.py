@@ -7,9 +7,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from app.cli.compare.cache import FileCache
-from app.cli.compare.own_data import LIMITS, SetEncoder, TableColumns, load_table
-from app.cli.compare.results import quality_values
+from app.cli.compare.own_data import LIMITS, FileCache, SetEncoder, TableColumns, load_table
+from app.cli.compare.report import quality_values
 from app.domain.reports import Supervision
 from app.encoders.registry import EncoderRegistry
 from solver.comparison import compare

@@ -6,11 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.compare.cache import FileCache
 from app.cli.compare.command import published_protocol
-from app.cli.compare.own_data import ComparedSet, PictureTextRow
-from app.cli.compare.report import verdict
-from app.cli.compare.results import chosen_rows
+from app.cli.compare.own_data import ComparedSet, FileCache, PictureTextRow
+from app.cli.compare.report import chosen_rows, verdict
 from app.cli.compare.sets import SetLoader, resplit
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.cli.compare.cache import FileCache
 from app.cli.compare.command import ProtocolName, Sources, default_methods
 from app.cli.compare.own_data import (
     ComparedSet,
+    FileCache,
     SetEncoder,
     TableColumns,
     encoder_words,
     facets_of,
     load_table,
 )
-from app.cli.compare.results import chosen_rows, quality_table, quality_values
+from app.cli.compare.report import chosen_rows, quality_table, quality_values
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content
-from app.encoders.content import PixelBudget
 from app.encoders.entry import Resources
-from app.encoders.pictures import PictureLimits
+from app.encoders.pictures import PictureLimits, PixelBudget
 from app.encoders.registry import find_types
 
 DOCUMENT = (Path(__file__).parents[4] / "app" / "tutorials" / "encoder-author.md").read_text(encoding="utf-8")

@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from app.domain.entities import Content
-from app.encoders.counting import TermCounts, WeightedTerms, most_frequent_terms, number_terms, term_features
-from app.encoders.texts import FIRST_RULE, parts_between, runs_by, words_as_written, words_by
+from app.encoders.texts import (
+    FIRST_RULE,
+    TermCounts,
+    WeightedTerms,
+    most_frequent_terms,
+    number_terms,
+    parts_between,
+    runs_by,
+    term_features,
+    words_as_written,
+    words_by,
+)
 from app.encoders.types.tfidf import TfidfEncoder
 from tests.app.refused import refused
 from tests.conftest import ROOT

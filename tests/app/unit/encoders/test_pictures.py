@@ -15,7 +15,7 @@ from PIL import ExifTags, Image, ImageCms
 
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
-from app.encoders.content import _FORMATS, PixelBudget, _readable_formats, opened_picture, picture_type
+from app.encoders.pictures import _FORMATS, PixelBudget, _readable_formats, opened_picture, picture_type
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import flattening_model
 from tests.conftest import ROOT, import_extra
@@ -301,7 +301,7 @@ def test_a_picture_of_whatever_kind_costs_so_many_bytes_a_pixel_that_is_allowed(
     picture.save(path, form, **_OPTIONS.get(mode if mode == "P" else form, {"exif": turned.tobytes()}))
     measure = f"""
 import resource
-from app.encoders.content import _FORMATS, PixelBudget, _readable_formats, opened_picture, picture_type
+from app.encoders.pictures import _FORMATS, PixelBudget, _readable_formats, opened_picture, picture_type
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
