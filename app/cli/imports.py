@@ -223,7 +223,7 @@ def ingest_tar(
 ) -> None:
     """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (labels), .json (facts)."""
     from app.cli.encoders import read_modalities
-    from app.cli.sources.archives import Archives
+    from app.cli.sources.folders import Archives
     from app.cli.sources.rows import Source
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)

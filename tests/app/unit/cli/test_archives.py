@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.sources import archives
-from app.cli.sources.archives import Archives
+from app.cli.sources import folders
+from app.cli.sources.folders import Archives
 from app.cli.sources.rows import Refusal, Row
 from app.services.catalogue.service import NewItem
 
@@ -198,8 +198,8 @@ def test_a_compressed_archive_has_the_items_of_the_plain_one(tmp_path: Path, com
 
 
 def test_members_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MAX_FILE_BYTES", 10)
-    monkeypatch.setattr(archives, "_MAX_ANNOTATION_BYTES", 3)
+    monkeypatch.setattr(folders, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(folders, "_MAX_ANNOTATION_BYTES", 3)
     file = write_tar(tmp_path / "s.tar", {"1.jpg": b"123456", "1.cls": b"1234", "2.jpg": b"12345678901"})
     rows = rows_of(file)
     assert sorted(refusals_of(rows)) == ["s.tar/1.cls", "s.tar/2.jpg"]
