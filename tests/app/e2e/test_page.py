@@ -354,7 +354,9 @@ def test_an_untrained_collection_is_explained(page: Page, demo_server: str, empt
     page.get_by_label("Collection").select_option(empty_collection)
     expect(page.locator("#model-state")).to_contain_text("Not trained yet")
     search_text(page, "boats")
-    expect(page.get_by_role("alert")).to_contain_text("it takes items of both modalities to search")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "it takes items of both modalities to find one by the other"
+    )
     page.get_by_role("link", name="Train it").click()
     expect(page).to_have_url(f"{demo_server}/models?collection={empty_collection}")
     expect(page.get_by_label("Models need a key")).to_be_focused()

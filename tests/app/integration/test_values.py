@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.bootstrap import Services
+from app.domain.entities import Modality
 from app.domain.searches import ItemFilter
 from app.services.serving.search import Query
 from solver.datasets import SyntheticPairs
@@ -64,10 +65,14 @@ def test_only_the_most_frequent_values_are_returned(trained: Services) -> None:
     assert len(few.metadata["odd"]) == 1
 
 
-def test_what_cannot_be_counted_is_refused(services: Services, vectors: SyntheticPairs) -> None:
-    fill(services, vectors)
+def test_what_has_no_items_cannot_be_counted_and_the_rest_needs_no_training(
+    services: Services, vectors: SyntheticPairs
+) -> None:
+    services.catalogue.create("empty", [Modality(name, {"type": "vector"}) for name in "xz"])
     with refused("model-not-trained"):
-        services.overviews.count_values(NAME, "x", 10)
+        services.overviews.count_values("empty", "x", 10)
+    fill(services, vectors)
+    assert services.overviews.count_values(NAME, "x", 10).items == len(vectors.X)
 
 
 def test_an_unknown_modality_is_named(trained: Services) -> None:
