@@ -19,6 +19,7 @@ from solver.linalg.row_space import RowSpaceBasis, lift_factors
 from solver.linalg.samples import check_array, check_samples
 from solver.losses.base import LOSSES
 from solver.scaling.scaler import SCALINGS, Scaler
+from solver.supervision.annotations import BoolArray
 from solver.validation.errors import InvalidInputError, OutOfRangeError
 from solver.validation.parameters import one_of
 
@@ -100,6 +101,27 @@ class Projector(Protocol):
     def uses_words(self) -> bool:
         """Whether the names of what a sample carries move its vector, as a partner's text does."""
         return False
+
+    def compose(self, projected: FloatArray, weights: FloatArray, is_across: BoolArray) -> FloatArray:
+        """Return one query that several make together.
+
+        Parameters
+        ----------
+        projected : ndarray of shape (n_queries, rank)
+            Projections of queries of either modality, which count alike whatever their lengths are.
+        weights : ndarray of shape (n_queries,)
+            How much each counts; results are less like those of negative weight.
+        is_across : ndarray of bool, shape (n_queries,)
+            Whether each is of the other modality than the gallery. Where some are, a `CompositeProjector`
+            takes from the others what they say of facets alone: all else would find those very samples.
+
+        Returns
+        -------
+        ndarray of float32, shape (rank,)
+        """
+        lengths = np.linalg.norm(projected, axis=1)
+        composed: FloatArray = (weights / np.where(lengths > 0.0, lengths, 1.0)) @ projected
+        return composed.astype(np.float32)
 
     def place_x(
         self,

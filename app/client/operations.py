@@ -223,6 +223,35 @@ def search_batch(
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
 
 
+def search_composed(
+    collection: str,
+    target: str,
+    queries: Iterable[Json],
+    *,
+    k: int | None = None,
+    offset: int | None = None,
+    filter: Json | None = None,
+    include: Sequence[str] | None = None,
+    include_given: bool | None = None,
+) -> Call[SearchResult]:
+    """Search the items of one modality with several contents and items at once.
+
+    Parameters
+    ----------
+    queries : iterable of mapping
+        Up to 16, such as ``{"item_id": "i7"}`` and ``{"text": "blue", "weight": 2}``; results are less like
+        those of negative weight. ``"modality"`` is needed where both take such content.
+    include_given : bool, optional
+        Whether items of the query may be hits, too.
+    collection, target, k, offset, filter, include
+        As of `search`.
+    """
+    body = {"queries": [_encode(query) for query in queries]} | _options(k, offset, filter, include)
+    body |= without_none(include_given=include_given)
+    address = path(_COLLECTION + "/search/{target}", collection=collection, target=target)
+    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
+
+
 def create_feedback(collection: str, feedback: Iterable[Json]) -> Call[FeedbackIds]:
     """Store judgements: query (as of `search_batch`), source, target, item_id and whether it is relevant."""
     address = path(_COLLECTION + "/feedback", collection=collection)

@@ -30,6 +30,7 @@ from app.api.openapi import json_body, reads, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
     BatchSearchIn,
+    ComposedSearchIn,
     OptionalField,
     QueryIn,
     SearchIn,
@@ -88,6 +89,11 @@ def _parse_batch(limits: ApiLimits, body: bytes) -> tuple[list[Query], SearchOpt
     return [query.to_query(f"queries.{number}") for number, query in enumerate(queries)], options
 
 
+def _parse_composed(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
+    search = parse_json(ComposedSearchIn, body)
+    return search.to_query(), search
+
+
 def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
     options = {name: parse_json_part(name, text) for name, text in form.texts.items()}
     include = form.lists.get("include")
@@ -101,6 +107,8 @@ def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
 READ_SEARCH = read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
 """The dependency that reads query and options of one search."""
 _BATCH_BODY = json_body(BatchSearchIn)
+_COMPOSED_BODY = json_body(ComposedSearchIn)
+_READ_COMPOSED = read_json_with(_parse_composed, _COMPOSED_BODY, search_body_bytes)
 _READ_BATCH = read_json_with(_parse_batch, _BATCH_BODY, search_body_bytes)
 
 
@@ -124,6 +132,20 @@ async def search_batch(request: Request, collection: str, source: str, target: s
     """Answer many queries, all from one snapshot."""
     queries, options = await _READ_BATCH.dependency(request)
     return await _answer(request, (collection, source, target), queries, options, _join)
+
+
+@router.post("/{target}", responses=_REFUSALS, response_model=answers.SearchResult)
+@works_as(Workload.READ)
+@reads(_COMPOSED_BODY)
+async def search_composed(request: Request, collection: str, target: str) -> Response:
+    """Rank the target modality for up to 16 contents and items of either modality at once.
+
+    "Like this picture, but blue" is a picture and a text. Parts are put on one scale, and of each facet (such
+    as colour) those that say more count more: by the square of their information and by their weight. Items
+    of the query are no results, and there is no probability.
+    """
+    query, options = await _READ_COMPOSED.dependency(request)
+    return await _answer(request, (collection, "", target), [query], options, b"".join)
 
 
 async def _answer(

@@ -9,11 +9,12 @@ import msgspec
 from pydantic import Field, TypeAdapter, WithJsonSchema, model_validator
 
 from app.api.schemas.base import Identifier, Integer, Label, RawIn, Strict, content_url
+from app.domain.errors import InvalidFieldError
 from app.domain.names import MAX_K
 from app.domain.searches import Hit, ItemFilter, SearchResult
-from app.services.serving.search import Query
+from app.services.serving.search import Query, QueryPart
 
-MAX_FILTER_KEYS, MAX_FILTER_VALUES = 100, 1000
+MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_PARTS = 100, 1000, 16
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
 SHOWN_FIELDS = frozenset(get_args(OptionalField))
 """Everything that an answer can show of an item."""
@@ -101,6 +102,37 @@ class BatchSearchIn(SearchOptions):
 
     queries: list[QueryIn] = Field(min_length=1, fail_fast=True)
     offset: Integer = Field(0, ge=0, le=10_000)
+
+
+class QueryPartIn(QueryIn):
+    """A part of a composed query: raw content or a stored item of either modality."""
+
+    weight: float = Field(
+        1.0, ge=-100.0, le=100.0, allow_inf_nan=False, description="below 0: results are to be unlike it"
+    )
+    modality: Identifier | None = Field(
+        None, description="of the content; needed where both modalities take it, as with two of vectors"
+    )
+
+
+class ComposedSearchIn(SearchOptions):
+    """One search by several contents and items at once."""
+
+    queries: list[QueryPartIn] = Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)
+    offset: Integer = Field(0, ge=0, le=10_000)
+    include_given: bool = Field(False, description="whether items of the query may be results, too")
+
+    def to_query(self) -> Query:
+        """Return the service's form; raises InvalidFieldError unless each part has exactly one form, and some
+        count."""
+        if not any(part.weight for part in self.queries):
+            raise InvalidFieldError("queries", "a weight has to differ from 0")
+        parts = [
+            QueryPart(part.to_query(f"queries.{number}"), part.weight, part.modality)
+            for number, part in enumerate(self.queries)
+        ]
+        given = () if self.include_given else (part.item_id for part in self.queries)
+        return Query(parts=parts, left_out=frozenset(item_id for item_id in given if item_id is not None))
 
 
 def encode_result(collection: str, result: SearchResult, include: AbstractSet[str], root_path: str) -> bytes:

@@ -67,6 +67,10 @@ class Query:
     item_id: str | None = None
     path: str = ""
     """Where the query stands in the request, such as ``queries.0``."""
+    parts: Sequence[QueryPart] = ()
+    """Contents and items of either modality, if it is composed of them."""
+    left_out: AbstractSet[str] = frozenset()
+    """Ids of items that are no results."""
 
     @property
     def is_text(self) -> bool:
@@ -85,6 +89,16 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryPart:
+    """A part of a composed query; results are less like one of negative weight. Its modality may be left out
+    where no more than one takes such content."""
+
+    query: Query
+    weight: float = 1.0
+    modality: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     """What one caller asks for: results offset + 1 to offset + k of the ranking for each of its queries, with
     those of `HIT_FIELDS` that `fields` names; `readers` as of `Snapshots.open`."""
@@ -100,12 +114,15 @@ class Search:
     @property
     def is_short(self) -> bool:
         """Whether query and answer are small, so that others can wait for it."""
-        return len(self.queries) == 1 and not self.queries[0].is_file and self.offset + self.k <= _SHORT_PAGE
+        query = self.queries[0]
+        is_small = not query.is_file and not query.parts
+        return len(self.queries) == 1 and is_small and self.offset + self.k <= _SHORT_PAGE
 
     @property
     def is_stored(self) -> bool:
         """Whether a query is a stored item."""
-        return any(query.item_id is not None for query in self.queries)
+        parts = (part.query for query in self.queries for part in query.parts)
+        return any(query.item_id is not None for query in itertools.chain(self.queries, parts))
 
 
 Outcome = list[SearchResult] | Exception
@@ -173,7 +190,8 @@ class Ranking:
 
 @dataclass(eq=False)
 class SearchService:
-    """Ranks one gallery for queries of the other modality, or of its own; see `similar`.
+    """Ranks one gallery for queries of the other modality, or of its own, or without a source for those that
+    are composed of both.
     One call may rank `max_hits` results over all its queries, those before `offset` included."""
 
     _snapshots: Snapshots
@@ -399,15 +417,56 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
     try:
         _check_direction(ground.snapshot, ground.source, ground.target)
         _check_labels(ground.snapshot, search.item_filter)
-        projections = [_ask(ground, query, n < _MOST_OFFERS) for n, query in enumerate(search.queries)]
+        projections = [
+            _compose(ground, query.parts)
+            if query.parts
+            else _ask(ground, ground.source, query, n < _MOST_OFFERS)
+            for n, query in enumerate(search.queries)
+        ]
     except Exception as error:
         return error
     return _Part(search, projections)
 
 
-def _ask(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
-    """Return a projected query, and what is to be said of its words."""
-    model, source = ground.snapshot.model, ground.source
+def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
+    """Return the query that parts make together; a part that cannot match says nothing."""
+    sources = [_modality_of(ground, part) for part in parts]
+    asked = [
+        _ask(ground, source, part.query, may_offer=True) for source, part in zip(sources, parts, strict=True)
+    ]
+    notices = tuple(notice for one in asked for notice in one.notices)
+    weights = np.array([part.weight * one.can_match for one, part in zip(asked, parts, strict=True)])
+    if not weights.any():
+        return ProjectedQuery(asked[0].projected, notices, can_match=False)
+    is_across = np.array([source != ground.target for source in sources]) & (weights != 0.0)
+    rows = np.concatenate([one.projected for one in asked])
+    return ProjectedQuery(ground.snapshot.model.projector.compose(rows, weights, is_across)[None], notices)
+
+
+def _modality_of(ground: _Ground, part: QueryPart) -> str:
+    """Return the modality of a part's content or item; raises InvalidFieldError where none is, or it has to
+    be named."""
+    model, query = ground.snapshot.model, part.query
+    names, field_name = model.modality_names, join_path(query.path, "modality")
+    if part.modality is not None:
+        if part.modality not in names:
+            raise unknown_modality(field_name, part.modality, names)
+        return part.modality
+    if query.content is None:
+        assert ground.work is not None
+        assert query.item_id is not None
+        return ground.work.items.get(ground.snapshot.collection, query.item_id).modality
+    takers = [name for name in names if getattr(query.content, model.encoders[name].content_form) is not None]
+    if not takers:
+        raise InvalidFieldError(query.field, "neither modality takes it")
+    if len(takers) > 1:
+        raise InvalidFieldError(field_name, "has to be named: both modalities take this")
+    return takers[0]
+
+
+def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> ProjectedQuery:
+    """Return a projected query of a modality, and what is to be said of its words."""
+    model = ground.snapshot.model
     encoder, content = model.encoders[source], query.content
     if content is None:
         assert ground.work is not None
@@ -475,6 +534,12 @@ def _rank(gallery: Gallery, part: _Part) -> list[Page]:
     matching = [projection.projected for projection in part.projections if projection.can_match]
     if not matching:
         return part.pages
+    left_out = search.queries[0].left_out  # of a composed query, which is the only one
+    if left_out:
+        depth = search.offset + search.k + len(left_out)
+        (page,) = gallery.search(matching[0], depth, 0, search.item_filter)
+        rest = [hit for hit in page if hit[0].id not in left_out]
+        return [Page(rest[search.offset : search.offset + search.k], page.is_exact)]
     pages = iter(gallery.search(np.concatenate(matching), search.k, search.offset, search.item_filter))
     return [next(pages) if projection.can_match else Page() for projection in part.projections]
 
@@ -486,7 +551,7 @@ def _has_nothing(search: Search, page: Page, projection: ProjectedQuery) -> bool
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
     names = snapshot.collection.modality_names
-    for end, name in (("source", source), ("target", target)):
+    for end, name in (("source", source or target), ("target", target)):
         if name not in names:
             raise unknown_modality(end, name, names)
 
@@ -539,7 +604,7 @@ def _result(
     snapshot = ground.snapshot
     scores = np.asarray([score for _, score in page])
     probabilities: Sequence[float | None] = [None] * len(page)
-    if not ground.is_within_one:
+    if not ground.is_within_one and not query.parts:  # of which no curve was learned
         probabilities = snapshot.model.probability(ground.source, projection.projected, scores)
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])

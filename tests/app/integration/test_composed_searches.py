@@ -1,0 +1,126 @@
+"""Searches by several contents and items at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.domain.entities import Content, Modality
+from app.services.catalogue.service import NewItem
+from app.services.training.requests import TrainingParameters
+from tests.app.integration.conftest import Pairs
+
+SEARCH = "/v1/collections/shop/search/x"
+KINDS, COLOURS = ("handbag", "shoe"), ("red", "blue", "grey")
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(pairs: Pairs) -> Ask:
+    """Search vectors of things of two kinds and three colours, where texts name both."""
+    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("shop", modalities)
+    rng = np.random.default_rng(0)
+    items = []
+    for number in range(60):
+        kind, colour = KINDS[number % 2], COLOURS[number % 3]
+        row = np.concatenate([3 * np.eye(2)[number % 2], 3 * np.eye(3)[number % 3], rng.standard_normal(4)])
+        facts: Any = {"metadata": {"colour": colour}, "pair_id": f"p{number}"}
+        items.append(pairs.item("x", f"x{number}", row, kind, **facts))
+        items.append(NewItem("text", Content(text=f"a {colour} {kind}"), f"t{number}", (kind,), **facts))
+    pairs.services.catalogue.add_items("shop", items)
+    pairs.train("shop", TrainingParameters(method="composite"))
+    client = pairs.client()
+
+    def search(*queries: Any, path: str = SEARCH, **options: Any) -> Any:
+        return client.post(path, json={"queries": list(queries), **options})
+
+    return search
+
+
+def things(answer: Any) -> set[tuple[str, str]]:
+    """Return kinds and colours of hits."""
+    assert answer.status_code == 200, answer.text
+    return {(hit["labels"][0], hit["metadata"]["colour"]) for hit in answer.json()["hits"]}
+
+
+def test_a_word_replaces_what_it_names_of_an_item_and_leaves_the_rest(ask: Ask) -> None:
+    red_handbag, blue_shoe, pixels = {"item_id": "x0"}, {"item_id": "t1"}, [3.0, 0, 3, 0, 0, 0, 0, 0, 0]
+    for like in (red_handbag, {"item_id": "t0"}, {"vector": pixels}, {"text": "a red handbag"}):
+        for text in ("blue", "in blue", "blue instead"):
+            assert things(ask(like, {"text": text}, k=5)) == {("handbag", "blue")}, (like, text)
+    assert things(ask(red_handbag, {"text": "shoe"}, k=5)) == {("shoe", "red")}
+    away = {"text": "red", "weight": -1}
+    assert all(colour != "red" for _, colour in things(ask(red_handbag, away, k=5)))
+    assert things(ask(red_handbag, blue_shoe, {"text": "grey handbag", "weight": 5}, k=5)) == {
+        ("handbag", "grey")
+    }
+    texts = ask(red_handbag, {"text": "blue"}, k=5, path="/v1/collections/shop/search/text")
+    assert things(texts) == {("handbag", "blue")}
+
+
+def test_one_query_ranks_as_alone_and_its_items_are_no_hits_unless_they_may_be(ask: Ask) -> None:
+    alone = ask({"text": "red handbag"}, k=10).json()
+    assert things(ask({"text": "red handbag"}, k=10)) == {("handbag", "red")}
+    assert [hit["probability"] for hit in alone["hits"]] == [None] * 10
+
+    def ids(**options: Any) -> list[str]:
+        given = {"item_id": "x0"}, {"item_id": "x6"}, {"text": "red handbag"}
+        return [hit["id"] for hit in ask(*given, **options).json()["hits"]]
+
+    whole = ids(k=60, include_given=True)
+    assert sorted(whole) == sorted(f"x{number}" for number in range(60))
+    rest = [item for item in whole if item not in ("x0", "x6")]
+    assert ids(k=60) == rest
+    assert ids(k=5, offset=5) == rest[5:10]
+    assert ids(k=5, filter={"metadata": {"colour": "grey"}}) == [n for n in rest if int(n[1:]) % 3 == 2][:5]
+
+
+def test_a_part_without_a_known_word_says_nothing_and_is_named(ask: Ask) -> None:
+    answer = ask({"item_id": "x0"}, {"text": "xyzzy"}, k=5).json()
+    assert [notice["words"] for notice in answer["notices"]] == [["xyzzy"]]
+    assert answer["hits"] == ask({"item_id": "x0"}, k=5).json()["hits"] != []
+    answer = ask({"text": "xyzzy"}, {"text": "plugh", "weight": -1}).json()
+    assert (answer["hits"], len(answer["notices"])) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("queries", "status", "field"),
+    [
+        ([], 422, "queries"),
+        ([{"text": "red"}] * 17, 422, "queries"),
+        ([{"text": "red"}, {"text": "a", "item_id": "x0"}], 422, "queries.1.text"),
+        ([{"text": "red"}, {}], 422, "queries.1"),
+        ([{"text": "red", "weight": 101}], 422, "queries.0.weight"),
+        ([{"text": "red", "weight": 0}], 422, "queries"),
+        ([{"text": "red", "modality": "sound"}], 422, "queries.0.modality"),
+        ([{"text": "red", "modality": "x"}], 422, "queries.0.text"),
+        ([{"text": "red"}, {"vector": [1.0, 2.0]}], 422, "queries.1.vector"),
+        ([{"image_base64": "AAAA"}], 422, "queries.0.image_base64"),
+        ([{"item_id": "nothing"}], 404, ""),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_named(ask: Ask, queries: list[Any], status: int, field: str) -> None:
+    answer = ask(*queries)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["detail"].startswith(f"{field}: " if field else "collection 'shop' has no item")
+
+
+def test_a_gallery_that_is_none_is_named(ask: Ask) -> None:
+    answer = ask({"text": "red"}, path="/v1/collections/shop/search/sound")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "target: unknown modality 'sound', the collection has x and text",
+    )
+
+
+def test_of_two_modalities_of_vectors_a_part_says_which(pairs: Pairs) -> None:
+    pairs.fill("two")
+    pairs.train("two", TrainingParameters(alpha=1e-3, scaling="center", max_iter=10))
+    path, row = "/v1/collections/two/search/x", pairs.data.X[0].tolist()
+    answer = pairs.client().post(path, json={"queries": [{"vector": row}]})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("queries.0.modality: has to be named")
+    answer = pairs.client().post(path, json={"queries": [{"vector": row, "modality": "x"}]})
+    assert len(answer.json()["hits"]) == 10
