@@ -482,6 +482,7 @@ class Operations:
     draw_map = Operation(draw_map)
     search = Operation(search)
     search_batch = Operation(search_batch)
+    search_composed = Operation(search_composed)
     create_feedback = Operation(create_feedback)
     list_feedback = Operation(list_feedback)
     delete_feedback = Operation(delete_feedback)

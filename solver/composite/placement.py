@@ -124,7 +124,7 @@ def information(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
     for block in blocks:
         if block.facet is not None:
             posteriors = queries[:, start : start + block.width].astype(np.float64) / block.scale
-            total += _said(posteriors, block)
+            total += _entropy_gap(posteriors, block)
         start += block.width
     return total
 
@@ -132,20 +132,20 @@ def information(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
 def certainty(posteriors: FloatArray, block: Block) -> FloatArray:
     """Return what each row of posteriors says of a facet, as a share of all there is to say."""
     largest = np.log(block.width) if block.is_exclusive else block.width * np.log(2.0)
-    share: FloatArray = _said(posteriors, block) / max(largest, _TINY)
+    share: FloatArray = _entropy_gap(posteriors, block) / max(largest, _TINY)
     return share
 
 
-def _said(posteriors: FloatArray, block: Block) -> FloatArray:
+def _entropy_gap(posteriors: FloatArray, block: Block) -> FloatArray:
     likely = np.clip(posteriors, _TINY, 1.0 - _TINY)
-    negative_entropy = (likely * np.log(likely)).sum(axis=1)
-    said: FloatArray
+    gap: FloatArray = (likely * np.log(likely)).sum(axis=1)
     if block.is_exclusive:
-        said = np.log(block.width) + negative_entropy
-        return said
-    others = 1.0 - likely
-    said = block.width * np.log(2.0) + negative_entropy + (others * np.log(others)).sum(axis=1)
-    return said
+        gap += np.log(block.width)
+    else:
+        others = 1.0 - likely
+        gap += block.width * np.log(2.0)
+        gap += (others * np.log(others)).sum(axis=1)
+    return gap
 
 
 def _join_one(posteriors: FloatArray, carried: BoolArray) -> FloatArray:

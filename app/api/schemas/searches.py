@@ -131,8 +131,8 @@ class ComposedSearchIn(SearchOptions):
             QueryPart(part.to_query(f"queries.{number}"), part.weight, part.modality)
             for number, part in enumerate(self.queries)
         ]
-        given = () if self.include_given else (part.item_id for part in self.queries)
-        return Query(parts=parts, left_out=frozenset(item_id for item_id in given if item_id is not None))
+        ids = {part.item_id for part in self.queries if part.item_id is not None}
+        return Query(parts=parts, left_out=frozenset() if self.include_given else frozenset(ids))
 
 
 def encode_result(collection: str, result: SearchResult, include: AbstractSet[str], root_path: str) -> bytes:

@@ -190,8 +190,7 @@ class Ranking:
 
 @dataclass(eq=False)
 class SearchService:
-    """Ranks one gallery for queries of the other modality, or of its own, or without a source for those that
-    are composed of both.
+    """Ranks one gallery for queries of the other modality, of its own, or composed of both (no source).
     One call may rank `max_hits` results over all its queries, those before `offset` included."""
 
     _snapshots: Snapshots
@@ -431,15 +430,15 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
 def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
     """Return the query that parts make together; a part that cannot match says nothing."""
     sources = [_modality_of(ground, part) for part in parts]
-    asked = [
+    projections = [
         _ask(ground, source, part.query, may_offer=True) for source, part in zip(sources, parts, strict=True)
     ]
-    notices = tuple(notice for one in asked for notice in one.notices)
-    weights = np.array([part.weight * one.can_match for one, part in zip(asked, parts, strict=True)])
+    notices = tuple(notice for one in projections for notice in one.notices)
+    weights = np.array([part.weight * one.can_match for one, part in zip(projections, parts, strict=True)])
     if not weights.any():
-        return ProjectedQuery(asked[0].projected, notices, can_match=False)
+        return ProjectedQuery(projections[0].projected, notices, can_match=False)
     is_across = np.array([source != ground.target for source in sources]) & (weights != 0.0)
-    rows = np.concatenate([one.projected for one in asked])
+    rows = np.concatenate([one.projected for one in projections])
     return ProjectedQuery(ground.snapshot.model.projector.compose(rows, weights, is_across)[None], notices)
 
 
@@ -551,7 +550,7 @@ def _has_nothing(search: Search, page: Page, projection: ProjectedQuery) -> bool
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
     names = snapshot.collection.modality_names
-    for end, name in (("source", source or target), ("target", target)):
+    for end, name in (("target", target), ("source", source or target)):
         if name not in names:
             raise unknown_modality(end, name, names)
 

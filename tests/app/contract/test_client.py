@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[Any, ...]] = {
     "create_feedback": ("a", []),
     "search": ("a", "x", "y"),
     "search_batch": ("a", "x", "y", []),
+    "search_composed": ("a", "y", []),
 }
 
 

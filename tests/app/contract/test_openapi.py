@@ -113,6 +113,7 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
         *(
             "search",
             "search_batch",
+            "search_composed",
             "count_values",
             "list_partners",
             "draw_map",
