@@ -35,14 +35,8 @@ from solver.validation.errors import ConvergenceWarning, DatasetError, InvalidPa
 
 __all__ = [
     "DATASETS",
-    "NOISE",
-    "SEED",
     "SIZES",
     "TARGET",
-    "Curve",
-    "Instance",
-    "Size",
-    "evaluation_cost",
     "machine",
     "make_instance",
     "run_solver_benchmark",
@@ -64,23 +58,14 @@ _FLOOR_ROWS, _FLOOR_COLUMNS = 256, 1280
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A synthetic instance with the same number of samples in both modalities.
-
-    Parameters
-    ----------
-    n_samples, n_features_x, n_features_z, n_classes : int
-    alpha_fraction : float
-        Penalty weight as a fraction of `alpha_max`.
-    tol : float
-        Relative duality gap.
-    """
+    """A synthetic instance with the same number of samples in both modalities."""
 
     n_samples: int
     n_features_x: int
     n_features_z: int
     n_classes: int
-    alpha_fraction: float = 1 / 50
-    tol: float = 1e-3
+    alpha_fraction: float = 1 / 50  # of `alpha_max`
+    tol: float = 1e-3  # relative duality gap
 
 
 SIZES = {
@@ -94,19 +79,10 @@ DATASETS = ("wikipedia", "wikipedia_cnn", "audio_digits")
 
 @dataclass(slots=True)
 class Curve:
-    """One method on one instance.
+    """One method on one instance: seconds since it received the raw samples and objective of each iteration.
+    The facts are certified gap, rank and other results."""
 
-    Parameters
-    ----------
-    method : str
-        "apg", "paper" or "lbfgs".
-    seconds, objective : list of float
-        One entry per iteration; seconds since the method received the raw samples.
-    facts : dict
-        Certified gap, rank and other results of the method.
-    """
-
-    method: str
+    method: str  # "apg", "paper" or "lbfgs"
     seconds: list[float] = field(default_factory=list)
     objective: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -119,16 +95,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """Samples, labels, penalty and tolerance of one benchmark.
-
-    Parameters
-    ----------
-    name : str
-    X, Z : ndarray of shapes (n_samples, n_features_x) and (n_samples, n_features_z)
-    supervision : Labels
-    alpha_fraction, tol : float
-        As in `Size`.
-    """
+    """Samples, labels, penalty and tolerance of one benchmark; the last two are as in `Size`."""
 
     name: str
     X: FloatArray
@@ -158,19 +125,9 @@ def machine() -> dict[str, Any]:
 
 
 def make_instance(name: str, data_dir: Path | None) -> Instance:
-    """Return a synthetic instance or one of a real data set.
+    """Return a synthetic instance, by a key of `SIZES`, or one of `DATASETS` in their folder.
 
-    Parameters
-    ----------
-    name : str
-        A key of `SIZES`, or one of `DATASETS`.
-    data_dir : path or None
-        Folder of the real data sets.
-
-    Raises
-    ------
-    InvalidParameterError, DatasetError
-        If the name is unknown, or the data are missing.
+    InvalidParameterError if the name is unknown, DatasetError if the data are missing.
     """
     if name in SIZES:
         size = SIZES[name]
@@ -255,15 +212,8 @@ def run_solver_benchmark(
 
 
 def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, float]:
-    """Time one value and factor gradient, and beside it the minimal work of any such evaluation.
-
-    Returns
-    -------
-    dict
-        Milliseconds, best of several: "evaluation"; "floor" of one tanh per pair and the three matrix
-        products (scores, and the derivatives times either factor); "floor_two_products" with one of the
-        latter two; and the ratios.
-    """
+    """Return milliseconds (best of several) of one value and factor gradient, and of the least work for them:
+    one tanh a pair with the three products of matrices ("floor") or two of them; and the ratios."""
     problem = BilinearProblem(instance.X, instance.Z, instance.supervision, True, None)
     x_factors = np.vstack([model.x_factors_, model.x_intercept_])
     z_factors = np.vstack([model.z_factors_, model.z_intercept_])

@@ -1,6 +1,6 @@
 """A fair comparison of methods: the same choices for each, tuned on training rows, one test at the end."""
 
-from solver.comparison.cells import Cell, CellOutcome, OutcomeStore
+from solver.comparison.cells import CellOutcome, OutcomeStore
 from solver.comparison.comparison import Comparison, ComparisonRow, compare
 from solver.comparison.methods import METHODS, Axis, Method, chosen_methods
 from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
@@ -9,7 +9,6 @@ from solver.evaluation.trec import write_qrels, write_run
 __all__ = [
     "METHODS",
     "Axis",
-    "Cell",
     "CellOutcome",
     "Comparison",
     "ComparisonRow",

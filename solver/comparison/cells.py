@@ -29,21 +29,8 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """One entry of the table: a method on a set, with or without PCA.
-
-    Parameters
-    ----------
-    data : PairedFeatures
-    data_key : str
-        `fingerprint` of it.
-    method : Method
-    pca : bool
-        Whether PCA follows the scaling.
-    n_folds : int
-        Folds of the cross-validation.
-    seed : int
-        Of the folds.
-    """
+    """One entry of the table: a method on a set (and its `fingerprint`), with PCA after scaling or without.
+    Folds of the cross-validation are drawn by the seed."""
 
     data: PairedFeatures
     data_key: str

@@ -5,6 +5,7 @@ A method is one entry of `METHODS`: its class and a small grid. The rules of tun
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,8 +87,6 @@ class Method:
     walk : callable, optional
         For a grid of one axis: yields a projection for each of its values, in the order of the grid, at
         less cost than separate fits.
-    uses_bases : bool
-        Whether its `fit` takes `bases`, those of the samples; they are then computed once for all candidates.
     is_optional : bool
         Whether it takes part only where it is named.
     learns_from_pairs : bool
@@ -100,7 +99,6 @@ class Method:
     walk: Walk | None = None
     scalings: tuple[str, ...] = SCALING_CHOICES
     has_matrix: bool = False
-    uses_bases: bool = False
     is_optional: bool = False
     learns_from_pairs: bool = False
 
@@ -114,6 +112,11 @@ class Method:
         """Parameters before anything is tuned."""
         return {axis.name: axis.default for axis in self.grid}
 
+    @property
+    def uses_bases(self) -> bool:
+        """Whether its `fit` takes `bases` of the samples, which are then computed once for all candidates."""
+        return "bases" in inspect.signature(self.estimator.fit).parameters
+
     def fit(
         self,
         X: FloatArray,
@@ -122,19 +125,7 @@ class Method:
         parameters: Parameters,
         bases: Bases | None = None,
     ) -> CrossModalEstimator:
-        """Return the estimator fitted with tuned parameters.
-
-        Parameters
-        ----------
-        X, Z : ndarray of shape (n_samples, n_features)
-            Prepared samples of both modalities.
-        labels : Labels
-            Their classes.
-        parameters : mapping
-            Tuned parameters.
-        bases : tuple of CentredBasis, optional
-            Bases of the samples, for a method that uses them.
-        """
+        """Return the estimator fitted with tuned parameters; the others are as of `BasisEstimator.fit`."""
         estimator: Any = self.estimator(**self.fixed, **parameters)
         options = {"bases": bases} if self.uses_bases else {}
         fitted: CrossModalEstimator = estimator.fit(X, Z, labels, **options)
@@ -208,10 +199,9 @@ _ENTRIES = (
     Method(
         CCA,
         (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC),
-        uses_bases=True,
         learns_from_pairs=True,
     ),
-    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC), uses_bases=True, learns_from_pairs=True),
+    Method(PLS, (_PAIRS, _COMPONENTS, _METRIC), learns_from_pairs=True),
     Method(
         SCM,
         (
@@ -222,7 +212,6 @@ _ENTRIES = (
             Axis("z_C", (0.1, 1.0, 3.0, 10.0, 30.0, 100.0), 10.0),
             _CORRELATION_POWER,
         ),
-        uses_bases=True,
     ),
     Method(SemanticMatching, (_INVERSE_PENALTY, _Z_INVERSE_PENALTY)),
     Method(
@@ -230,31 +219,27 @@ _ENTRIES = (
         (Axis("n_components", (4, 5, 6, 7, 8, 9, 10, 20, 40, None), 7), _METRIC),
         learns_from_pairs=True,
     ),
-    Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC), uses_bases=True),
+    Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
     Method(
         GMMFA,
         (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC),
-        uses_bases=True,
     ),
     Method(
         MvDA,
         (Axis("reg", (0.0, 0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), 0.3), _EIGENVALUE_POWER, _METRIC),
-        uses_bases=True,
         is_optional=True,
     ),
-    Method(WMCA, (_COMPONENTS, _METRIC), uses_bases=True, is_optional=True),
-    Method(RCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), uses_bases=True, is_optional=True),
-    Method(DCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), uses_bases=True, is_optional=True),
+    Method(WMCA, (_COMPONENTS, _METRIC), is_optional=True),
+    Method(RCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), is_optional=True),
+    Method(DCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), is_optional=True),
     Method(
         ITML,
         (*_SMALL_SPACE, Axis("gamma", (0.1, 1.0, 10.0), 1.0), _DISTANCE_METRIC),
-        uses_bases=True,
         is_optional=True,
     ),
     Method(
         LMNN,
         (*_SMALL_SPACE, Axis("push", (0.3, 1.0, 3.0), 1.0), _DISTANCE_METRIC),
-        uses_bases=True,
         is_optional=True,
     ),
     Method(
@@ -266,7 +251,6 @@ _ENTRIES = (
             Axis("beta", (1.0, 3.0, 10.0), 3.0),
             _DISTANCE_METRIC,
         ),
-        uses_bases=True,
         is_optional=True,
     ),
     Method(SemanticIdentity, fixed=_SEMANTIC, scalings=("none",), is_optional=True),
@@ -288,17 +272,10 @@ METHODS: Mapping[str, Method] = {method.name: method for method in _ENTRIES}
 
 
 def chosen_methods(items: Sequence[str | Method] | None) -> tuple[Method, ...]:
-    """Return methods, each once, in the order given.
+    """Return methods, each once, in the order given; by default all that are not optional.
 
-    Parameters
-    ----------
-    items : sequence of str or Method, optional
-        Names from `METHODS`, or methods; all of `METHODS` that are not optional when left out.
-
-    Raises
-    ------
-    InvalidParameterError
-        If a name is unknown, none is given, or two different methods have the same name.
+    They are names from `METHODS`, or methods. InvalidParameterError if a name is unknown, none is given, or
+    two different methods have the same name.
     """
     if items is None:
         return tuple(method for method in METHODS.values() if not method.is_optional)
