@@ -18,7 +18,7 @@ from solver.bilinear.problem import BilinearProblem
 from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
 from solver.optimisation.checkpoint import Checkpoint
 from solver.optimisation.convergence import ConvergenceMonitor
-from solver.optimisation.descent import Descent, DescentState
+from solver.optimisation.descent import RESUMED, Descent, DescentState
 from solver.optimisation.paper import DensePairs, iterate_paper
 from solver.optimisation.subsample import PairSubsample, SubsampledLoss
 from solver.progress import IterationProgress
@@ -191,14 +191,7 @@ def _resume(problem: BilinearProblem, descent: Descent, start: Checkpoint) -> De
     )
     if not is_same:
         raise InvalidInputError("start was made from other samples, labels or parameters")
-    return descent.resume(
-        start.iteration,
-        start.M,
-        start.stage_alpha,
-        start.step_size,
-        start.gradient_target,
-        start.is_subsampled,
-    )
+    return descent.resume(**{name: getattr(start, name) for name in RESUMED})
 
 
 def _first_state(

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from solver.linalg.matrices import LowRankMatrix
 from solver.optimisation.convergence import Memory
-from solver.optimisation.descent import DescentState
+from solver.optimisation.descent import RESUMED, DescentState
 from solver.validation.errors import ArtifactError
 
 _EARLIER_NAMES = {"is_sketched": "is_subsampled", "quiet": "n_stalled", "wanted": "check_at"}
@@ -53,43 +53,18 @@ class Checkpoint:
     @classmethod
     def of(cls, state: DescentState, fingerprint: float, memory: Memory) -> Self:
         """Return the part of a state that cannot be recomputed."""
-        return cls(
-            state.M,
-            fingerprint,
-            state.iteration,
-            state.stage_alpha,
-            state.step_size,
-            state.gradient_target,
-            state.is_subsampled,
-            memory,
-        )
+        fields_of_state = {name: getattr(state, name) for name in RESUMED}
+        return cls(**fields_of_state, fingerprint=fingerprint, memory=memory)
 
     def save(self, path: str | Path) -> None:
-        """Write the checkpoint to a file atomically.
-
-        Parameters
-        ----------
-        path : path-like
-            The file; an existing one is replaced.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written, for instance because the disk is full.
-        """
+        """Write the checkpoint to a file atomically, in place of an earlier one."""
         path = Path(path)
         partial = path.with_name(f".{path.name}.partial")
         partial.write_bytes(self.to_bytes({}))
         partial.replace(path)
 
     def to_bytes(self, notes: Mapping[str, str]) -> bytes:
-        """Return the content of a file.
-
-        Parameters
-        ----------
-        notes : mapping of str to str
-            Kept beside the checkpoint; `load` ignores them.
-        """
+        """Return the content of a file; `load` ignores the notes beside the checkpoint."""
         facts = {name: value for name, value in asdict(self).items() if name != "M"}
         arrays = {"U": self.M.U, "s": self.M.s, "V": self.M.V}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -97,18 +72,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a checkpoint.
-
-        Parameters
-        ----------
-        path : path-like
-            A file written by `save`.
-
-        Raises
-        ------
-        ArtifactError
-            If the file is missing, damaged or not a checkpoint.
-        """
+        """Read a file that `save` wrote; ArtifactError if it is missing, damaged or none."""
         try:
             with safe_open(path, framework="numpy") as file:
                 facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])

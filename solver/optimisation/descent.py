@@ -74,6 +74,10 @@ class DescendableProblem(Protocol):
     def subsample(self) -> PairSubsample | None: ...
 
 
+RESUMED = ("iteration", "M", "stage_alpha", "step_size", "gradient_target", "is_subsampled")
+"""Fields of a state from which the others can be computed again."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DescentState:
     """State of a descent, immutable."""

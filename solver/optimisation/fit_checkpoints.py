@@ -82,13 +82,7 @@ class FitCheckpoints:
         self._paths.clear()
 
     def open(self, *identity: Any) -> FitRecord:
-        """Return the record of a fit.
-
-        Parameters
-        ----------
-        *identity
-            Everything that the result depends on but the version of this package.
-        """
+        """Return the record of a fit, by all that the result depends on but the version of this package."""
         key = joblib.hash((version("lrbs"), *identity), hash_name="sha1")
         path = self._folder / f"{self.PREFIX}{key}"
         self._paths.add(path)
