@@ -36,21 +36,9 @@ _FIELDS: dict[int, dict[str, type]] = {
 
 
 def save_projector(projector: Projector, directory: Path, facts: dict[str, Any]) -> None:
-    """Write a projector into an existing folder.
+    """Write a projector into an existing folder, as ``model.safetensors`` and ``model.json``.
 
-    Parameters
-    ----------
-    projector : AffineProjector, PosteriorProjector or CompositeProjector
-        Two maps into a common space.
-    directory : Path
-        Folder for ``model.safetensors`` and ``model.json``.
-    facts : dict
-        JSON-serialisable description of how it was trained.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be written, for instance because the disk is full.
+    The facts, which are JSON-serialisable, say how it was trained.
     """
     header: dict[str, Any]
     if isinstance(projector, PosteriorProjector):
@@ -73,25 +61,10 @@ def save_projector(projector: Projector, directory: Path, facts: dict[str, Any])
 
 
 def load_projector(directory: Path) -> tuple[Projector, dict[str, Any]]:
-    """Load a projector that `save_projector` wrote.
+    """Load a projector that `save_projector` wrote, and its facts.
 
-    Parameters
-    ----------
-    directory : Path
-        Folder of the two files.
-
-    Returns
-    -------
-    projector : AffineProjector, PosteriorProjector or CompositeProjector
-        The two maps.
-    facts : dict
-        As passed to `save_projector`.
-
-    Raises
-    ------
-    ArtifactError
-        If a file is missing or damaged, or has another format or inconsistent contents; the message names the
-        file or the field.
+    ArtifactError if a file is missing or damaged, or has another format or inconsistent contents; it names
+    the file or the field.
     """
     arrays, header = _read_arrays(directory / ARRAYS_FILE), _read_header(directory / HEADER_FILE)
     if header["format"] == ESTIMATOR_FORMAT:

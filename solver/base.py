@@ -149,17 +149,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
     def save(self, folder: str | Path) -> None:
         """Write the fitted estimator into a folder, for `solver.load`: arrays and JSON, no pickle.
 
-        Parameters
-        ----------
-        folder : path
-            Folder of ``model.safetensors`` and ``model.json``; made if it is not there.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator was not fitted.
-        OSError
-            If a file cannot be written.
+        These are ``model.safetensors`` and ``model.json``; the folder is made if it is not there.
         """
         self._check_fitted()
         write_state(self, folder)

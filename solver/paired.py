@@ -148,14 +148,9 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         samples : PairedSamples, or array-like of shape (n_pairs, n_features) where `n_features_x` is given
-            What to learn from.
+            What to learn from; InvalidInputError if they are neither.
         y : array-like of shape (n_pairs,) or (n_pairs, n_classes), optional
             A class of each pair, or 0/1 indicators of several; without it only partners are similar.
-
-        Raises
-        ------
-        InvalidInputError, SupervisionError
-            As of the estimator, or if `samples` are not `PairedSamples`.
         """
         pairs = self._pairs_of(samples)
         self.estimator_ = clone(self.estimator).fit(pairs.X, pairs.Z, y)

@@ -281,21 +281,9 @@ class AffineProjector(Projector):
     def from_arrays(
         cls, arrays: dict[str, FloatArray], x_scaling: str, z_scaling: str, loss: str = "logistic"
     ) -> AffineProjector:
-        """Restore a projector from `arrays`, the kinds of its scalings and its loss.
+        """Restore a projector from its `arrays`, the kinds of its scalings and its loss.
 
-        Parameters
-        ----------
-        arrays : dict of str to ndarray
-            Result of `arrays`.
-        x_scaling, z_scaling : str
-            Kinds of `Scaler`.
-        loss : str
-            Loss of the fit.
-
-        Raises
-        ------
-        InvalidInputError, InvalidParameterError
-            If an array is missing, unknown or inconsistent with the others; the message names it.
+        Errors are as of `AffineProjector`; arrays that are missing or unknown are named, and so are scalings.
         """
         if set(arrays) != _ARRAY_NAMES:
             raise InvalidInputError(f"expected the arrays {sorted(_ARRAY_NAMES)}, got {sorted(arrays)}")
@@ -330,15 +318,7 @@ def project_in_range(
 def project_what_can_be_ranked(
     projector: Projector, pair: LabelledPair
 ) -> tuple[FloatArray, FloatArray, npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return projections of both modalities and their labels, without samples that cannot be ranked.
-
-    Parameters
-    ----------
-    projector : Projector
-        A trained model.
-    pair : LabelledPair
-        Samples of both modalities with their classes.
-    """
+    """Return projections of both modalities and their labels, without samples that cannot be ranked."""
     x, z = projector.project_x(pair.X), projector.project_z(pair.Z)
     x_rows, z_rows = can_be_ranked(x), can_be_ranked(z)
     return x[x_rows], z[z_rows], pair.x_labels[x_rows], pair.z_labels[z_rows]

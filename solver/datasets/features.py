@@ -283,14 +283,9 @@ def annotate_rows(
 def draw_split(
     labels: npt.NDArray[np.str_], partners: Sequence[str] | None = None, random_state: int = 0
 ) -> npt.NDArray[np.bool]:
-    """Return which rows are trained on, four in five of each class; partners are on the same side.
+    """Return which rows are trained on, four in five of each class, drawn by a seed.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n_rows,)
-    partners : sequence of str, optional
-        As `annotate_rows` takes them.
-    random_state : int, >= 0
+    Partners, named as `annotate_rows` takes them, are on the same side.
     """
     names = [""] * len(labels) if partners is None else partners
     units = [name or f"\x00{row}" for row, name in enumerate(names)]
@@ -416,16 +411,7 @@ def _training_rows(
 def training_rows(split: Sequence[str], name: str) -> npt.NDArray[np.bool]:
     """Return which rows are trained on, from a column of names such as "train" and "test", in any case.
 
-    Parameters
-    ----------
-    split : sequence of str
-    name : str
-        Named in the message.
-
-    Raises
-    ------
-    DatasetError
-        If another word occurs, or one of both does not; names the row.
+    DatasetError, which says `name` and the row, if another word occurs, or one of both does not.
     """
     is_train = [is_training_split(word) for word in split]
     if None in is_train:

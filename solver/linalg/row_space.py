@@ -114,17 +114,8 @@ def compact(samples: Samples) -> tuple[Samples, RowSpaceBasis | None]:
     """Return samples in a form that a bilinear method can use, and their basis, if any.
 
     Dense and sparse samples are returned unchanged. `Centered` samples are expressed in a basis of their row
-    space if there are fewer samples than features, and made dense otherwise.
-
-    Parameters
-    ----------
-    samples : ndarray, CSR array or Centered of shape (n_samples, n_features)
-
-
-    Raises
-    ------
-    InvalidInputError
-        If that would take too much memory.
+    space if there are fewer samples than features, and made dense otherwise; InvalidInputError if that
+    would take too much memory.
     """
     if not isinstance(samples, Centered):
         return samples, None

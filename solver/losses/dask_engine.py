@@ -432,10 +432,7 @@ class DaskEngine:
     def connect(self) -> None:
         """Connect, once more if the connection was lost, and wait for a worker.
 
-        Raises
-        ------
-        EngineError
-            If that takes longer than `patience_seconds`.
+        EngineError if that takes longer than `patience_seconds`.
         """
         distributed = _import_distributed()
         if self._scheduler is None and self._cluster is None:
@@ -536,10 +533,7 @@ class DaskEngine:
     def wait(self, future: Any) -> None:
         """Wait until a call is finished or failed.
 
-        Raises
-        ------
-        EngineError
-            If no worker is there for longer than `patience_seconds`.
+        EngineError if no worker is there for longer than `patience_seconds`.
         """
         distributed, seen_at = _import_distributed(), time.monotonic()
         while future.status != "finished":

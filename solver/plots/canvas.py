@@ -112,18 +112,7 @@ class Plot:
         return stream.getvalue()
 
     def save(self, path: str | Path) -> None:
-        """Write a file.
-
-        Parameters
-        ----------
-        path : str or Path
-            Ends in .svg or .png.
-
-        Raises
-        ------
-        InvalidParameterError
-            If it ends otherwise.
-        """
+        """Write a file that ends in .svg or .png; InvalidParameterError if it ends otherwise."""
         target = Path(path)
         if target.suffix == ".svg":
             target.write_text(self.svg(), encoding="utf-8")
@@ -142,13 +131,7 @@ class Plot:
 
 
 def require_matplotlib() -> None:
-    """Import Matplotlib.
-
-    Raises
-    ------
-    ImportError
-        If it is absent; names the extra that installs it.
-    """
+    """Import Matplotlib; ImportError, which names the extra that installs it, if it is absent."""
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError as error:

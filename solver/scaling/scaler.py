@@ -34,12 +34,7 @@ class Scaler:
         self.kind = kind
 
     def fit(self, samples: Samples) -> Self:
-        """Learn mean and scale.
-
-        Parameters
-        ----------
-        samples : array-like or sparse array of shape (n_samples, n_features)
-            Training samples; sparse ones are not made dense.
+        """Learn mean and scale of training samples; sparse ones are not made dense.
 
         Raises
         ------
@@ -62,21 +57,10 @@ class Scaler:
 
     @classmethod
     def restore(cls, kind: str, mean: FloatArray, scale: FloatArray) -> Self:
-        """Restore a fitted scaler.
+        """Restore a fitted scaler from its `kind_`, `mean_` and `scale_`.
 
-        Parameters
-        ----------
-        kind : str
-            Its `kind_`.
-        mean, scale : ndarray of shape (n_features,)
-            Its `mean_` and `scale_`.
-
-        Raises
-        ------
-        InvalidParameterError
-            If the kind is unknown.
-        InvalidInputError
-            If mean and scale are not finite vectors of the same length.
+        InvalidParameterError if the kind is unknown, InvalidInputError unless the others are finite vectors
+        of one length.
         """
         _check_kind(kind)
         for name, vector in (("mean", mean), ("scale", scale)):

@@ -127,10 +127,7 @@ class Annotations:
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return what is known of some samples; a pair stays if both of its samples do.
 
-        Raises
-        ------
-        SupervisionError
-            If nothing is known of these samples.
+        SupervisionError if nothing is known of these.
         """
         places = [np.full(size, -1, np.intp) for size in self.shape]
         for place, rows in zip(places, (x_rows, z_rows), strict=True):
@@ -164,16 +161,9 @@ class Annotations:
         return Annotations(self.shape[::-1], facets, self.pairs[:, ::-1], signs)
 
     def grades(self, x_rows: Indices, z_rows: Indices) -> npt.NDArray[np.int8]:
-        """Return how relevant samples are to each other: the shared facets, and one for a pair.
+        """Return how relevant samples are to each other, (len(x_rows), len(z_rows)).
 
-        Parameters
-        ----------
-        x_rows, z_rows : ndarray of int
-            Samples of both modalities.
-
-        Returns
-        -------
-        ndarray of int8, shape (len(x_rows), len(z_rows))
+        That is the number of facets that they share, and one for a pair.
         """
         grades = np.zeros((len(x_rows), len(z_rows)), np.int8)
         for facet in self.facets.values():
@@ -182,18 +172,9 @@ class Annotations:
         return grades
 
     def matches(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
-        """Return which samples a person would call a match.
+        """Return which samples a person would call a match, (len(x_rows), len(z_rows)).
 
         Those match that agree in each facet known of both, and in one at least; without facets, partners.
-
-        Parameters
-        ----------
-        x_rows, z_rows : ndarray of int
-            Samples of both modalities.
-
-        Returns
-        -------
-        ndarray of bool, shape (len(x_rows), len(z_rows))
         """
         if not self.facets:
             return self.is_paired(x_rows, z_rows)
@@ -266,14 +247,7 @@ class Queries:
     ) -> Self:
         """Return the queries that name these values of facets; an empty collection where none is named.
 
-        Parameters
-        ----------
-        samples : ndarray or CSR array of shape (n_queries, n_features)
-            Raw features.
-        values : mapping of str to sequence
-            Values of each query by facet.
-        facets : mapping of str to Facet
-            Facets of the samples that the queries are ranked for; values that none has are left out.
+        Values that none of the ranked samples has, whose facets are given, are left out.
         """
         indicators = {}
         for name, entries in values.items():
@@ -297,26 +271,14 @@ class Queries:
         return several if several.any() else ~several
 
     def without(self, facets: Collection[str]) -> tuple[Self, Indices]:
-        """Return the queries that name no value of these facets, and their rows.
-
-        Parameters
-        ----------
-        facets : collection of str
-            Names.
-        """
+        """Return the queries that name no value of these facets, and their rows."""
         names = [side.any(axis=1) for name, side in self.indicators.items() if name in facets]
         rows = np.flatnonzero(~np.any(names, axis=0)) if names else np.arange(self.samples.shape[0])
         others = {name: side[rows] for name, side in self.indicators.items() if name not in facets}
         return type(self)(self.samples[rows], others), rows
 
     def grades(self, gallery: Mapping[str, BoolArray]) -> npt.NDArray[np.int8]:
-        """Return how many of a query's values samples have, (n_queries, n_gallery).
-
-        Parameters
-        ----------
-        gallery : mapping of str to ndarray of bool, shape (n_gallery, n_values)
-            Values of the samples of the other modality by facet.
-        """
+        """Return how many of a query's values samples of a gallery have, (n_queries, n_gallery)."""
         n_gallery = len(next(iter(gallery.values()), ()))
         grades = np.zeros((self.samples.shape[0], n_gallery), np.int8)
         for name, side in self.indicators.items():

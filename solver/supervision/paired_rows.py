@@ -58,10 +58,7 @@ class PairedRows:
     def subset(self, x_rows: Indices, z_rows: Indices) -> PairedRows:
         """Return the supervision of the same rows of both modalities.
 
-        Raises
-        ------
-        SupervisionError
-            If the two differ: a row without its partner says nothing.
+        SupervisionError if the two differ: a row without its partner says nothing.
         """
         if not np.array_equal(x_rows, z_rows):
             raise SupervisionError("a subset of paired rows takes the same rows of both modalities")
