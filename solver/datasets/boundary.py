@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,24 @@ def stacked_features(parts: dict[str, Any], path: Path) -> FloatArray:
         raise DatasetError(f"{path}: {' and '.join(widths)} have different features or none: {widths}")
     rows: FloatArray = np.concatenate(list(parts.values()))
     return rows
+
+
+def split_features(
+    arrays: Mapping[str, Any],
+    side: str,
+    rows: Mapping[str, Collection[Any]],
+    path: Path,
+    what: str,
+) -> FloatArray:
+    """Return the features of both splits; DatasetError, which says `what`, unless they have as many rows."""
+    parts = {f"{side}_{suffix}": arrays.get(f"{side}_{suffix}") for suffix in rows}
+    stacked = stacked_features(parts, path)
+    for suffix, own in rows.items():
+        name = f"{side}_{suffix}"
+        if len(arrays[name]) != len(own):
+            lengths = f"{name} has {len(arrays[name])} rows for {len(own)} {what}"
+            raise DatasetError(f"{path}: different lengths: {lengths}")
+    return stacked
 
 
 def label_column(array: Any, name: str, path: Path) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.datasets.boundary import label_column, stacked_features
+from solver.datasets.boundary import label_column, split_features, stacked_features
 from solver.datasets.files import read_array, read_arrays, read_labels, read_row_arrays
 from solver.linalg.matrices import FloatArray
 from solver.supervision.annotations import Annotations, Facet
@@ -114,16 +114,8 @@ def load_npz(file: str | Path, x: str | None = None, z: str | None = None) -> Pa
 
     arrays = read_arrays(path, choose)
     y = {name: label_column(arrays[name], name, path) for name in ("y_tr", "y_te")}
-    X, Z = (
-        stacked_features({f"{name}{suffix}": arrays[f"{name}{suffix}"] for _, suffix in _SPLITS}, path)
-        for name in (names[0][:-3], names[2][:-3])
-    )
-    for name in names[:4]:
-        labels = y[f"y{name[-3:]}"]
-        if len(arrays[name]) != len(labels):
-            raise DatasetError(
-                f"{path}: different lengths: {name} has {len(arrays[name])} rows for {len(labels)} labels"
-            )
+    rows = {"tr": y["y_tr"], "te": y["y_te"]}
+    X, Z = (split_features(arrays, name[:-3], rows, path, "labels") for name in (names[0], names[2]))
     ids = tuple(f"{split}-{i:05d}" for split, suffix in _SPLITS for i in range(len(y[f"y{suffix}"])))
     return PairedFeatures(
         X=X,

@@ -9,7 +9,7 @@ are kept. For Wikipedia the release files (Rasiwasia et al., ACM MM 2010) are re
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.io
 
-from solver.datasets.boundary import label_column, reading, stacked_features
+from solver.datasets.boundary import label_column, reading, split_features
 from solver.datasets.features import PairedFeatures
 from solver.datasets.files import read_arrays
-from solver.linalg.matrices import FloatArray
 from solver.validation.errors import DatasetError, InvalidParameterError
 
 _FEATURES = "raw_features.mat"
@@ -58,32 +57,13 @@ def load_wikipedia(directory: str | Path) -> PairedFeatures:
     }
     all_rows = [row for part in rows.values() for row in part]
     return PairedFeatures(
-        X=_features(features, "I", rows, root / _FEATURES, _LISTS),
-        Z=_features(features, "T", rows, root / _FEATURES, _LISTS),
+        X=split_features(features, "I", rows, root / _FEATURES, "rows of the lists"),
+        Z=split_features(features, "T", rows, root / _FEATURES, "rows of the lists"),
         labels=np.asarray([names[category - 1] for *_, category in all_rows], dtype=np.str_),
         is_train=np.arange(len(all_rows)) < len(rows["tr"]),
         x_ids=tuple(picture_id for _, picture_id, _ in all_rows),
         z_ids=tuple(text_id for text_id, _, _ in all_rows),
     )
-
-
-def _features(
-    arrays: Mapping[str, Any],
-    side: str,
-    rows: Mapping[str, Collection[Any]],
-    path: Path,
-    places: Mapping[str, str],
-) -> FloatArray:
-    """Return the features of both splits, which must have as many rows as are in these places."""
-    parts = {f"{side}_{suffix}": arrays.get(f"{side}_{suffix}") for suffix in rows}
-    stacked = stacked_features(parts, path)
-    for suffix, own in rows.items():
-        n_rows = len(arrays[f"{side}_{suffix}"])
-        if n_rows != len(own):
-            raise DatasetError(
-                f"{path}: {side}_{suffix} has {n_rows} rows for {len(own)} rows of {places[suffix]}"
-            )
-    return stacked
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -227,8 +207,7 @@ def load_protocol(name: str, folder: str | Path) -> PairedFeatures:
         raise DatasetError(f"{root} holds neither {files[0].name} nor {files[1].name}")
     arrays = read_arrays(path)
     classes, is_kept = _classes(arrays, PROTOCOLS[name].n_classes_kept, path)
-    places = {split: f"the classes of {split}" for split in _SPLITS}
-    X, Z = (_features(arrays, side, classes, path, places) for side in ("I", "T"))
+    X, Z = (split_features(arrays, side, classes, path, "rows of classes") for side in ("I", "T"))
     ids = np.asarray([f"{split}-{row:05d}" for split in _SPLITS for row in range(len(classes[split]))])
     mask = np.concatenate([is_kept[split] for split in _SPLITS])
     names = tuple(ids[mask].tolist())
