@@ -7,6 +7,7 @@ measured against the objective of a float64 run with a hundred times smaller tol
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import resource
@@ -179,15 +180,11 @@ def run_solver_benchmark(
         JSON-serialisable: sizes, curves, seconds until within `TARGET` of the optimum, their ratios, and the
         cost of an evaluation beside its minimum.
     """
-
-    def for_method(method: str) -> Callable[[IterationProgress], None] | None:
-        return None if on_step is None else lambda progress: on_step(method, progress)
-
-    apg = _run_apg(instance, for_method("apg"))
+    apg = _run_apg(instance, None if on_step is None else functools.partial(on_step, "apg"))
     model: LowRankBilinear = apg.facts.pop("model")
     optimum = model.objective_
     if set(methods) - {"apg"}:
-        optimum = _optimum(instance, model)
+        optimum = min(_fit(instance, np.float64, _REFERENCE_TOL).objective_, optimum)
     curves = [apg]
     if "paper" in methods:
         curves.append(_run_paper(instance, model.alpha_, optimum))
@@ -282,11 +279,6 @@ def _fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(instance.X, instance.Z, instance.supervision, callback=callback)
-
-
-def _optimum(instance: Instance, model: LowRankBilinear) -> float:
-    exact = _fit(instance, np.float64, _REFERENCE_TOL)
-    return min(exact.objective_, model.objective_)
 
 
 def _run_paper(instance: Instance, alpha: float, optimum: float) -> Curve:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class LinearClassifier:
         return posteriors
 
 
+@dataclass(slots=True, eq=False)
 class Regression:
     """Logistic regression of classes (one multinomial) or labels; each fit starts from the previous one.
     It stops once no entry of the gradient exceeds `tol`."""
@@ -101,29 +102,22 @@ class Regression:
     # `ConvergenceWarning` passes through: fits run on several threads, where warnings cannot be caught.
     # Float32 is enough where features have similar magnitudes.
 
-    def __init__(
-        self,
-        is_exclusive: bool,
-        dtype: npt.DTypeLike = np.float32,
-        tol: float = _TOL,
-        max_iter: int = _MAX_ITER,
-    ) -> None:
-        self._is_exclusive = is_exclusive
-        self._dtype = dtype
-        self._tol = tol
-        self._max_iter = max_iter
-        self._models: dict[int, LogisticRegression] = {}
+    is_exclusive: bool
+    dtype: npt.DTypeLike = np.float32
+    tol: float = _TOL
+    max_iter: int = _MAX_ITER
+    _models: dict[int, LogisticRegression] = field(default_factory=dict, init=False)
 
     def fit(self, mapped: Samples, targets: Targets, inverse_penalty: float) -> LinearClassifier:
         """Fit to mapped samples of shape (n_samples, n_mapped): dense, sparse, or `Centered`."""
-        samples, n_classes = mapped.astype(self._dtype), targets.indicators.shape[1]
+        samples, n_classes = mapped.astype(self.dtype), targets.indicators.shape[1]
         shift = None
         if isinstance(samples, Centered):
             # The intercept is not penalised: moving the samples by their mean changes nothing else.
             samples, shift = samples.sparse, mapped.shift.astype(np.float64)
         coefficients = np.zeros((samples.shape[1], n_classes))
         intercepts = np.full(n_classes, IMPOSSIBLE_SCORE)
-        if self._is_exclusive:
+        if self.is_exclusive:
             classes, codes = np.unique(targets.indicators.argmax(axis=1), return_inverse=True)
             # scikit-learn gives two classes one score, that of the second; the first one's is 0.
             intercepts[classes] = 0.0
@@ -137,7 +131,7 @@ class Regression:
                 coefficients[:, columns], intercepts[columns] = model.coef_.T, model.intercept_
                 if shift is not None:
                     intercepts[columns] += shift @ coefficients[:, columns]
-        return LinearClassifier(coefficients, intercepts, self._is_exclusive)
+        return LinearClassifier(coefficients, intercepts, self.is_exclusive)
 
     def _fit_model(
         self, key: int, samples: Samples, codes: npt.NDArray[Any], inverse_penalty: float
@@ -145,7 +139,7 @@ class Regression:
         from sklearn.linear_model import LogisticRegression  # posteriors of a trained model do not need it
 
         model = self._models.setdefault(
-            key, LogisticRegression(tol=self._tol, max_iter=self._max_iter, warm_start=True)
+            key, LogisticRegression(tol=self.tol, max_iter=self.max_iter, warm_start=True)
         )
         model.set_params(C=inverse_penalty).fit(samples, codes)
         return model

@@ -153,7 +153,7 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
             A class of each pair, or 0/1 indicators of several; without it only partners are similar.
         """
         pairs = self._pairs_of(samples)
-        self.estimator_ = clone(self.estimator).fit(pairs.X, pairs.Z, y)
+        self.estimator_: CrossModalEstimator = clone(self.estimator).fit(pairs.X, pairs.Z, y)
         self.n_features_in_ = pairs.shape[1]
         return self
 
@@ -162,22 +162,19 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         self._check_fitted()
         pairs = self._pairs_of(samples)
         supervision = supervision_of(y, pairs.X, pairs.Z)
-        score: float = self.estimator_.score(pairs.X, pairs.Z, supervision, self.objective)
-        return score
+        return self.estimator_.score(pairs.X, pairs.Z, supervision, self.objective)
 
     @property
     def x_feature_names_in_(self) -> npt.NDArray[np.object_]:
         """Names of the columns of X."""
         self._check_fitted()
-        names: npt.NDArray[np.object_] = self.estimator_.x_feature_names_in_
-        return names
+        return self.estimator_.x_feature_names_in_
 
     @property
     def z_feature_names_in_(self) -> npt.NDArray[np.object_]:
         """Names of the columns of Z."""
         self._check_fitted()
-        names: npt.NDArray[np.object_] = self.estimator_.z_feature_names_in_
-        return names
+        return self.estimator_.z_feature_names_in_
 
     @property
     def feature_names_in_(self) -> npt.NDArray[np.object_]:
@@ -187,14 +184,12 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """As of `CrossModalEstimator.project_x`; the columns of a data frame are those that were fitted."""
         self._check_fitted()
-        projections: FloatArray = self.estimator_.project_x(X)
-        return projections
+        return self.estimator_.project_x(X)
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """As of `CrossModalEstimator.project_z`; the columns of a data frame are those that were fitted."""
         self._check_fitted()
-        projections: FloatArray = self.estimator_.project_z(Z)
-        return projections
+        return self.estimator_.project_z(Z)
 
     def save(self, folder: str | Path) -> None:
         """Write `estimator_` into a folder for `solver.load`, as of `CrossModalEstimator.save`."""

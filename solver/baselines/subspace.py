@@ -164,17 +164,15 @@ class PLS(BasisBaseline):
             U, _, Vt = scipy.linalg.svd(cross, full_matrices=False)
             left, right = U[:, : self.n_components], Vt[: self.n_components].T
         elif rows_are_pairs(x.coordinates, z.coordinates, supervision, self.pairs):
-            left, right = self._rotations(x.coordinates, z.coordinates)
+            # What maps undeflated samples to the scores of mode A.
+            most = min(x.coordinates.shape[1], z.coordinates.shape[1])
+            model = PLSCanonical(min(self.n_components or most, most), scale=False, max_iter=_MAX_ITER)
+            model.fit(x.coordinates, z.coordinates)
+            left, right = model.x_rotations_, model.y_rotations_
         else:
             raise SupervisionError('deflation "canonical" needs pairs of rows: use deflation="cross"')
         self.covariances_ = np.einsum("ik,ij,jk->k", left, cross, right)
         return left, right
-
-    def _rotations(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return what maps undeflated samples to the scores of mode A."""
-        most = min(X.shape[1], Z.shape[1])
-        model = PLSCanonical(min(self.n_components or most, most), scale=False, max_iter=_MAX_ITER).fit(X, Z)
-        return model.x_rotations_, model.y_rotations_
 
 
 @dataclass(eq=False, repr=False)
@@ -359,10 +357,6 @@ def rows_are_pairs(X: FloatArray, Z: FloatArray, supervision: AnySupervision, pa
     check_sizes(X, Z, supervision)
     if pairs == "rows" and len(X) != len(Z):
         raise SupervisionError(f"rows cannot be pairs: X has {len(X)} samples, Z has {len(Z)}")
-    return pairs == "rows" or (pairs == "auto" and _has_paired_rows(supervision))
-
-
-def _has_paired_rows(supervision: AnySupervision) -> bool:
-    if isinstance(supervision, Labels | MultiLabels):
+    if pairs == "auto" and isinstance(supervision, Labels | MultiLabels):
         return np.array_equal(supervision.x_targets, supervision.z_targets)
-    return isinstance(supervision, PairedRows)
+    return pairs == "rows" or (pairs == "auto" and isinstance(supervision, PairedRows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,6 +60,7 @@ class Memory:
 State = TypeVar("State", "DescentState", "PaperState")
 
 
+@dataclass(slots=True, eq=False)
 class ConvergenceMonitor:
     """Records and reports the states of a solver (`history`), and stops it by the certificate.
     `max_iter` counts the iterations of all `follow` calls together; `callback` may raise to end the fit."""
@@ -68,27 +69,20 @@ class ConvergenceMonitor:
     # computed already. When that bound meets the tolerance, the certificate is computed in float64, and it
     # alone decides.
 
-    def __init__(
-        self,
-        tol: float,
-        max_iter: int,
-        callback: Callable[[IterationProgress], None] | None,
-        check_every: int = 1,
-    ) -> None:
-        self.history: list[IterationProgress] = []
-        self.certificate = Certificate(np.inf, 0.0)
-        self.memory = Memory(np.nan)
-        self.stalled = False
-        self._tol = tol
-        self._max_iter = max_iter
-        self._callback = callback
-        self._check_every = check_every
-        self._started = time.perf_counter()
+    tol: float
+    max_iter: int
+    callback: Callable[[IterationProgress], None] | None
+    check_every: int = 1
+    history: list[IterationProgress] = field(default_factory=list, init=False)
+    certificate: Certificate = field(default=Certificate(np.inf, 0.0), init=False)
+    memory: Memory = field(default=Memory(np.nan), init=False)
+    stalled: bool = field(default=False, init=False)
+    _started: float = field(default_factory=time.perf_counter, init=False)
 
     @property
     def converged(self) -> bool:
         """Whether the certificate of the last state meets the tolerance."""
-        return self.certificate.relative_gap <= self._tol
+        return self.certificate.relative_gap <= self.tol
 
     @property
     def stop_reason(self) -> StopReason:
@@ -144,7 +138,7 @@ class ConvergenceMonitor:
                     f"the similarity left the range of {state.gradient.dtype}: give a larger alpha, "
                     "or scale the samples"
                 )
-            if state.iteration % self._check_every == 0:
+            if state.iteration % self.check_every == 0:
                 with single_threaded_blas():
                     bound = lower_bound(state.search_value, state.gradient, state.search_point, alpha)
                 memory = replace(memory, best_bound=max(memory.best_bound, bound))
@@ -155,13 +149,13 @@ class ConvergenceMonitor:
             yield state
             memory = memory.after(gap, state.M.s.dtype)
             self.stalled = memory.n_stalled >= patience
-            is_near = gap is not None and gap <= memory.check_at * self._tol
+            is_near = gap is not None and gap <= memory.check_at * self.tol
             if self.stalled or self._is_at_limit or is_near:
                 self.certificate = certify(
                     loss(np.float64),
                     round_solution(state.M),
                     alpha,
-                    self._tol if accept_lower_bound else 0.0,
+                    self.tol if accept_lower_bound else 0.0,
                 )
                 if self.converged or self.stalled or self._is_at_limit:
                     if not self.history:
@@ -171,7 +165,7 @@ class ConvergenceMonitor:
 
     @property
     def _is_at_limit(self) -> bool:
-        return len(self.history) >= self._max_iter
+        return len(self.history) >= self.max_iter
 
     def _record(self, state: State, gap: float | None, share: float) -> None:
         progress = IterationProgress(
@@ -184,5 +178,5 @@ class ConvergenceMonitor:
             share,
         )
         self.history.append(progress)
-        if self._callback is not None:
-            self._callback(progress)
+        if self.callback is not None:
+            self.callback(progress)

@@ -98,14 +98,13 @@ class DescentState:
         return FactoredPoint.of(self.M)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Descent:
     """The algorithm for one problem and penalty weight (in its units); `dtype` is that of the first steps."""
 
-    def __init__(self, problem: DescendableProblem, alpha: float, dtype: type) -> None:
-        self._alpha = alpha
-        self._problem = problem
-        self._first_dtype = dtype
-        self._spectra = problem.spectra
+    _problem: DescendableProblem
+    _alpha: float
+    _first_dtype: type
 
     def start(self, M: LowRankMatrix | None = None, *, is_subsampled: bool = False) -> DescentState:
         """Return the state before the first step; without M, or at zero, with a larger penalty weight first.
@@ -202,7 +201,7 @@ class Descent:
         dtype, is_final = M.s.dtype, alpha == self._alpha
         refinement = refine_factors(
             loss,
-            self._spectra,
+            self._problem.spectra,
             alpha,
             M,
             max_evaluations=_EVALUATIONS[dtype] if is_final else _STAGE_EVALUATIONS,

@@ -93,9 +93,7 @@ def plot_reliability(reliability: Reliability | Mapping[str, Reliability], *, th
 
     def draw(figure: Figure, palette: Palette) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        above.plot(
-            [0, 1], [0, 1], color=palette.muted, linewidth=_REFERENCE_WIDTH, linestyle=":", label="reliable"
-        )
+        above.plot([0, 1], [0, 1], **_reference(palette), label="reliable")
         for number, (name, model) in enumerate(models.items()):
             style = palette.line(number)
             above.plot(model.probabilities, model.shares, marker="o", markersize=4, label=name, **style)
@@ -168,11 +166,14 @@ def _plot_curves(
         raise InvalidInputError("each direction must have curves")
 
     def draw(figure: Figure, palette: Palette) -> None:
+        reference = _reference(palette)
         panels = figure.subplots(len(kinds), len(directions), sharey="row", squeeze=False)
         for place, (row, kind) in enumerate(zip(panels, kinds, strict=True)):
             for axes, (direction, curves) in zip(row, directions.items(), strict=True):
                 _draw_curves(axes, kind, curves, palette)
-                _draw_chance(axes, (chance or {}).get(direction), palette)
+                level = (chance or {}).get(direction)
+                if level is not None:
+                    axes.axhline(level, **reference, label="chance")
                 y_label = "precision" if axes is row[0] else ""
                 prepare_axes(axes, palette, direction if place == 0 else "", kind, y_label)
             for axes in row:  # they share the axis, so not before all are drawn
@@ -185,6 +186,10 @@ def _plot_curves(
     return make_plot(title, (_PANEL_WIDTH * len(directions), _PANEL_HEIGHT * len(kinds) + 0.4), theme, draw)
 
 
+def _reference(palette: Palette) -> dict[str, Any]:
+    return {"color": palette.muted, "linewidth": _REFERENCE_WIDTH, "linestyle": ":"}
+
+
 def _draw_curves(axes: Any, kind: str, curves: Mapping[str, RetrievalCurves], palette: Palette) -> None:
     for number, (name, line) in enumerate(curves.items()):
         is_recall = kind == _RECALL
@@ -193,8 +198,3 @@ def _draw_curves(axes: Any, kind: str, curves: Mapping[str, RetrievalCurves], pa
         axes.plot(x, y, label=name, **palette.line(number))
     if kind == _SCOPE:
         use_integers(axes.xaxis)
-
-
-def _draw_chance(axes: Any, chance: float | None, palette: Palette) -> None:
-    if chance is not None:
-        axes.axhline(chance, color=palette.muted, linewidth=_REFERENCE_WIDTH, linestyle=":", label="chance")
