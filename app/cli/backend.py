@@ -47,33 +47,21 @@ def read_settings(**values: Any) -> Settings:
     return Settings(**values)
 
 
-def local_services(may_create: bool, **settings: Any) -> Services:
-    """Return services with the settings of the environment, or these, over a schema that is current.
-    Unless a database may be created, raises FileNotFoundError where there is none."""
-    services = _build(may_create, **settings)
-    if may_create:
-        services.schema.set_up()
-    else:
-        services.schema.require_current()
+def local_services(may_create: bool, is_checked: bool = True, **settings: Any) -> Services:
+    """Return services with the settings of the environment, or these, over a schema that is current if it
+    `is_checked`. Unless a database may be created, raises FileNotFoundError where there is none."""
+    from app.bootstrap import build, build_on_existing
+
+    services = (build if may_create else build_on_existing)(read_settings(**settings))
+    if is_checked:
+        (services.schema.set_up if may_create else services.schema.require_current)()
     return services
 
 
-def _build(may_create: bool, **settings: Any) -> Services:
-    from app.bootstrap import build, build_on_existing
-
-    return (build if may_create else build_on_existing)(read_settings(**settings))
-
-
-def ready_services(may_create: bool = True, **settings: Any) -> Services:
+def ready_services(may_create: bool = True, is_checked: bool = True, **settings: Any) -> Services:
     """Return the same for a command that does not work over HTTP; raises BadParameter if it is to."""
     refuse_url()
-    return local_services(may_create, **settings)
-
-
-def unchecked_services(may_create: bool) -> Services:
-    """Return services as `ready_services` does, whatever the schema."""
-    refuse_url()
-    return _build(may_create)
+    return local_services(may_create, is_checked, **settings)
 
 
 def refuse_url() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.backend import ready_services, unchecked_services
+from app.cli.backend import ready_services
 from app.cli.console import JsonFlag
 
 db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
@@ -17,7 +17,7 @@ db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies
 @db.command("upgrade")
 def upgrade(as_json: JsonFlag = False) -> None:
     """Upgrade the database to the current schema; a concurrent upgrade waits."""
-    unchecked_services(may_create=True).schema.upgrade()
+    ready_services(is_checked=False).schema.upgrade()
     _print({"schema": "current"}, as_json, "the schema is current")
 
 
@@ -27,7 +27,7 @@ def back_up(
     as_json: JsonFlag = False,
 ) -> None:
     """Copy the database with its pictures and models while the service runs."""
-    copied = unchecked_services(may_create=False).backup.make(folder)
+    copied = ready_services(may_create=False, is_checked=False).backup.make(folder)
     answer = {"folder": str(folder), "files": copied}
     _print(answer, as_json, f"the database and {copied} files are in {folder}")
 
@@ -45,7 +45,7 @@ def restore(
     as_json: JsonFlag = False,
 ) -> None:
     """Fill an empty database and the data folder with a copy; files that lie there stay."""
-    copied = unchecked_services(may_create=True).backup.restore(folder, remove_galleries)
+    copied = ready_services(is_checked=False).backup.restore(folder, remove_galleries)
     answer = {"folder": str(folder), "files": copied}
     _print(answer, as_json, f"the database and {copied} files are those of {folder}")
 
@@ -53,7 +53,7 @@ def restore(
 @db.command("adopt")
 def adopt(as_json: JsonFlag = False) -> None:
     """Declare that the database and the data folder belong together as they are."""
-    unchecked_services(may_create=True).schema.adopt()
+    ready_services(is_checked=False).schema.adopt()
     _print({"adopted": True}, as_json, "the database and the data folder belong together")
 
 

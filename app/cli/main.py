@@ -43,16 +43,16 @@ ENTRIES = {
     "worker": Entry("train", "Run retrain jobs until stopped."),
     "ingest": Entry("imports", "Import data into a collection."),
     "train": Entry("train", "Retrain a collection and activate the new version unless it is worse."),
-    "search": Entry("search", "Search a collection from the command line."),
+    "search": Entry("commands", "Search a collection from the command line."),
     "models": Entry(
-        "models", "List model versions; activate one, roll back, or show the history of activations."
+        "commands", "List model versions; activate one, roll back, or show the history of activations."
     ),
     "feedback": Entry(
-        "search", "Which items are relevant to which queries; the next retrain may learn from it."
+        "commands", "Which items are relevant to which queries; the next retrain may learn from it."
     ),
-    "collections": Entry("collections", "Collections: two modalities, their items and models."),
-    "items": Entry("collections", "Items of a collection: list, show, label and delete them."),
-    "keys": Entry("keys", "API keys."),
+    "collections": Entry("commands", "Collections: two modalities, their items and models."),
+    "items": Entry("commands", "Items of a collection: list, show, label and delete them."),
+    "keys": Entry("commands", "API keys."),
     "db": Entry("database", "The database: its schema and copies of it."),
     "reference": Entry("reference", "Print reference tables."),
     "codebook": Entry(

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -20,9 +20,7 @@ import typer
 from app.api.shown import encode, show_model
 from app.bootstrap import Services, build, build_on_existing
 from app.cli.backend import ready_services
-from app.cli.console import ENCODER_HELP, LOG, OUT, PERCENT, JsonFlag, progress, time_left
-from app.cli.encoders import read_encoders
-from app.cli.models import (
+from app.cli.commands import (
     DOUBTS_SHOWN,
     column_lines,
     convergence_line,
@@ -32,6 +30,8 @@ from app.cli.models import (
     label_lines,
     validation_lines,
 )
+from app.cli.console import ENCODER_HELP, LOG, OUT, PERCENT, JsonFlag, progress, time_left
+from app.cli.encoders import read_encoders
 from app.domain.entities import Job, JobState
 from app.domain.errors import ConflictError, DatabaseUnavailableError, NotFoundError, ServiceError
 from app.domain.names import join_words
@@ -120,14 +120,6 @@ def known_scheduler(value: str | None) -> str | None:
     if value is not None and not value.startswith(("tcp://", "tls://")):
         raise typer.BadParameter(f"expected an address such as tcp://host:8786, got {value!r}")
     return value
-
-
-def engine_settings(engine: str | None, scheduler: str | None) -> dict[str, str]:
-    """Return the settings that both options replace; raises BadParameter for a scheduler alone."""
-    if scheduler is not None and engine != "dask":
-        raise typer.BadParameter("needs --engine dask", param_hint="--scheduler")
-    options = {"training_engine": engine, "dask_scheduler": scheduler}
-    return {name: value for name, value in options.items() if value is not None}
 
 
 MethodOption = Annotated[
@@ -275,7 +267,11 @@ def train(
     """Retrain a collection and activate the new version unless it is worse."""
     if facet and no_facets:
         raise typer.BadParameter("give --facet or --no-facets, not both")
-    services = ready_services(may_create=False, **engine_settings(engine, scheduler))
+    if scheduler is not None and engine != "dask":
+        raise typer.BadParameter("needs --engine dask", param_hint="--scheduler")
+    settings: dict[str, Any] = {"training_engine": engine, "dask_scheduler": scheduler}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    services = ready_services(may_create=False, **settings)
     keys: tuple[str, ...] | Literal["auto"] = () if no_facets else "auto"
     parameters = TrainingParameters(
         method=method,

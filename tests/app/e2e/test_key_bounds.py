@@ -9,7 +9,7 @@ import sqlalchemy
 import typer
 
 from app.bootstrap import build
-from app.cli.keys import parse_expiry
+from app.cli.commands import parse_expiry
 from app.db.models import KeyRow
 from app.domain.entities import KeyBounds
 from app.domain.names import Scope

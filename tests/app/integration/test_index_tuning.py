@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.bootstrap import build
+from app.cli.commands import index_lines
 from app.cli.main import cli
-from app.cli.models import index_lines
 from app.domain.entities import IndexedItem
 from app.domain.reports import IndexSpec, TrainingReport
 from app.domain.searches import ItemFilter

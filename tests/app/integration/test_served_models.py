@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import Services, build
-from app.cli.models import label_lines
+from app.cli.commands import label_lines
 from app.domain.entities import JobState, Modality
 from app.domain.errors import DamagedBundleError
 from app.domain.reports import TrainingParameters

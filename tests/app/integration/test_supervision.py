@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.cli.models import data_lines, validation_lines
+from app.cli.commands import data_lines, validation_lines
 from app.cli.train import choice_lines
 from app.domain.entities import Feedback, Item, JobState
 from app.domain.errors import InvalidFieldError

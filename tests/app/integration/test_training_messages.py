@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from app.cli.commands import convergence_line, validation_lines
 from app.cli.console import EVERY_SECONDS, progress
-from app.cli.models import convergence_line, validation_lines
 from app.domain.errors import InvalidFieldError
 from app.domain.names import Scope
 from app.domain.reports import TrainingParameters

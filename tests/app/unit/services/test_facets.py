@@ -3,7 +3,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from app.cli.models import column_lines
+from app.cli.commands import column_lines
 from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Column, Supervision

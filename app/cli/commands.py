@@ -1,0 +1,689 @@
+"""Commands that work on a running service or on the database here: `lrbs collections`, `items`, `search`,
+`feedback`, `keys` and `models`; and the report of a training in lines of text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from app.cli.backend import KeyOption, UrlOption, open_backend
+from app.cli.console import (
+    LOG,
+    ImageEncoderOption,
+    JsonFlag,
+    JsonLinesFlag,
+    LabelFilter,
+    ModalitiesOption,
+    TextEncoderOption,
+    WhereFilter,
+    print_json,
+    print_one,
+    read_conditions,
+    read_filter,
+    read_names,
+    shorten,
+)
+from app.domain.errors import InvalidFieldError
+from app.domain.names import LARGEST_FEEDBACK_ID, LARGEST_VERSION, MAX_K, Scope, some_of
+
+if TYPE_CHECKING:
+    from app.answers import Activation, Collection, Feedback, FeedbackQuery, Hit, Item, Key, Model
+    from app.cli.backend import Backend
+
+
+collections = typer.Typer(no_args_is_help=True, help="Collections: two modalities, their items and models.")
+_PAGE = 1000  # items or entries that are read at a time, as many as a page over HTTP may have
+
+
+@collections.command("list")
+def list_collections(as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOption = None) -> None:
+    """List collections."""
+    with open_backend(url, key) as backend:
+        for collection in backend.list_collections().collections:
+            print_one(collection, as_json, _collection_line)
+
+
+@collections.command("show")
+def show_collection(
+    collection: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None
+) -> None:
+    """Show one collection with its numbers of items."""
+    with open_backend(url, key) as backend:
+        print_one(backend.get_collection(collection), as_json, _collection_line)
+
+
+@collections.command("create")
+def create_collection(
+    name: str,
+    modalities: ModalitiesOption = "image,text",
+    image_encoder: ImageEncoderOption = "hog-color",
+    text_encoder: TextEncoderOption = "tfidf",
+    as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Create a collection; `lrbs ingest` does so, too."""
+    from app.cli.encoders import parse_modalities
+
+    described = parse_modalities(modalities, image_encoder, text_encoder)
+    with open_backend(url, key, may_create=True) as backend:
+        print_one(backend.create_collection(name, described), as_json, _collection_line)
+
+
+@collections.command("delete")
+def delete_collection(
+    collection: str,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Delete a collection with its items and models."""
+    with open_backend(url, key) as backend:
+        counts = backend.get_collection(collection).items or {}
+        if not yes:
+            size = " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "no"
+            question = f"Delete {collection!r} with {size} items and all its models?"
+            typer.confirm(question, abort=True, err=True)
+        backend.delete_collection(collection)
+
+
+def _collection_line(shown: Collection) -> str:
+    parts = [
+        f"{name} ({modality.encoder['type']})"
+        if shown.items is None
+        else f"{shown.items[name]} {name} ({modality.encoder['type']})"
+        for name, modality in shown.modalities.items()
+    ]
+    version = "no model yet" if shown.active_version is None else f"version {shown.active_version}"
+    return f"{shown.name}  {', '.join(parts)}  {version}  {shown.created_at:%Y-%m-%d %H:%M}"
+
+
+items = typer.Typer(no_args_is_help=True, help="Items of a collection: list, show, label and delete them.")
+
+
+@items.command("list")
+def list_items(
+    collection: str,
+    modality: Annotated[str | None, typer.Option(help="only items of this modality")] = None,
+    pair: Annotated[str | None, typer.Option(help="only items of this pair_id")] = None,
+    label: LabelFilter = None,
+    where: WhereFilter = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="list this many at most; default: all")] = None,
+    as_json: JsonLinesFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """List items in order of creation."""
+    conditions = read_conditions(where)
+    n_left, cursor = limit, None
+    with open_backend(url, key) as backend:
+        while n_left is None or n_left > 0:
+            page = backend.list_items(
+                collection,
+                modality=modality,
+                pair_id=pair,
+                label=label or (),
+                where=conditions,
+                cursor=cursor,
+                limit=min(n_left or _PAGE, _PAGE),
+            )
+            for notice in page.notices:
+                LOG.print(Text(notice.message))
+            for item in page.items:
+                print_one(item, as_json, _item_line)
+            n_left = None if n_left is None else n_left - len(page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+@items.command("show")
+def show_item(
+    collection: str, item_id: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None
+) -> None:
+    """Show one item."""
+    with open_backend(url, key) as backend:
+        print_one(backend.get_item(collection, item_id), as_json, _item_line)
+
+
+@items.command("label")
+def label_item(
+    collection: str,
+    item_id: str,
+    labels: Annotated[
+        list[str] | None, typer.Argument(help="the main one first; none takes all away")
+    ] = None,
+    as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Give an item these labels in place of all that it has."""
+    with open_backend(url, key) as backend:
+        written = backend.put_labels(collection, item_id, labels or [])
+    if as_json:
+        print_json(written)
+
+
+@items.command("delete")
+def delete_item(
+    collection: str, item_id: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None
+) -> None:
+    """Delete one item, and the feedback that names it."""
+    with open_backend(url, key) as backend:
+        written = backend.delete_item(collection, item_id)
+    if as_json:
+        print_json(written)
+
+
+def _item_line(shown: Item) -> str:
+    short = shorten(shown.text or str(shown.metadata.get("source") or shown.content_url or "vector"))
+    rest = "" if shown.train else "  not learned from"
+    return f"{shown.id}  {shown.modality}  {', '.join(shown.labels)}  {short}{rest}"
+
+
+TextQuery = Annotated[str | None, typer.Option("--text", help="text to search with")]
+PictureQuery = Annotated[
+    Path | None, typer.Option("--picture", exists=True, dir_okay=False, help="picture to search with")
+]
+SoundQuery = Annotated[
+    Path | None, typer.Option("--sound", exists=True, dir_okay=False, help="sound to search with")
+]
+ItemQuery = Annotated[str | None, typer.Option("--item", help="stored item to search with")]
+_PARTNERS_AT_ONCE = 100  # as many as one call may ask for
+
+
+def read_query(
+    backend: Backend,
+    collection: Collection,
+    text: str | None,
+    picture: Path | None,
+    sound: Path | None,
+    item: str | None,
+) -> tuple[str, dict[str, Any]]:
+    """Return the modality of a query, and the query in the words of the client."""
+    # Raises BadParameter unless exactly one is given, and InvalidFieldError (names the option) if no modality
+    # of the collection takes it.
+    contents = {"text": text, "picture": picture, "sound": sound}
+    if [*contents.values(), item].count(None) != 3:
+        raise typer.BadParameter("give exactly one of --text, --picture, --sound, --item")
+    if item is not None:
+        return backend.get_item(collection.name, item).modality, {"item_id": item}
+    (form,) = (name for name, content in contents.items() if content is not None)
+    return _modality_for(collection, form), {form: contents[form]}
+
+
+def _modality_for(collection: Collection, form: str) -> str:
+    for name, modality in collection.modalities.items():
+        if modality.content == form:
+            return name
+    content = "text" if form == "text" else f"{form}s"
+    raise InvalidFieldError(
+        f"--{form}", f"collection {collection.name!r} has no modality for {content}; search with --item"
+    )
+
+
+def search(
+    collection: str,
+    text: TextQuery = None,
+    picture: PictureQuery = None,
+    sound: SoundQuery = None,
+    item: ItemQuery = None,
+    to: Annotated[
+        str | None, typer.Option(help="modality to search; default: the other one than the query's")
+    ] = None,
+    label: LabelFilter = None,
+    where: WhereFilter = None,
+    show: Annotated[
+        str | None, typer.Option(help="metadata keys to show, comma-separated; those of --where are, too")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
+    as_json: JsonLinesFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Search a collection from the command line."""
+    import msgspec
+
+    item_filter = read_filter(label, where)
+    with open_backend(url, key) as backend:
+        searched = backend.get_collection(collection)
+        source, query = read_query(backend, searched, text, picture, sound, item)
+        target = to or next(name for name in searched.modalities if name != source)
+        result = backend.search(collection, source, target, **query, k=k, filter=item_filter)
+        partners = {} if as_json else _read_partners(backend, collection, result.hits)
+    for notice in result.notices:
+        LOG.print(Text(notice.message))
+        if notice.did_you_mean:
+            LOG.print(Text(f"did you mean {' or '.join(map(repr, notice.did_you_mean))}?"))
+    keys = dict.fromkeys([*item_filter["metadata"], *read_names(show or "")])
+    for hit in result.hits:
+        typer.echo(
+            json.dumps(msgspec.to_builtins(hit)) if as_json else _hit_line(hit, partners.get(hit.id), keys)
+        )
+
+
+def _read_partners(backend: Backend, collection: str, hits: Sequence[Hit]) -> dict[str, Item]:
+    """Return the partners of hits that have no text of their own."""
+    partners: dict[str, Item] = {}
+    ids = [hit.id for hit in hits if not hit.text]
+    for start in range(0, len(ids), _PARTNERS_AT_ONCE):
+        partners |= backend.list_partners(collection, ids[start : start + _PARTNERS_AT_ONCE]).partners
+    return partners
+
+
+def _hit_line(hit: Hit, partner: Item | None, keys: Iterable[str]) -> str:
+    """Return what a person knows the item by, its labels, what was asked for, and its id."""
+    probability = "" if hit.probability is None else f"  {hit.probability:6.1%}"  # none within a modality
+    metadata = hit.metadata or {}
+    source = str(metadata.get("source") or "")
+    text = shorten(hit.text or (partner.text if partner is not None else None) or "")
+    name = f"{text} ({source})" if text and source and not hit.text else text or source
+    values = (f"{key}={_brief(metadata[key])}" for key in keys if key in metadata)
+    parts = [name, ", ".join(hit.labels or ()), ", ".join(values), hit.id]
+    return "  ".join([f"{hit.rank:3d}  {hit.score:8.4f}{probability}", *filter(None, parts)])
+
+
+def _brief(value: Any) -> str:
+    return shorten(value if isinstance(value, str) else json.dumps(value))
+
+
+feedback = typer.Typer(
+    no_args_is_help=True,
+    help="Which items are relevant to which queries; the next retrain may learn from it.",
+)
+
+
+@feedback.command("give")
+def give_feedback(
+    collection: str,
+    item_id: Annotated[str, typer.Argument(help="item, such as one that a search returned")],
+    relevant: Annotated[
+        bool, typer.Option("--relevant/--not-relevant", help="whether the item answers the query")
+    ],
+    text: TextQuery = None,
+    picture: PictureQuery = None,
+    sound: SoundQuery = None,
+    item: ItemQuery = None,
+    as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Store whether an item is relevant to a query: a text, a picture, a sound or a stored item."""
+    with open_backend(url, key) as backend:
+        source, query = read_query(backend, backend.get_collection(collection), text, picture, sound, item)
+        judgement = {
+            "query": query,
+            "source": source,
+            "target": backend.get_item(collection, item_id).modality,
+            "item_id": item_id,
+            "relevant": relevant,
+        }
+        stored = backend.create_feedback(collection, [judgement])
+    print_one(stored, as_json, lambda answer: f"feedback {answer.ids[0]} stored")
+
+
+@feedback.command("list")
+def list_feedback(
+    collection: str, as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOption = None
+) -> None:
+    """List feedback in the order in which it was stored."""
+    with open_backend(url, key) as backend:
+        for entry in _all_feedback(backend, collection):
+            print_one(entry, as_json, _feedback_line)
+
+
+@feedback.command("delete")
+def delete_feedback(
+    collection: str,
+    feedback_id: Annotated[int, typer.Argument(min=1, max=LARGEST_FEEDBACK_ID)],
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Delete one feedback; the next retrain does not learn from it."""
+    with open_backend(url, key) as backend:
+        backend.delete_feedback(collection, feedback_id)
+
+
+def _all_feedback(backend: Backend, collection: str) -> Iterator[Feedback]:
+    page = backend.list_feedback(collection, limit=_PAGE)
+    yield from page.feedback
+    while page.next_cursor is not None:
+        page = backend.list_feedback(collection, cursor=page.next_cursor, limit=_PAGE)
+        yield from page.feedback
+
+
+def _feedback_line(entry: Feedback) -> str:
+    verdict = "relevant" if entry.relevant else "not relevant"
+    query = f"{entry.source} {_query_words(entry.query)}"
+    return f"{entry.id:6d}  {entry.created_at:%Y-%m-%d %H:%M}  {verdict:12s}  {entry.item_id}  to {query}"
+
+
+def _query_words(query: FeedbackQuery) -> str:
+    match query.form:
+        case "item_id":
+            return f"item {query.item_id}"
+        case "text":
+            return repr(query.text)
+        case "image_base64":
+            return f"picture {query.picture_sha256}"
+        case "sound_base64":
+            return f"sound {query.picture_sha256}"
+        case _:
+            return "vector"
+
+
+keys = typer.Typer(no_args_is_help=True, help="API keys.")
+
+
+@keys.command("create")
+def create_key(
+    scope: Annotated[Scope, typer.Option(help="what the key permits")] = Scope.SEARCH,
+    name: Annotated[str | None, typer.Option(help="name of the key")] = None,
+    collection: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="limit the key to this collection (may be repeated); without effect where search is open"
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="when it expires: 30d, 12h, 15m, or a date such as 2030-01-31")
+    ] = None,
+    rate_limit: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="requests a minute; default: LRBS_RATE_LIMIT")
+    ] = None,
+    as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Create a key and print its secret, which is shown only once; its id goes to standard error."""
+    expires_at = parse_expiry(expires)
+    with open_backend(url, key, may_create=True) as backend:
+        created = backend.create_key(
+            scope.value,
+            name=name,
+            collections=collection or None,
+            expires_at=expires_at,
+            requests_per_minute=rate_limit,
+        )
+    if as_json:
+        print_json(created)
+        return
+    LOG.print(
+        "The secret below is shown only this once: send it as 'Authorization: Bearer SECRET', or paste it "
+        f"into the page. lrbs keys revoke {created.id} takes it back.",
+        highlight=False,
+    )
+    typer.echo(created.secret)
+
+
+@keys.command("list")
+def list_keys(as_json: JsonLinesFlag = False, url: UrlOption = None, key: KeyOption = None) -> None:
+    """List keys, without their secrets."""
+    with open_backend(url, key) as backend:
+        for stored in backend.list_keys().keys:
+            print_one(stored, as_json, _key_line)
+
+
+@keys.command("revoke")
+def revoke_key(key_id: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None) -> None:
+    """Revoke a key."""
+    with open_backend(url, key) as backend:
+        backend.revoke_key(key_id)
+    if as_json:
+        typer.echo(json.dumps({"id": key_id}))
+
+
+def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | None:
+    """Parse the value of --expires: ``30d``, ``12h`` or ``15m`` from now, or a date, in UTC unless it has an
+    offset."""
+    if text is None:
+        return None
+    span = re.fullmatch(r"(\d{1,5})([dhm])", text)
+    if span is not None:
+        unit = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}[span[2]]
+        return (now or datetime.now(UTC)) + int(span[1]) * unit
+    try:
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        expected = "expected 30d, 12h, 15m or a date such as 2030-01-31"
+        raise typer.BadParameter(f"{expected}, got {text!r}", param_hint="--expires") from error
+
+
+def _key_line(key: Key) -> str:
+    details = ["never used" if key.last_used_at is None else f"used {key.last_used_at:%Y-%m-%d %H:%M}"]
+    if key.collections is not None:
+        details.append(f"only {', '.join(key.collections)}")
+    if key.expires_at is not None:
+        verb = "expired" if key.expires_at <= datetime.now(UTC) else "expires"
+        details.append(f"{verb} {key.expires_at:%Y-%m-%d %H:%M}")
+    if key.requests_per_minute is not None:
+        details.append(f"{key.requests_per_minute} requests a minute")
+    name = f"  {key.name}" if key.name else ""
+    return f"{key.id}  {key.scope:7s}  {key.created_at:%Y-%m-%d %H:%M}  {'; '.join(details)}{name}"
+
+
+Report = Mapping[str, Any]
+"""A training report as the service answers it: the JSON of `TrainingReport`, with the names of its fields."""
+DOUBTS_SHOWN = 3
+FEW_RELEVANT = "(lower than 1 where a gallery has fewer than ten relevant items)"
+"""What bounds a precision at ten on a small gallery."""
+
+
+_QUERIES = {"placed": "items, their own partners left out", "placed_for_texts": "texts that name two values"}
+
+
+def validation_lines(report: Report) -> list[str]:
+    """Return lines for each direction with the quality on held-out training items."""
+    lines = []
+    for direction, quality in report["held_out"]["directions"].items():
+        figures = [] if quality["map"] is None else [f"MAP {quality['map']:.4f}"]
+        figures += graded_figures(report, quality)
+        chance = "" if quality["chance"] is None else f" (chance {quality['chance']:.4f})"
+        what = f"validation {', '.join(figures)}"
+        lines.append(f"{direction}: {what} on {item_counts(report)} items held out of training{chance}")
+        lines += [f"{direction}: {text}" for text in _details(report, quality)]
+    return lines
+
+
+def graded_figures(report: Report, quality: Mapping[str, Any]) -> list[str]:
+    """Return figures beyond MAP, where more than one label each could be learned from."""
+    ndcg, recall = quality["ndcg_at_10"], quality["recall_at_10"]
+    if ndcg is None or not _has_more_than_labels(report):
+        return []
+    return [f"nDCG@10 {ndcg:.4f}", *([] if recall is None else [f"partner in the first ten {recall:.4f}"])]
+
+
+def _has_more_than_labels(report: Report) -> bool:
+    return len(report["data"]["facets"]) > 1 or report["data"]["n_pairs"] > 0
+
+
+def _details(report: Report, quality: Mapping[str, Any]) -> list[str]:
+    if not _has_more_than_labels(report) or quality["n_queries"] is None:
+        return []
+    shares = ", ".join(f"{name} {value:.4f}" for name, value in quality["precision_at_10"].items())
+    lines = [f"right in the first ten: {shares} {FEW_RELEVANT}"] if shares else []
+    if quality["median_rank"] is not None:
+        first = quality["recall_at_1"] or 0.0
+        lines.append(f"partner comes first {first:.4f}, median rank {quality['median_rank']:g}")
+    lines += [
+        f"nDCG@10 of {queries}: {placed['content']:.4f} by content alone, "
+        f"{placed['partners']:.4f} with partners, {placed['complete']:.4f} as people find items"
+        + ("" if placed["untrained"] is None else f", {placed['untrained']:.4f} before any training")
+        for key, queries in _QUERIES.items()
+        if (placed := quality.get(key)) is not None
+    ]
+    return [*lines, f"{quality['distinct_lists']} different first pages for {quality['n_queries']} queries"]
+
+
+def data_lines(report: Report) -> list[str]:
+    """Return a line that says what was learned from beside one label each, and one for the terms' weights."""
+    data, fit = report["data"], report["fit"]
+    if not _has_more_than_labels(report) and not data["n_signs"]:
+        return []
+    facets = ", ".join(f"{name} ({count})" for name, count in data["facets"].items())
+    parts = [f"facets {facets}"] if facets else []
+    parts += [f"{data['n_pairs']} pairs"] if data["n_pairs"] else []
+    parts += [f"{data['n_signs']} judged pairs"] if data["n_signs"] else []
+    weights = ", ".join(f"{name} {weight:.3g}" for name, weight in fit["weights"].items())
+    dimensions = ", ".join(f"{name} {width}" for name, width in fit["dimensions"].items())
+    return [
+        "learned from " + "; ".join(parts),
+        *([f"weights: {weights}"] if weights else []),
+        *([f"dimensions: {dimensions}, together {fit['rank']}"] if dimensions else []),
+    ]
+
+
+def column_lines(report: Report, names: Mapping[str, str]) -> list[str]:
+    """Return a line for each metadata column, and for the first labels that content contradicts, with what
+    their items are called by id."""
+    # Keys and values are quoted: whatever they hold, terminals show it and do not obey it.
+    data = report["data"]
+    lines = [
+        f"column {column['name']!r}: out, {column['reason']}"
+        if column["weight"] is None
+        else f"column {column['name']!r}: in with weight {column['weight']:.3g}, {column['reason']}"
+        for column in data["columns"]
+    ]
+    if data["doubtful"]:
+        lines.append(f"labels worth a look: {len(data['doubtful'])}, first")
+    for doubt in data["doubtful"][:DOUBTS_SHOWN]:
+        name = f" {shorten(names[doubt['id']])!r}" if names.get(doubt["id"]) else ""
+        lines.append(
+            f"  {doubt['id']}{name} has {doubt['carried']!r} as {doubt['facet']!r}, its content says "
+            f"{doubt['likely']!r} ({doubt['probability']:.0%})"
+        )
+    return lines
+
+
+def item_counts(report: Report) -> str:
+    """Return the number of held-out items of each modality, in words."""
+    return count_words(report["held_out"]["items"]) or "unknown"
+
+
+def count_words(counts: Mapping[str, int]) -> str:
+    """Return the number of items of each modality: ``12 image and 9 text``."""
+    return " and ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def label_lines(report: Report) -> list[str]:
+    """Return a warning for classes that only one modality has training items of."""
+    return [
+        f"no training item of the other modality is of these classes of {name!r}: {some_of(labels)}"
+        for name, labels in report["data"]["unmatched_labels"].items()
+        if labels
+    ]
+
+
+def index_lines(report: Report) -> list[str]:
+    """Return lines that explain the choice of the index of each large gallery."""
+    lines = []
+    for name, choice in report["index"]["choices"].items():
+        recall = report["index"]["recall_at_10"].get(name)
+        if not choice["spec"]["lists"] or recall is None:  # an exact index has none
+            lines.append(f"{name} is searched exactly: {choice['reason']}")
+            lines += [
+                f"{name} is not searched by {_describe_index(trial['spec'])}: {trial['rejected']}"
+                for trial in choice["trials"]
+                if trial.get("rejected") is not None
+            ]
+        else:
+            what = f"{name} is searched by {_describe_index(choice['spec'])}"
+            lines.append(f"{what}, recall@10 {recall:.4f}: {choice['reason']}")
+    return lines
+
+
+def _describe_index(spec: Mapping[str, Any]) -> str:
+    return f"{spec['kind']} ({spec['lists']} lists, {spec['probes']} probes)"
+
+
+def convergence_line(report: Report) -> str | None:
+    """Return a warning if the fit did not converge."""
+    end = report["fit"]["convergence"]
+    if end is None or end["converged"]:
+        return None
+    tolerance = "" if end["tol"] is None else f", {end['tol']:.2%} was asked for"
+    return (
+        f"The fit did not converge: after {end['iteration']} iterations its objective may still fall "
+        f"by up to {end['gap']:.2%}{tolerance}."
+    )
+
+
+def models(
+    collection: str,
+    activate: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST_VERSION, help="activate this version")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="activate the version that was active before")
+    ] = False,
+    expected: Annotated[
+        int | None,
+        typer.Option(min=0, max=LARGEST_VERSION, help="only if this version is active; 0 for none"),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="reason, for the history")] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="list activations: when, by whom and why")
+    ] = False,
+    as_json: JsonLinesFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """List model versions; activate one, roll back, or show the history of activations."""
+    if sum((activate is not None, rollback, history)) > 1:
+        raise typer.BadParameter("give at most one of --activate, --rollback, --history")
+    with open_backend(url, key) as backend:
+        if activate is not None:
+            backend.activate_model(collection, activate, expected_version=expected, reason=reason)
+        if rollback:
+            backend.roll_back(collection, expected_version=expected, reason=reason)
+        if history:
+            for entry in backend.list_activations(collection, limit=_PAGE).activations:
+                print_one(entry, as_json, _activation_line)
+        else:
+            _show_versions(backend, collection, as_json)
+
+
+def _show_versions(backend: Backend, collection: str, as_json: bool) -> None:
+    versions = backend.list_models(collection).models
+    if not versions:
+        typer.echo(f"collection {collection!r} has no models yet: run lrbs train {collection}", err=True)
+    for model in versions:
+        if as_json:
+            print_json(backend.get_model(collection, model.version))  # with its whole report
+            continue
+        typer.echo(_model_line(model))
+        for line in index_lines(model.report):
+            typer.echo(f"       {line}")
+
+
+def _model_line(model: Model) -> str:
+    report, directions = model.report, model.report["held_out"]["directions"]
+    maps = ", ".join(
+        f"{name} {quality['map']:.4f}" for name, quality in directions.items() if quality["map"] is not None
+    )
+    graded = [
+        f"{name} {', '.join(figures)}"
+        for name, quality in directions.items()
+        if (figures := graded_figures(report, quality))
+    ]
+    scores = "; ".join([*([f"MAP {maps}"] if maps else []), *graded])
+    validation = f"validation {scores} ({item_counts(report)} items)" if scores else ""
+    open_gap = "" if convergence_line(report) is None else "  did not converge"
+    refused = f"  not activated: {report['not_activated']}" if report["not_activated"] else ""
+    mark = "*" if model.is_active else " "
+    when = f"{model.created_at:%Y-%m-%d %H:%M}"
+    return f"{mark} {model.version:3d}  {when}  {report['method']:8}  {validation}{open_gap}{refused}"
+
+
+def _activation_line(entry: Activation) -> str:
+    before = "" if entry.previous is None else f" after {entry.previous}"
+    why = f": {entry.reason}" if entry.reason else ""
+    return f"{entry.at:%Y-%m-%d %H:%M:%S}  version {entry.version}{before}, by {entry.by}{why}"
