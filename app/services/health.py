@@ -14,7 +14,7 @@ from app.services.serving.recall_monitor import RecallEstimate, RecallMonitor
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshots import Snapshots
 from app.services.storage.ownership import Ownership, SchemaService
-from app.storage.faults import fault_of_disk
+from app.storage.folders import fault_of_disk
 
 DATABASE_TIMEOUT_SECONDS = 2.0
 """How long the database may take for a health check or metrics: less than the usual timeouts of probes."""

@@ -167,7 +167,7 @@ _Result = TypeVar("_Result")
 
 
 class RemoteFolder:
-    """A folder of an object store, made by `open_remote`; what is stored is as in a `LocalFolder`. Raises
+    """A folder of an object store, made by `open_remote`, with the methods of a `LocalFolder`. They raise
     UnavailableError where the store does not answer or refuses, or a local file cannot be written."""
 
     is_moved_at_once = False
@@ -187,7 +187,6 @@ class RemoteFolder:
         return RemoteFolder(self._filesystem, f"{self._path}/{name}", self._outage)
 
     def read(self, key: str) -> bytes:
-        """Return the content of a file; raises FileNotFoundError."""
         try:
             content: bytes = self._call(self._filesystem.cat_file, self._at(key))
         except FileNotFoundError as error:
@@ -195,7 +194,6 @@ class RemoteFolder:
         return content
 
     def read_parts(self, key: str) -> Iterator[bytes]:
-        """Yield the content of a file of any size; raises FileNotFoundError."""
         entry = self.find(key)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
@@ -204,7 +202,6 @@ class RemoteFolder:
             yield self._call(self._filesystem.cat_file, self._at(key), start=start, end=end)
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a file, whole or not at all."""
         self._call(self._filesystem.pipe_file, self._at(key), content)
 
     def create(self, key: str, content: bytes) -> bool:
@@ -240,7 +237,6 @@ class RemoteFolder:
         file.unlink()
 
     def download(self, key: str, file: Path) -> None:
-        """Write a local file from a stored one; raises FileNotFoundError."""
         self._call(self._filesystem.get_file, self._at(key), str(file))
 
     def copy(self, source: str, target: str) -> None:
@@ -263,7 +259,6 @@ class RemoteFolder:
         return None if facts["type"] == "directory" else _entry(key, facts)
 
     def entries(self, key: str = "") -> list[Entry]:
-        """Return what stands in a folder, by name; nothing if there is none."""
         return self._list(self._filesystem.ls, key)
 
     def walk(self, key: str = "") -> list[Entry]:
@@ -285,11 +280,9 @@ class RemoteFolder:
         return sorted(entries, key=lambda entry: entry.name)
 
     def keys(self, key: str = "") -> list[str]:
-        """Return the keys of all files, or of those below a folder."""
         return [_join(key, entry.name) for entry in self.walk(key)]
 
     def newest(self, key: str = "") -> dict[str, float]:
-        """Return when what stands in a folder was last written, by name."""
         # By the files: some stores list a folder after its last one has gone.
         newest: dict[str, float] = {}
         for entry in self.walk(key):
@@ -298,7 +291,6 @@ class RemoteFolder:
         return newest
 
     def has(self, key: str, last: str | None) -> bool:
-        """Return whether something is stored."""
         return bool(self._files_at(key, last))
 
     def move_all(self, pairs: Sequence[tuple[str, str]], last: str | None) -> list[str]:

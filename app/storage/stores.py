@@ -30,9 +30,7 @@ from typing import Any, TypeVar
 
 from app.domain.entities import CopiedFiles
 from app.domain.errors import DamagedBundleError
-from app.storage.faults import translate_errors
-from app.storage.folders import TRASH, LocalFolder, delete
-from app.storage.local_cache import LocalCache, Way
+from app.storage.folders import TRASH, LocalCache, LocalFolder, Way, delete, translate_errors
 from app.storage.marks import FolderMark, RemoteFolderMark
 from app.storage.remote_folder import RemoteFolder, open_remote, run_together
 

@@ -10,7 +10,7 @@ from app.domain.entities import ModelVersion
 from app.domain.errors import DamagedBundleError, DatabaseUnavailableError
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.pacing import Round
-from app.storage.local_cache import LocalCache
+from app.storage.folders import LocalCache
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.stores import Bundles
 from app.worker.worker import make_worker

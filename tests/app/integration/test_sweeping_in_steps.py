@@ -11,8 +11,7 @@ import pytest
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import sweep_unused
-from app.storage.folders import Entry, LocalFolder
-from app.storage.local_cache import LocalCache
+from app.storage.folders import Entry, LocalCache, LocalFolder
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.stores import MANIFEST, Blobs, Bundles
 from tests.app.integration.test_files import files_under, grow_old, picture

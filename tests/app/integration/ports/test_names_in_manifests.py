@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.storage.folders import LocalFolder
-from app.storage.local_cache import LocalCache
+from app.storage.folders import LocalCache, LocalFolder
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.stores import MANIFEST, Bundles, copy_store
 

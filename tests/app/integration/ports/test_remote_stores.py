@@ -12,8 +12,8 @@ import pytest
 
 from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, UnavailableError
-from app.storage import local_cache, remote_folder
-from app.storage.local_cache import LocalCache
+from app.storage import folders, remote_folder
+from app.storage.folders import LocalCache
 from app.storage.marks import RemoteFolderMark
 from app.storage.remote_folder import RemoteFolder, open_remote
 from app.storage.stores import MANIFEST, Blobs, Bundles
@@ -185,7 +185,7 @@ def test_copies_that_come_while_old_ones_are_removed_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = LocalCache(tmp_path, 20_000)
-    listed, go_on, measure = Event(), Event(), local_cache._size_of
+    listed, go_on, measure = Event(), Event(), folders._size_of
 
     def wait_and_measure(path: Path) -> int:
         if current_thread() is removing:
@@ -193,7 +193,7 @@ def test_copies_that_come_while_old_ones_are_removed_count(
             assert go_on.wait(60.0)
         return measure(path)
 
-    monkeypatch.setattr(local_cache, "_size_of", wait_and_measure)
+    monkeypatch.setattr(folders, "_size_of", wait_and_measure)
     removing = Thread(target=cache.write, args=("first", bytes(1000)))
     removing.start()
     assert listed.wait(60.0)
