@@ -29,7 +29,8 @@ MAX_COUNT = 1_000_000
 
 
 def expect(phrase: str) -> WrapValidator:
-    """Return a validator that words every refusal as ``expected <phrase>, got <value>``."""
+    """Return a validator that words every refusal as ``expected <phrase>, got <value>``; for values that
+    their schema does not describe in such words by itself."""
 
     def check(value: Any, validate: Callable[[Any], Any]) -> Any:
         try:
@@ -66,6 +67,8 @@ StoredText = Annotated[
     AfterValidator(_check_no_nul),
     WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE_PATTERN}),
 ]
+FilePath = Annotated[StoredText, expect("a file path")]
+OutputName = Annotated[StoredText, expect("the name of an output")]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$"), expect("64 hexadecimal digits")]
 _STEPS = ("center", "l2", "pca", "sqrt", "standardize")
 _MAX_STEPS = 8
@@ -156,4 +159,17 @@ class OptionTable:
                 names = sorted(self._schemas[kind]["properties"].keys() - {"type"})
                 reason = f"{kind} has no option {name!r}; it has {join_words(names, 'and') or 'none'}"
                 raise InvalidFieldError("encoder", reason) from invalid
-            raise InvalidFieldError(f"encoder.{name}", plain_message(first["msg"])) from invalid
+            expected = _describe_values(self._schemas[kind]["properties"][name])
+            reason = f"expected {expected}, got {options[name]!r}"
+            if first["type"] == "option" or not expected:
+                reason = plain_message(first["msg"])
+            raise InvalidFieldError(f"encoder.{name}", reason) from invalid
+
+
+def _describe_values(schema: Mapping[str, Any]) -> str:
+    """Return in words what a schema of a few values, a whole number or a flag allows; empty for others."""
+    if "enum" in schema:
+        return join_words(map(repr, schema["enum"]))
+    if schema.get("type") == "integer" and schema.keys() >= {"minimum", "maximum"}:
+        return f"an integer from {schema['minimum']} to {schema['maximum']}"
+    return "true or false" if schema.get("type") == "boolean" else ""

@@ -15,7 +15,7 @@ from typing_extensions import override
 from app.domain.entities import Content, Matrix
 from app.encoders.base import pack_array, unpack_array
 from app.encoders.entry import EncoderType
-from app.encoders.options import EncoderOptions, describe_options, expect
+from app.encoders.options import EncoderOptions, describe_options
 from app.encoders.texts import WordCountEncoder
 
 _DEFAULTS = {"topics": 20, "max_words": 5000}
@@ -31,15 +31,9 @@ class LdaOptions(EncoderOptions, total=False):
     """Options of encoder `lda`."""
 
     type: Required[Literal["lda"]]
-    topics: Annotated[
-        int,
-        Field(ge=2, le=_MAX_TOPICS, description="number of topics"),
-        expect(f"an integer from 2 to {_MAX_TOPICS}"),
-    ]
+    topics: Annotated[int, Field(ge=2, le=_MAX_TOPICS, description="number of topics")]
     max_words: Annotated[
-        int,
-        Field(ge=1, le=_MAX_WORDS, description="words kept at most, the most frequent ones"),
-        expect(f"an integer from 1 to {_MAX_WORDS}"),
+        int, Field(ge=1, le=_MAX_WORDS, description="words kept at most, the most frequent ones")
     ]
 
 

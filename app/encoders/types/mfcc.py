@@ -16,7 +16,7 @@ from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, wrong_content
 from app.encoders.base import BaseEncoder, import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.options import EncoderOptions, describe_options, expect
+from app.encoders.options import EncoderOptions, describe_options
 from app.encoders.pictures import PixelBudget, reading
 
 _DEFAULT_COEFFICIENTS = 20
@@ -38,11 +38,7 @@ class MfccOptions(EncoderOptions, total=False):
     """Options of encoder `mfcc`."""
 
     type: Required[Literal["mfcc"]]
-    coefficients: Annotated[
-        int,
-        Field(ge=2, le=_FILTERS, description="of each window; 20 by default"),
-        expect(f"an integer from 2 to {_FILTERS}"),
-    ]
+    coefficients: Annotated[int, Field(ge=2, le=_FILTERS, description="of each window; 20 by default")]
 
 
 class MfccEncoder(BaseEncoder):

@@ -16,25 +16,17 @@ from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import ModelFile, OnnxEncoder, load_session, without_folder
 from app.encoders.options import (
     EncoderOptions,
+    FilePath,
     Finite,
     Finites,
     NonZero,
     NonZeros,
+    OutputName,
     Sha256,
-    StoredText,
     describe_options,
     expect,
 )
 from app.encoders.pictures import PictureEncoder
-
-_DEFAULTS = {
-    "size": 224,
-    "mean": 128.0,
-    "scale": 128.0,
-    "layout": "nchw",
-    "fit": "stretch",
-    "output": None,
-}
 
 _MAX_SIDE = 2048  # largest side of a model's square input, in pixels: that input takes 48 MiB
 
@@ -44,16 +36,12 @@ class OnnxOptions(EncoderOptions, total=False):
     """Options of encoder `onnx`."""
 
     type: Required[Literal["onnx"]]
-    path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
+    path: Required[Annotated[FilePath, Field(description="the model file")]]
     sha256: Annotated[
         Sha256,
         Field(description="of the model file; default: its present one; no other file is used afterwards"),
     ]
-    size: Annotated[
-        int,
-        Field(ge=1, le=_MAX_SIDE, description="side of its square input"),
-        expect(f"an integer from 1 to {_MAX_SIDE}"),
-    ]
+    size: Annotated[int, Field(ge=1, le=_MAX_SIDE, description="side of its square input")]
     mean: Annotated[
         Finite | Finites,
         Field(description="subtracted from each pixel; for all channels, or for each"),
@@ -67,18 +55,12 @@ class OnnxOptions(EncoderOptions, total=False):
     layout: Annotated[
         Literal["nchw", "nhwc"],
         Field(description="whether channels come before (nchw, the default) or after rows and columns"),
-        expect("'nchw' or 'nhwc'"),
     ]
     fit: Annotated[
         Literal["stretch", "crop"],
         Field(description="how a picture becomes a square: stretched (the default), or the middle of it"),
-        expect("'stretch' or 'crop'"),
     ]
-    output: Annotated[
-        StoredText,
-        Field(description="name of the output; default: the first"),
-        expect("the name of an output"),
-    ]
+    output: Annotated[OutputName, Field(description="name of the output; default: the first")]
 
 
 class OnnxPictureEncoder(OnnxEncoder, PictureEncoder):
@@ -95,12 +77,11 @@ class OnnxPictureEncoder(OnnxEncoder, PictureEncoder):
 
     def __init__(self, options: Mapping[str, Any], resources: Resources) -> None:
         super().__init__(resources.pictures)
-        merged = {**_DEFAULTS, **options}
-        self._size = int(merged["size"])
-        self._mean, self._scale = np.float32(merged["mean"]), np.float32(merged["scale"])
-        self._output: str | None = merged["output"]
-        self._is_cropped = merged["fit"] == "crop"
-        self._has_channels_first = merged["layout"] == "nchw"
+        self._size = int(options.get("size", 224))
+        self._mean, self._scale = (np.float32(options.get(name, 128.0)) for name in ("mean", "scale"))
+        self._output: str | None = options.get("output")
+        self._is_cropped = options.get("fit") == "crop"
+        self._has_channels_first = options.get("layout", "nchw") == "nchw"
         self._model = ModelFile(resources.files(load_session), options, called="the model file")
         self.files = (self._model,)
 

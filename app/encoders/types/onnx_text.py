@@ -17,7 +17,7 @@ from app.domain.names import join_words
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import ModelFile, OnnxEncoder, Session, load_session, without_folder
-from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
+from app.encoders.options import EncoderOptions, FilePath, OutputName, Sha256, describe_options
 from app.encoders.texts import TextEncoder
 
 _DEFAULT_TOKENS = 128
@@ -31,30 +31,19 @@ class OnnxTextOptions(EncoderOptions, total=False):
     """Options of encoder `onnx-text`."""
 
     type: Required[Literal["onnx-text"]]
-    path: Required[Annotated[StoredText, Field(description="the model file"), expect("a file path")]]
-    tokenizer_path: Required[
-        Annotated[StoredText, Field(description="its tokenizer.json"), expect("a file path")]
-    ]
+    path: Required[Annotated[FilePath, Field(description="the model file")]]
+    tokenizer_path: Required[Annotated[FilePath, Field(description="its tokenizer.json")]]
     sha256: Annotated[Sha256, Field(description="of the model file; default: its present one")]
     tokenizer_sha256: Annotated[Sha256, Field(description="of the tokenizer; default: its present one")]
     max_tokens: Annotated[
-        int,
-        Field(ge=2, le=_MAX_TOKENS, description="longer texts are cut; 128 by default"),
-        expect(f"an integer from 2 to {_MAX_TOKENS}"),
+        int, Field(ge=2, le=_MAX_TOKENS, description="longer texts are cut; 128 by default")
     ]
     pooling: Annotated[
         Literal["mean", "first", "last"],
         Field(description="which tokens stand for the text where the output has a row for each: mean"),
-        expect("'mean', 'first' or 'last'"),
     ]
-    normalize: Annotated[
-        bool, Field(description="whether features have unit length; true by default"), expect("true or false")
-    ]
-    output: Annotated[
-        StoredText,
-        Field(description="name of the output; default: the first"),
-        expect("the name of an output"),
-    ]
+    normalize: Annotated[bool, Field(description="whether features have unit length; true by default")]
+    output: Annotated[OutputName, Field(description="name of the output; default: the first")]
 
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):

@@ -18,7 +18,7 @@ from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import FileEncoder, ModelFile
-from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
+from app.encoders.options import EncoderOptions, FilePath, Sha256, describe_options
 from app.encoders.pictures import PictureEncoder
 
 N_NUMBERS = 128
@@ -127,9 +127,7 @@ class SiftOptions(EncoderOptions, total=False):
     type: Required[Literal["sift-bovw"]]
     path: Required[
         Annotated[
-            StoredText,
-            Field(description="the codebook: an .npy file of float32, 128 numbers for each word"),
-            expect("a file path"),
+            FilePath, Field(description="the codebook: an .npy file of float32, 128 numbers for each word")
         ]
     ]
     sha256: Annotated[Sha256, Field(description="of the codebook; default: its present one")]

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from app.domain.entities import Content, Features
 from app.domain.errors import InvalidFieldError
-from app.domain.names import join_words
 from app.domain.searches import WordReport
 from app.domain.words import RULE, characters_of, telling_characters
 from app.encoders.entry import EncoderType
@@ -81,17 +80,12 @@ class TfidfOptions(EncoderOptions, total=False):
         ),
         expect(f"an integer from 1 to {MAX_COUNT}"),
     ]
-    ngrams: Annotated[
-        int,
-        Field(ge=1, le=_MAX_RUN, description="longest run of words"),
-        expect(f"an integer from 1 to {_MAX_RUN}"),
-    ]
+    ngrams: Annotated[int, Field(ge=1, le=_MAX_RUN, description="longest run of words")]
     characters: Annotated[
         int,
         Field(description="letters of the longest part of a word, 3 being the fewest; 0: no parts"),
         AfterValidator(_check_length),
         WithJsonSchema({"type": "integer", "enum": list(_PART_LENGTHS)}),
-        expect(join_words(_PART_LENGTHS)),
     ]
 
 

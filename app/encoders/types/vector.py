@@ -14,7 +14,7 @@ from app.domain.errors import InvalidFieldError, wrong_content
 from app.domain.names import MAX_MAGNITUDE
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
-from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
+from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options
 
 _FIELD, _DIM = "vector", "dim"
 """Field of an item that holds its vector, and the option that says how long it is."""
@@ -25,11 +25,7 @@ class VectorOptions(EncoderOptions, total=False):
     """Options of encoder `vector`."""
 
     type: Required[Literal["vector"]]
-    dim: Annotated[
-        int,
-        Field(ge=1, le=MAX_COUNT, description="default: that of the first item"),
-        expect(f"an integer from 1 to {MAX_COUNT}"),
-    ]
+    dim: Annotated[int, Field(ge=1, le=MAX_COUNT, description="default: that of the first item")]
 
 
 class VectorEncoder(BaseEncoder):

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from app.domain.entities import Content, Features
 from app.encoders.entry import EncoderType
-from app.encoders.options import EncoderOptions, describe_options, expect
+from app.encoders.options import EncoderOptions, describe_options
 from app.encoders.texts import WordCountEncoder
 
 _DEFAULT_WORDS = 2000
@@ -25,9 +25,7 @@ class WordFrequencyOptions(EncoderOptions, total=False):
 
     type: Required[Literal["word-frequency"]]
     max_words: Annotated[
-        int,
-        Field(ge=1, le=_MAX_WORDS, description="words kept at most, the most frequent ones"),
-        expect(f"an integer from 1 to {_MAX_WORDS}"),
+        int, Field(ge=1, le=_MAX_WORDS, description="words kept at most, the most frequent ones")
     ]
 
 

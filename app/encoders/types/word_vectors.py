@@ -22,7 +22,7 @@ from app.domain.searches import WordReport
 from app.domain.words import RULE, fold, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import FileEncoder, ModelFile
-from app.encoders.options import EncoderOptions, Sha256, StoredText, describe_options, expect
+from app.encoders.options import EncoderOptions, FilePath, Sha256, describe_options
 from app.encoders.texts import FIRST_RULE, TextEncoder, words_as_written
 
 MAX_WORDS = 200_000
@@ -185,13 +185,7 @@ class WordVectorOptions(EncoderOptions, total=False):
     """Options of encoder `word-vectors`."""
 
     type: Required[Literal["word-vectors"]]
-    path: Required[
-        Annotated[
-            StoredText,
-            Field(description="the file: text, or the binary format of word2vec"),
-            expect("a file path"),
-        ]
-    ]
+    path: Required[Annotated[FilePath, Field(description="the file: text, or the binary format of word2vec")]]
     sha256: Annotated[Sha256, Field(description="of the file; default: its present one")]
 
 
