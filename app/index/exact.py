@@ -162,7 +162,7 @@ class ExactIndex(GalleryIndex):
     def _filter(self, alive: npt.NDArray[np.bool]) -> RowSearch:
         if self.vectors.shape[1] == 0:  # all rows tie, and there is nothing to copy
             return GatheredRows(self.vectors, np.flatnonzero(alive))
-        return FilteredRows(self, alive)
+        return FilteredRows(self, alive, self.numbers_per_search)
 
     @override
     def search_many(
@@ -188,8 +188,7 @@ class ExactIndex(GalleryIndex):
         n_alive = self.size if alive is None else int(np.count_nonzero(alive))
         if not self.vectors.size or min(ks, default=0) <= 0 or not n_alive:
             return [self.search(query, k, alive) for query, k in zip(queries, ks, strict=True)]
-        bitset = None if alive is None else np.packbits(alive, bitorder="little")
-        parameters = None if bitset is None else _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bitset))
+        parameters = _parameters(None if alive is None else np.packbits(alive, bitorder="little"))
         depth = min(max(ks) + 1, n_alive)  # one more shows whether any row ties with the last one
         results = []
         for start in range(0, len(queries), QUERIES_AT_ONCE):
@@ -229,17 +228,18 @@ class ExactIndex(GalleryIndex):
         squares = (np.square(block, dtype=np.float64).sum(axis=1).max() for block in blocks)
         return math.sqrt(max(squares, default=0.0))
 
-    def search_selected(self, query: Vector, k: int, n_alive: int, selector: Any) -> BestRows:
-        """Search among the `n_alive` rows that a selector of FAISS lets through; None for all."""
+    def search_selected(
+        self, query: Vector, k: int, n_alive: int, bitset: npt.NDArray[np.uint8] | None
+    ) -> BestRows:
+        """Search among the `n_alive` rows whose bits are set, the lowest first; None for all."""
         if n_alive == 0 or k <= 0:
             return BestRows(np.zeros(0, np.intp), np.zeros(0, np.float32))
         if self.vectors.shape[1] == 0:
             return BestRows(np.arange(self.size), np.zeros(self.size, np.float32))
         with single_threaded():
-            return self._search_flat(query, min(k, n_alive), n_alive, selector)
+            return self._search_flat(query, min(k, n_alive), n_alive, _parameters(bitset))
 
-    def _search_flat(self, query: Vector, k: int, n_alive: int, selector: Any) -> BestRows:
-        parameters = None if selector is None else _faiss.SearchParameters(sel=selector)
+    def _search_flat(self, query: Vector, k: int, n_alive: int, parameters: Any) -> BestRows:
         # One more than asked for shows whether any row ties with the last one.
         depth = min(k + 1, n_alive)
         while True:
@@ -286,16 +286,21 @@ class GatheredRows(RowSearch):
 
 
 class FilteredRows(RowSearch):
-    """Many rows of an exact index of rank 1 at least, each of which is looked up in a bitset."""
+    """Many rows of an index of rank 1 at least, each of which is looked up in a bitset."""
 
-    def __init__(self, index: ExactIndex, alive: npt.NDArray[np.bool]) -> None:
+    def __init__(self, index: Any, alive: npt.NDArray[np.bool], numbers_per_search: int) -> None:
         self._index = index
         self._bitset = np.packbits(alive, bitorder="little")
         self.size = int(np.count_nonzero(alive))
         self.n_bytes = self._bitset.nbytes
-        self.numbers_per_search = index.numbers_per_search
+        self.numbers_per_search = numbers_per_search
 
     @override
     def search(self, query: Vector, k: int) -> BestRows:
-        selector = _faiss.IDSelectorBitmap(self._bitset)
-        return self._index.search_selected(query, k, self.size, selector)
+        best: BestRows = self._index.search_selected(query, k, self.size, self._bitset)
+        return best
+
+
+def _parameters(bitset: npt.NDArray[np.uint8] | None) -> Any:
+    """Return the parameters of a search of FAISS among the rows whose bits are set; None for all."""
+    return None if bitset is None else _faiss.SearchParameters(sel=_faiss.IDSelectorBitmap(bitset))

@@ -21,7 +21,14 @@ from app.domain.entities import Matrix, Vector
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import BestRows, GalleryIndex, RowSearch, VisitedRows
 from app.domain.reports import IndexSpec
-from app.index.exact import GATHERED_ONE_IN, QUERIES_AT_ONCE, ExactIndex, GatheredRows, single_threaded
+from app.index.exact import (
+    GATHERED_ONE_IN,
+    QUERIES_AT_ONCE,
+    ExactIndex,
+    FilteredRows,
+    GatheredRows,
+    single_threaded,
+)
 
 # The published types describe the C++ constructors, not the Python ones.
 _faiss: Any = faiss
@@ -136,7 +143,7 @@ class InvertedLists(GalleryIndex):
     @override
     def search(self, query: Vector, k: int, alive: npt.NDArray[np.bool] | None) -> BestRows:
         if alive is not None:
-            return _FilteredLists(self, alive).search(query, k)
+            return self._filter(alive).search(query, k)
         return self.search_selected(query, k, self.size, None)
 
     @override
@@ -145,14 +152,18 @@ class InvertedLists(GalleryIndex):
         is_small = n_alive * GATHERED_ONE_IN <= self.size
         if is_small and n_alive <= _GATHERED_PER_VISITED * self._count_visited(_PAGE, n_alive):
             return GatheredRows(self.vectors, np.flatnonzero(alive))
-        return _FilteredLists(self, alive)
+        return self._filter(alive)
+
+    def _filter(self, alive: npt.NDArray[np.bool]) -> FilteredRows:
+        # All of them where the lists visited hold fewer rows than are asked for.
+        return FilteredRows(self, alive, int(np.count_nonzero(alive)) * self.vectors.shape[1])
 
     @override
     def search_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
     ) -> list[BestRows]:
         if alive is not None:
-            filtered = _FilteredLists(self, alive)
+            filtered = self._filter(alive)
             return [filtered.search(query, k) for query, k in zip(queries, ks, strict=True)]
         if len(set(ks)) != 1:
             return super().search_many(queries, ks, alive)
@@ -242,22 +253,6 @@ class InvertedLists(GalleryIndex):
         quantizer = _faiss.downcast_index(self.lists.quantizer)
         centroids: Matrix = quantizer.reconstruct_n(0, quantizer.ntotal)
         return centroids
-
-
-class _FilteredLists(RowSearch):
-    """Lists of which some rows may be returned, each looked up in a bitset."""
-
-    def __init__(self, index: InvertedLists, alive: npt.NDArray[np.bool]) -> None:
-        self._index = index
-        self._bitset = np.packbits(alive, bitorder="little")
-        self.size = int(np.count_nonzero(alive))
-        self.n_bytes = self._bitset.nbytes
-        # All of them where the lists visited hold fewer rows than are asked for.
-        self.numbers_per_search = self.size * index.vectors.shape[1]
-
-    @override
-    def search(self, query: Vector, k: int) -> BestRows:
-        return self._index.search_selected(query, k, self.size, self._bitset)
 
 
 def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists]:
