@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from app.bootstrap import Services
@@ -189,11 +190,6 @@ def _write(
 
 def split_into_batches(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:
     """Yield lists of at most `size` entries."""
-    batch: list[_Entry] = []
-    for entry in entries:
-        batch.append(entry)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    left = iter(entries)
+    while batch := list(islice(left, size)):
         yield batch

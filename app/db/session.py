@@ -260,26 +260,15 @@ def make_engine(url: str, lock_wait_seconds: float = 5.0, connections: int = 15)
     # A statement waits `lock_wait_seconds` for a lock, and a caller as long for a connection.
     size = min(connections, _POOL_SIZE)
     pool = {"pool_timeout": lock_wait_seconds, "pool_size": size, "max_overflow": connections - size}
+    both: dict[str, Any] = {"hide_parameters": True, "json_deserializer": _read_json}
     if not url.startswith("sqlite"):
-        engine = create_engine(
-            url,
-            pool_pre_ping=True,
-            hide_parameters=True,
-            json_deserializer=_read_json,
-            connect_args={"connect_timeout": max(math.ceil(lock_wait_seconds), 2), **_LOST_CONNECTIONS},
-            **pool,
-        )
+        arguments = {"connect_timeout": max(math.ceil(lock_wait_seconds), 2), **_LOST_CONNECTIONS}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=arguments, **pool, **both)
         event.listen(engine, "connect", partial(_prepare_postgres, lock_wait_seconds))
         return engine
-    arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
+    both["connect_args"] = {"timeout": lock_wait_seconds, "check_same_thread": False}
     file = file_of(url)  # a database in memory has no pool with a limit
-    engine = create_engine(
-        url,
-        connect_args=arguments,
-        hide_parameters=True,
-        json_deserializer=_read_json,
-        **({} if file is None else pool),
-    )
+    engine = create_engine(url, **both, **({} if file is None else pool))
     if file is not None:
         watch(engine, file)
     event.listen(engine, "connect", _prepare_sqlite)
