@@ -120,7 +120,11 @@ class Problem(NamedTuple):
     wait: int | None = None
 
 
-_DATABASE = "database-unavailable"
+def _of_database(title: str, message: str) -> Problem:
+    """Return a kind of error that is one of the database on the wire."""
+    return Problem(503, title, DatabaseUnavailableError, message, "database-unavailable")
+
+
 _AGAIN = "try again in a moment"
 PROBLEMS: dict[str, Problem] = {
     "unauthenticated": Problem(401, "Key needed", ServiceError),
@@ -159,40 +163,22 @@ PROBLEMS: dict[str, Problem] = {
     "unknown-modality": Problem(422, "Unknown modality", InvalidFieldError),
     "unknown-label": Problem(422, "Unknown label", InvalidFieldError),
     "rate-limited": Problem(429, "Too many requests", ServiceError),
-    _DATABASE: Problem(
-        503,
-        "Database unavailable",
-        DatabaseUnavailableError,
-        "the database does not answer or is busy: try again",
+    "database-unavailable": _of_database(
+        "Database unavailable", "the database does not answer or is busy: try again"
     ),
-    "database-unopened": Problem(
-        503,
+    "database-unopened": _of_database(
         "Database file cannot be opened",
-        DatabaseUnavailableError,
         "the database file cannot be opened: correct its permissions; on a read-only disk SQLite needs "
         "the -wal and -shm files beside it",
-        _DATABASE,
     ),
-    "database-damaged": Problem(
-        503,
-        "Database file damaged",
-        DatabaseUnavailableError,
-        "the database file is damaged: move a whole copy into its place",
-        _DATABASE,
+    "database-damaged": _of_database(
+        "Database file damaged", "the database file is damaged: move a whole copy into its place"
     ),
-    "database-missing": Problem(
-        503,
-        "Database file missing",
-        DatabaseUnavailableError,
-        "the database file is not at its place: nothing was written; bring it back",
-        _DATABASE,
+    "database-missing": _of_database(
+        "Database file missing", "the database file is not at its place: nothing was written; bring it back"
     ),
-    "import-lost": Problem(
-        503,
-        "Import interrupted",
-        DatabaseUnavailableError,
-        "the import was interrupted for too long and nothing of it is stored: try again",
-        _DATABASE,
+    "import-lost": _of_database(
+        "Import interrupted", "the import was interrupted for too long and nothing of it is stored: try again"
     ),
     "wrong-database": Problem(503, "Not the database of the data folder", DatabaseUnavailableError),
     "schema-outdated": Problem(

@@ -49,9 +49,7 @@ def signature_of(path: Path) -> Signature:
     if not stat.S_ISREG(status.st_mode):
         raise EncoderUnavailableError(f"{path.name!r} is no regular file")
     if not 0 < status.st_size <= MAX_BYTES:
-        raise EncoderUnavailableError(
-            f"the model file {path.name!r} has {status.st_size} bytes, expected 1 to {MAX_BYTES}"
-        )
+        raise unusable(path, f"has {status.st_size} bytes, expected 1 to {MAX_BYTES}")
     return _signature(status)
 
 
@@ -70,17 +68,15 @@ def hash_of(path: Path, signature: Signature) -> str:
                 size += len(step)
                 digest.update(step)
             if size != signature.size or _signature(os.fstat(file.fileno())) != signature:
-                raise being_replaced(path)
+                raise unusable(path, "is being replaced")
     except OSError as error:
-        raise EncoderUnavailableError(
-            f"the model file {path.name!r} cannot be read: {error.strerror}"
-        ) from error
+        raise unusable(path, f"cannot be read: {error.strerror}") from error
     return digest.hexdigest()
 
 
-def being_replaced(path: Path) -> EncoderUnavailableError:
-    """Return the error of a file that changes while it is looked at."""
-    return EncoderUnavailableError(f"the model file {path.name!r} is being replaced")
+def unusable(path: Path, reason: str) -> EncoderUnavailableError:
+    """Return the error of a model file that cannot be used."""
+    return EncoderUnavailableError(f"the model file {path.name!r} {reason}")
 
 
 def _signature(status: os.stat_result) -> Signature:
@@ -133,7 +129,7 @@ class LoadedFiles(Generic[T]):
             if model is None:
                 model = self._load(path)
             if signature_of(path) != signature:
-                raise being_replaced(path)
+                raise unusable(path, "is being replaced")
         with self._guard:
             self._loaded[digest] = model
             while len(self._loaded) > self._most:
@@ -186,7 +182,7 @@ class LoadedFiles(Generic[T]):
         if age < _STABLE_SECONDS:  # also where the clock of the disk is ahead
             time.sleep(_STABLE_SECONDS)
             if signature_of(path) != signature:
-                raise being_replaced(path)
+                raise unusable(path, "is being replaced")
 
     def _get_loaded(self, sha256: str | None) -> T | None:
         with self._guard:
@@ -210,10 +206,8 @@ class LoadedFiles(Generic[T]):
 def require(path: Path, expected: str | None, actual: str) -> None:
     """Refuse another model than the expected one; raises EncoderUnavailableError."""
     if expected is not None and actual != expected:
-        raise EncoderUnavailableError(
-            f"the model file {path.name!r} is not the one that the collection was made with: "
-            f"its SHA-256 is {actual}, not {expected}"
-        )
+        sums = f"its SHA-256 is {actual}, not {expected}"
+        raise unusable(path, f"is not the one that the collection was made with: {sums}")
 
 
 class ModelFile(Generic[T]):

@@ -21,7 +21,7 @@ from app.domain.errors import EncoderUnavailableError
 from app.domain.searches import WordReport
 from app.domain.words import RULE, fold, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.model_files import FileEncoder, ModelFile
+from app.encoders.model_files import FileEncoder, ModelFile, unusable
 from app.encoders.options import EncoderOptions, FilePath, Sha256, describe_options
 from app.encoders.texts import FIRST_RULE, TextEncoder, words_as_written
 
@@ -67,9 +67,7 @@ def load_word_vectors(path: Path) -> WordVectors:
             dim, rows = _rows_of(path.name, file)
             return _collect(path.name, dim, rows)
     except OSError as error:
-        raise EncoderUnavailableError(
-            f"the model file {path.name!r} cannot be read: {error.strerror}"
-        ) from error
+        raise unusable(path, f"cannot be read: {error.strerror}") from error
 
 
 def _collect(name: str, dim: int, rows: Iterator[Row]) -> WordVectors:
