@@ -126,7 +126,7 @@ class PlacedQuality:
     partners: Annotated[float, Says("and of their partners'")]
     complete: Annotated[float, Says("and of their labels and values: as people find them")]
     untrained: Annotated[
-        float | None, Says("before any training, of their partners; null where they have none")
+        float | None, Says("before any training, as people find them; null where they have no partners")
     ] = None
 
 

@@ -265,21 +265,21 @@ def _gains_untrained(
     held_out: LabelledItems, annotations: Annotations, queries: tuple[Queries | None, Queries | None]
 ) -> list[Vector]:
     """Return the graded nDCG@10 of each query before anything is learned, by words and likeness, for each
-    ranking of items with partners."""
+    ranking of items as people find them."""
     partners = held_out.X[annotations.pairs[:, 0]], held_out.Z[annotations.pairs[:, 1]]
     shares_space = share_space(*partners, held_out.encoders or ()) is not False
     untrained = untrained_projector(held_out.X, held_out.Z, shares_space=shares_space)
     vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
-    rankings = vectors.rankings(untrained.x.partner_share, with_values=False)
+    rankings = vectors.rankings(untrained.x.partner_share, with_values=True)
     return [ranking.gains() for ranking in rankings]
 
 
 def compare_with_untrained(
     new: HeldOutModel | None, held_out: LabelledItems | None, names: tuple[str, str], tolerance: float
 ) -> Gate | None:
-    """Compare a new version with what ranks items before any training, both by content and partners; None
+    """Compare a new version with what ranks items before any training, both as people find items; None
     where either has nothing to rank by, or too few items were held out."""
-    from solver.comparison import bootstrap_interval  # with scipy.stats, which only a training needs
+    from solver.comparison import paired_interval  # with scipy.stats, which only a training needs
 
     if new is None or held_out is None:
         return None
@@ -295,19 +295,22 @@ def compare_with_untrained(
     queries = short_queries(held_out, annotations)
     samples = projected[0][rows[0]], projected[1][rows[1]]
     share = projector.x.partner_share
-    after = projector.held_out(samples, annotations, queries).rankings(share, with_values=False)
-    both = zip(
-        (ranking.gains() for ranking in after), _gains_untrained(ranked, annotations, queries), strict=True
-    )
-    gains = [(new, old) for new, old in both if len(new)]
-    if not any(old.any() for _, old in gains):
+    after = projector.held_out(samples, annotations, queries).rankings(share, with_values=True)
+    before = _gains_untrained(ranked, annotations, queries)
+    gains = [(one, one.gains(), old) for one, old in zip(after, before, strict=True) if len(old)]
+    if not any(old.any() for _, _, old in gains):
         return None
-    new_value, old_value = (float(np.mean([of_each[side].mean() for of_each in gains])) for side in (0, 1))
+    new_value = float(np.mean([new.mean() for _, new, _ in gains]))
+    old_value = float(np.mean([old.mean() for _, _, old in gains]))
     # Each ranking counts alike, whatever the number of its queries.
-    n_queries = np.mean([len(new) for new, _ in gains])
-    interval = bootstrap_interval(
-        np.concatenate([(new - old) * (n_queries / len(new)) for new, old in gains])
-    )
+    of_items, of_texts = (np.zeros(len(rows[0])), np.zeros(len(rows[1]))), []
+    for one, higher, lower in gains:
+        shares = (higher - lower) / (len(lower) * len(gains))
+        if one.is_own is None:
+            of_texts.append(shares)
+        else:
+            of_items[1 - one.side][(one.grades > 0).any(axis=1)] = shares
+    interval = paired_interval(of_items, annotations, of_texts)
     counts = dict(zip(names, map(len, rows), strict=True))
     return Gate(UNTRAINED, None, counts, None, None, tolerance, "ndcg", new_value, old_value, interval)
 

@@ -27,7 +27,7 @@ const PLACES = [
   ["content", "by content", "of the items' own content alone"],
   ["partners", "with partners", "of their content and that of their partners"],
   ["complete", "as found", "of content, partners, labels and values: what people search"],
-  ["untrained", "before any training", "of their partners, by words and likeness alone"],
+  ["untrained", "before any training", "of the same by words and likeness alone"],
 ];
 const ASKED = [
   ["placed", "nDCG@10 of items", "held-out items as queries, their own partners left out; vectors"],

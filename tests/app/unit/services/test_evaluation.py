@@ -11,7 +11,8 @@ from app.services.training.evaluation import compare_with_untrained, is_better
 from app.services.training.items import LabelledItems, as_values
 from app.services.training.requests import TrainingParameters
 from app.services.training.select_and_fit import select_and_fit
-from solver import CompositeBilinear
+from solver import CompositeBilinear, untrained_projector
+from solver.comparison import bootstrap_interval, paired_interval
 
 N, N_KINDS = 160, 4
 NAMES = ("image", "text")
@@ -60,6 +61,34 @@ def test_sparse_features_of_no_encoder_are_compared_with_no_training() -> None:
     dense = compare_with_untrained(judged, held_out, NAMES, 0.02)
     rows = scipy.sparse.csr_array(held_out.X), scipy.sparse.csr_array(held_out.Z)
     assert compare_with_untrained(judged, replace(held_out, X=rows[0], Z=rows[1]), NAMES, 0.02) == dense
+
+
+def test_the_gate_compares_items_as_people_find_them_and_draws_both_queries_of_a_pair_together() -> None:
+    data, held_out = pairs(0, 1.0), pairs(2, 1.0)
+    held_out.Z[: N // 2, :N_KINDS] = 0.0  # they do not name their kind
+    fitted = CompositeBilinear().fit(data.X, data.Z, data.annotations(), with_content=(False, True))
+    gate = compare_with_untrained(HeldOutModel(fitted.projector_, frozenset()), held_out, NAMES, 0.02)
+    annotations = held_out.annotations()
+    after, by_partners, before = (
+        projector.held_out(
+            (projector.project_x(held_out.X), projector.project_z(held_out.Z)), annotations
+        ).rankings(projector.x.partner_share, with_values=with_values)
+        for projector, with_values in (
+            (fitted.projector_, True),
+            (fitted.projector_, False),
+            (untrained_projector(held_out.X, held_out.Z), True),
+        )
+    )
+    assert gate is not None
+    assert gate.new_value == pytest.approx(np.mean([one.gain() for one in after]))
+    assert gate.new_value > np.mean([one.gain() for one in by_partners]) + 0.01
+    of_z, of_x = ((new.gains() - old.gains()) / (2 * N) for new, old in zip(after, before, strict=True))
+    assert gate.interval == pytest.approx(paired_interval((of_x, of_z), annotations))
+    # Where both queries of a pair gain alike, one of them says all.
+    low, high = paired_interval((of_x, of_x), annotations)
+    assert (low, high) == pytest.approx(bootstrap_interval(2 * N * of_x))
+    naive_low, naive_high = bootstrap_interval(2 * N * np.concatenate([of_x, of_x]))
+    assert high - low > 1.3 * (naive_high - naive_low)
 
 
 def test_nothing_is_compared_with_no_training_where_few_items_were_held_out() -> None:
