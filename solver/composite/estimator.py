@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
@@ -69,8 +70,8 @@ class CompositeBilinear(CrossModalEstimator):
     objective : {"ndcg", "map", "recall"} or mapping, optional
         What the weights are chosen by, as of `objective_value`; MAP is by label here, and by all facets where
         none is called "label". By default that of `default_objective`. ``{"map": 1, "at_least":
-        {"recall_1": 0.97}}`` adds floors: held-out samples keep these shares of what the cosine alone has,
-        or, where there is none, of what the weights by `USUAL_OBJECTIVE` have.
+        {"recall_1": 0.97}}`` adds floors: held-out samples keep these shares of what the weights that serve
+        have, or else the cosine alone, or, without one, the weights by `USUAL_OBJECTIVE`.
 
     Attributes
     ----------
@@ -156,6 +157,7 @@ class CompositeBilinear(CrossModalEstimator):
         queries: tuple[Queries | None, Queries | None] = (None, None),
         with_content: tuple[bool, bool] = (False, False),
         keep: Collection[str] = (),
+        served: Mapping[str, float] = MappingProxyType({}),
     ) -> Self:
         """Learn the terms, then their weights.
 
@@ -180,6 +182,8 @@ class CompositeBilinear(CrossModalEstimator):
         keep : collection of str
             Facets that have a term even if another one explains them, such as a category that follows from
             the labels. What content says nothing of has none.
+        served : mapping of str to float
+            `weights_` of the model that serves, of which the objective's floors are shares.
 
         Raises
         ------
@@ -212,6 +216,7 @@ class CompositeBilinear(CrossModalEstimator):
             queries,
             with_content,
             keep,
+            served,
         )
         self.weights_ = dict(self.choice_.weights)
         side = self.projector_.x

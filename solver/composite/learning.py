@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import scipy.sparse
@@ -250,6 +251,7 @@ def learn(
     queries: BothQueries = (None, None),
     with_content: tuple[bool, bool] = (False, False),
     keep: Collection[str] = (),
+    served: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Choice, float, CompositeProjector, tuple[Contradiction, ...]]:
     """Return what was chosen (or `reused`), its quality, the projector, and wrong values that are carried.
     The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
@@ -278,7 +280,7 @@ def learn(
         )
     judged = terms.judged_scores(parts, pairing)
     objective = options.objective or default_objective(annotations)
-    weights, quality, emphases = _choose_weights(held_out, judged, objective, reused, work)
+    weights, quality, emphases = _choose_weights(held_out, judged, objective, reused, work, served)
     work.begin("end", 1)
     work()
     share = None
@@ -368,10 +370,11 @@ def _choose_weights(
     objective: Objective,
     reused: Choice | None,
     work: WorkPlan,
+    served: Mapping[str, float],
 ) -> tuple[dict[str, float], float, Mapping[str, Mapping[str, float]]]:
     """Return the weights of the terms, their quality, and the emphases; those that are reused as far as the
     terms exist."""
-    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS}, judged, objective)
+    search = WeightSearch(held_out, {DISTINCTNESS: PAIRS}, judged, objective, served)
     weights = {
         name: weight
         for name, weight in (reused.weights if reused else {}).items()

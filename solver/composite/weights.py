@@ -225,7 +225,7 @@ _Measures = Mapping[str, float]
 
 class WeightSearch:
     """Coordinate ascent on an objective's measures of rankings, averaged over parts and both directions.
-    `bases` names for a term the one that it cannot be without."""
+    `bases` names for a term the one that it cannot be without, floors are of what `served` weights have."""
 
     # The measures are those of `solver.evaluation.quality`; those that nothing can be measured by are left
     # out of the weighted mean. Samples say more than people type: from the best weights for them, a second
@@ -248,6 +248,7 @@ class WeightSearch:
         bases: Mapping[str, str] = MappingProxyType({}),
         judged: Sequence[JudgedScores] = (),
         objective: Objective = USUAL_OBJECTIVE,
+        served: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._parts = parts
         self._judged = judged
@@ -268,6 +269,7 @@ class WeightSearch:
         self._min_gain = _FEW_SHARE / n_samples if n_samples < _FEW_SAMPLES else _MIN_GAIN
         self._objective = {_MEASURE_OF[name]: weight for name, weight in check_objective(objective).items()}
         self._shares = floors_of(objective)
+        self._served = served
         self._floors: _Measures = {}
         self._tried: dict[tuple[tuple[str, float], ...], _Measures] = {}
 
@@ -354,8 +356,10 @@ class WeightSearch:
         """Return weights with which the floors hold: equal ones, where these do."""
         if not self._shares:
             return weights
-        reference = {name: float(name == COSINE) for name in weights}
-        if COSINE not in weights:
+        reference = {name: self._served.get(name, 0.0) for name in weights}
+        if not any(reference.values()):
+            reference = {name: float(name == COSINE) for name in weights}
+        if not any(reference.values()):
             default = WeightSearch(self._parts, self._bases).run(heartbeat)[0]
             reference = {name: default[name] for name in weights}
         measures = self._measure(reference)

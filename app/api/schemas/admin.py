@@ -153,8 +153,8 @@ _Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class FloorsIn(Strict):
-    """Shares that held-out items keep of what the features' cosine alone has where both modalities have as
-    many features, and else of what the usual objective would choose."""
+    """Shares that held-out items keep of what they have with the active version's weights, or else by the
+    cosine of the features, where both modalities have as many, or else by the usual objective."""
 
     ndcg: _Share | None = None
     map: _Share | None = None

@@ -172,7 +172,8 @@ class ModelBuilder:
         staged.enter(*_STAGES["learning"])
         try:
             with self._engine(), checkpoints:
-                return select_and_fit(data, parameters, inputs.collection.modality_names, staged)
+                served = inputs.active.report.fit.weights if inputs.active is not None else {}
+                return select_and_fit(data, parameters, inputs.collection.modality_names, staged, served)
         except EngineError:
             raise
         except SolverError as error:

@@ -354,11 +354,16 @@ def _converged_share(gap: float, tol: float) -> float:
 
 
 class CompositeMethod(TrainingMethod):
-    """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used."""
+    """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used.
+    Floors are of what the active version's weights have, if any are `served`."""
 
     name = "composite"
 
     _chosen: CompositeBilinear | None = None
+
+    def __init__(self, parameters: TrainingParameters, report: Report, served: Mapping[str, float]) -> None:
+        super().__init__(parameters, report)
+        self._served = served
 
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
@@ -395,6 +400,7 @@ class CompositeMethod(TrainingMethod):
             queries=short_queries(data, annotations),
             with_content=(has_words[0], has_words[1]),
             keep=() if self._parameters.supervision.facets == "auto" else tuple(annotations.facets),
+            served=self._served,
         )
         return estimator
 
@@ -408,7 +414,7 @@ _LABEL_ALONE = (
 
 
 def affordable_methods(
-    parameters: TrainingParameters, data: LabelledItems, report: Report
+    parameters: TrainingParameters, data: LabelledItems, report: Report, served: Mapping[str, float]
 ) -> tuple[list[TrainingMethod], dict[str, str]]:
     """Return the candidate methods, the first to try first, and the reasons why others do not take part.
     Raises ConflictError if not even the requested method can be used."""
@@ -439,7 +445,7 @@ def affordable_methods(
         raise ConflictError(
             "training-data", "; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items())
         )
-    affordable = [_method(name, parameters, data, report) for name in names if name not in reasons]
+    affordable = [_method(name, parameters, data, report, served) for name in names if name not in reasons]
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
 
 
@@ -471,9 +477,15 @@ def _too_costly(data: LabelledItems, requested: str) -> dict[str, str | None]:
     }
 
 
-def _method(name: str, parameters: TrainingParameters, data: LabelledItems, report: Report) -> TrainingMethod:
+def _method(
+    name: str,
+    parameters: TrainingParameters,
+    data: LabelledItems,
+    report: Report,
+    served: Mapping[str, float],
+) -> TrainingMethod:
     if name == "composite":
-        return CompositeMethod(parameters, report)
+        return CompositeMethod(parameters, report, served)
     if name == "semantic":
         return SemanticMethod(parameters, report)
     loss = "squared" if name == "squared" else "logistic"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from app.domain.errors import ConflictError
 from app.domain.reports import (
@@ -53,14 +54,20 @@ class SelectedModel:
 
 
 def select_and_fit(
-    data: LabelledItems, parameters: TrainingParameters, names: tuple[str, str], report: Report
+    data: LabelledItems,
+    parameters: TrainingParameters,
+    names: tuple[str, str],
+    report: Report,
+    served: Mapping[str, float] = MappingProxyType({}),
 ) -> SelectedModel:
-    """Select method and parameters by the held-out value of the objective, then fit on all training items.
-    Raises SolverError if these cannot be learned from; `report` raises to end the training."""
+    """Select method and parameters by the held-out value of the objective, then fit on all training items;
+    raises SolverError if these cannot be learned from."""
+    # `report` raises to end the training. Floors are shares of what the weights of the active version,
+    # `served`, have.
     objective = parameters.objective or data.default_objective
     staged = StagedReport(report)
     named = with_names(data)
-    methods, too_costly = affordable_methods(parameters, named, staged)
+    methods, too_costly = affordable_methods(parameters, named, staged, served)
     evaluation = _evaluate(methods, data, parameters, objective, staged)
     held_out, selection, best = evaluation.held_out, evaluation.selection, methods[0]
     judged, quality = None, HeldOutQuality()

@@ -422,19 +422,21 @@ def test_floors_hold_in_a_training_by_another_measure(shop: Pairs) -> None:
     objective = {"map": 1, "at_least": {"recall_1": 0.99}}
     with shop.client() as client:
         reports = []
-        for wanted in ("map", objective):
+        for wanted in ("map", "recall", objective):
             answer = client.post("/v1/admin/collections/a/retrain", json={"objective": wanted})
             assert answer.status_code == 202, answer.text
             assert run_here(shop.services) is not None
             reports.append(shop.services.versions.models("a")[0].report)
-    free, bound = reports
+    free, active, bound = reports
+    assert (bound.gate.compared_with, active.not_activated) == (2, None)
     assert (bound.method, bound.selection.objective, bound.selection.measure) == (
         "composite",
         objective,
         "MAP",
     )
-    # What recalls partners counts for more.
+    # What recalls partners counts for more, and about as much as in the version that serves.
     assert bound.fit.weights["pairs"] > 1.5 * free.fit.weights["pairs"]
+    assert bound.fit.weights["pairs"] > 5.0 * bound.fit.weights["facet:label"]
     assert set(bound.fit.emphases) == {"ndcg", "map", "recall"}
 
 

@@ -209,6 +209,18 @@ def test_floors_hold_whatever_the_objective(with_cosine: bool) -> None:
     assert gain > 0.05 if with_cosine else gain >= 0.0
 
 
+def test_floors_are_of_what_the_weights_that_serve_have() -> None:
+    parts = [_part_of_pairs(seed) for seed in (0, 1)]
+    served, _ = WeightSearch(parts, objective="recall").run(lambda: None)
+    objective = {"map": 1.0, "at_least": {"recall_1": 0.99}}
+    of_cosine, of_served = (
+        WeightSearch(parts, objective=objective, served=weights).run(lambda: None)[0]
+        for weights in ({}, {**served, "facet:gone": 1.0})
+    )
+    least = 0.99 * _share_of_first(parts, served)
+    assert _share_of_first(parts, of_cosine) < least <= _share_of_first(parts, of_served)
+
+
 def test_a_floor_of_what_cannot_be_measured_is_an_error() -> None:
     search = WeightSearch([_part(0)], objective={"map": 1.0, "at_least": {"recall_1": 0.9}})
     with pytest.raises(SupervisionError, match="'recall_1' of 'at_least' needs pairs"):
