@@ -59,6 +59,10 @@ class Projector(Protocol):
         A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
         """
 
+    def project_query(self, sample: npt.ArrayLike, side: str = "x") -> tuple[FloatArray, bool]:
+        """Return the projection of one sample, and whether it is like anything that was learned from."""
+        return (self.project_x if side == "x" else self.project_z)(sample), True
+
     def probability(
         self, similarities: FloatArray, queries: FloatArray | None = None, side: str = "x"
     ) -> FloatArray:

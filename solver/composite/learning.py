@@ -50,7 +50,7 @@ from solver.evaluation.ranking import FIRST_PAGE
 from solver.linalg.matrices import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.projector import WEAK_PROBABILITY
-from solver.scaling.feature_maps import FeatureMapConfig
+from solver.scaling.feature_maps import FeatureMapConfig, landmark_rows
 from solver.supervision.annotations import Annotations, BoolArray, Queries
 from solver.supervision.base import Indices
 from solver.supervision.conversion import LABEL
@@ -236,6 +236,7 @@ _FEWEST_BANKED = 64
 """Samples without which hubness is left out: of few, a sample's own partner is most of its bank."""
 _N_PARTNER_TARGETS = 32
 """Leading coordinates of a sample's partner that a feature map is judged by, where there are pairs."""
+_MOST_COMPARED = 300  # samples of a part, with landmarks of the others
 _LONGEST_NAME = 100  # of a facet, in a reason
 _FEWEST_ALIKE = 20  # samples of a value on average: those of one product are fewer
 
@@ -307,7 +308,12 @@ def learn(
         fit_match_curve(as_people_ask(rankings, side), rng) if terms.annotations.facets else NO_CURVE
         for side in (0, 1)
     ]
-    projector = CompositeProjector(*terms.sides(weights, pairing, share, curves))
+    # Short texts are unlike longer ones, and known by their words.
+    likenesses = [
+        0.0 if has_words else terms.find_least_likeness(side, parts, options.random_state)
+        for side, has_words in enumerate(with_content)
+    ]
+    projector = CompositeProjector(*terms.sides(weights, pairing, share, curves, likenesses))
     work.finish()
     weights |= {FACET + name: 0.0 for name in unused}
     choice = Choice(maps, pairing, weights, share, unused, emphases)
@@ -601,12 +607,29 @@ class _Terms:
         means: FloatArray = (table.T @ content) / np.maximum(table.sum(axis=0), 1.0)[:, None]
         return means
 
+    def find_least_likeness(self, side: int, parts: Sequence[Part], seed: int) -> float:
+        """Return the least kernel value of the nearest landmark, for 99 of 100 samples without landmarks of
+        their part; 0 for a linear map."""
+        feature_map, samples = self._spaces[side].feature_map, self._samples[side]
+        if feature_map.kernel == "linear":
+            return 0.0
+        drawn = landmark_rows(samples.shape[0], feature_map.landmarks.shape[0], seed)
+        values = []
+        for part in parts:
+            rows, others = part[side][:_MOST_COMPARED], ~np.isin(drawn, part[side])
+            nothing = feature_map.whitening[others, :0]
+            rest = replace(feature_map, landmarks=feature_map.landmarks[others], whitening=nothing)
+            values.append(np.empty(len(rows)))
+            rest.weigh(samples[rows], nothing, values[-1])
+        return float(np.quantile(np.concatenate(values), 0.01))
+
     def sides(
         self,
         weights: Mapping[str, float],
         pairing: Pairing | None,
         share: float | None,
         curves: Sequence[MatchCurve],
+        likenesses: Sequence[float],
     ) -> tuple[CompositeSide, CompositeSide]:
         """Return how both modalities are projected, by terms that learned from all samples."""
         directions = None
@@ -660,6 +683,7 @@ class _Terms:
                     bank,
                     of_partners,
                     self._expected_of_all.get(1 - number) if weights.get(CONTENTS[1 - number]) else None,
+                    likenesses[number],
                 )
             )
         return built[0], built[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -81,13 +82,14 @@ _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE = ("coefficients", "intercepts"), ("levels", "probabilities")
-_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK = (
+_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS = (
     "values",
     "is_own",
     "partner_share",
     "least_information",
     "attained",
     "weak",
+    "least_likeness",
 )  # fields that models of earlier releases lack
 
 
@@ -183,7 +185,7 @@ class MatchCurve:
 NO_CURVE = MatchCurve(np.zeros(1), np.zeros(1))  # where nothing says what a match scores
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots, for what is cached
 class CompositeSide:
     """How samples of one modality are projected: a feature map, linear scores of it, and heads."""
 
@@ -195,6 +197,7 @@ class CompositeSide:
     bank: FloatArray | None = None  # (n_bank, n_directions), of the other modality, for "distinctness"
     partner_share: float = 0.0  # of a sample's partners in its vector in a gallery
     expected: FloatArray | None = None  # of the other modality's content, as of `Block`
+    least_likeness: float = 0.0  # kernel value of the nearest landmark, of queries like what was learned from
     # (n_landmarks, n_scores), from kernel values to scores, where queries come one by one
     _dual: FloatArray | None = field(default=None, init=False, repr=False)
 
@@ -239,6 +242,14 @@ class CompositeSide:
         """Return the (n_samples, rank) projections, float32; those of too large samples are not finite."""
         return project_in_range(self._project, samples, sum(self.widths))
 
+    def project_query(self, sample: npt.ArrayLike) -> tuple[FloatArray, bool]:
+        """Return a projection, and whether it is like what was learned from, as of `Projector`."""
+        if self._dual is None or not self.least_likeness:
+            return self.project(sample), True
+        nearest = np.ones(1)
+        projected = project_in_range(partial(self._project, nearest=nearest), sample, sum(self.widths))
+        return projected, bool(nearest[0] >= self.least_likeness)
+
     def place(
         self,
         projected: FloatArray,
@@ -258,7 +269,7 @@ class CompositeSide:
             words = np.full_like(projected, np.nan)
         return place(projected, partners, words, carried, self.blocks, self.partner_share)
 
-    @property
+    @cached_property
     def blocks(self) -> list[Block]:
         """Parts of a projection."""
         return [
@@ -283,11 +294,11 @@ class CompositeSide:
                 aligned[:, columns[value]] = indicators[:, column]
         return aligned
 
-    def _project(self, samples: Samples) -> FloatArray:
+    def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
         if self._dual is None:
             scores = np.asarray(self.feature_map.transform(samples) @ self.coefficients)
         else:
-            scores = self.feature_map.weigh(samples, self._dual)
+            scores = self.feature_map.weigh(samples, self._dual, nearest)
         return np.hstack(list(self._parts(scores + self.intercepts, samples))).astype(np.float32)
 
     def _parts(self, scores: FloatArray, raw: Samples) -> Iterator[FloatArray]:
@@ -347,6 +358,10 @@ class CompositeProjector(Projector):
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         return self.z.project(Z)
+
+    @override
+    def project_query(self, sample: npt.ArrayLike, side: str = "x") -> tuple[FloatArray, bool]:
+        return (self.x if side == "x" else self.z).project_query(sample)
 
     @property
     @override
@@ -530,7 +545,7 @@ def _describe(side: CompositeSide) -> dict[str, Any]:
         entry |= {_VALUES: list(head.values)} if head.values else {}
         entry |= {_OWN: True} if head.is_own else {}
     curve = {_LEAST: side.curve.least, _ATTAINED: side.curve.attained, _WEAK: side.curve.weak}
-    own = {_SHARE: side.partner_share, **curve}
+    own = {_SHARE: side.partner_share, _LIKENESS: side.least_likeness, **curve}
     return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
 
@@ -550,7 +565,7 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
             raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")
         if type(head.get(_OWN, False)) is not bool:
             raise InvalidInputError(f"{name}.heads.{number}.{_OWN} must be true or false")
-    for key in (_SHARE, _LEAST, _ATTAINED, _WEAK):
+    for key in (_SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
     return side
@@ -581,6 +596,7 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             arrays.get(f"{name}_bank"),
             side.get(_SHARE, 0.0),
             arrays.get(f"{name}_expected"),
+            side.get(_LIKENESS, 0.0),
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error

@@ -132,9 +132,9 @@ class FeatureMap:
             return self.scaler.transform(samples)
         return self.weigh(samples, self.whitening)
 
-    def weigh(self, samples: Samples, weights: FloatArray) -> FloatArray:
+    def weigh(self, samples: Samples, weights: FloatArray, nearest: FloatArray | None = None) -> FloatArray:
         """Return the (n_samples, n_sums) sums of kernel values, by (n_landmarks, n_sums) weights, in float32;
-        raises as `transform`."""
+        raises as `transform`. The largest value of each sample is put into `nearest`."""
         # Sparse samples are made dense a block of rows at a time, each of up to 32 MiB in float32, beside a
         # copy in float64.
         n_samples, n_features = samples.shape
@@ -145,11 +145,14 @@ class FeatureMap:
         for start in range(0, n_samples, block_rows):
             rows = slice(start, start + block_rows)
             try:
-                sums[rows] = self._kernel_values(samples[rows]) @ weights
+                values = self._kernel_values(samples[rows])
             except OutOfRangeError as error:
                 is_outside = np.zeros(n_samples, np.bool)
                 is_outside[rows] = error.is_outside
                 raise OutOfRangeError(str(error), is_outside) from None
+            sums[rows] = values @ weights
+            if nearest is not None:
+                nearest[rows] = values.max(axis=1)
         return sums
 
     def _kernel_values(self, samples: Samples) -> FloatArray:
@@ -168,11 +171,16 @@ class FeatureMap:
         return values.astype(np.float32)
 
 
+def landmark_rows(n_samples: int, n_landmarks: int, seed: int) -> npt.NDArray[np.intp]:
+    """Return the rows of samples that are drawn as landmarks, in ascending order."""
+    return np.sort(np.random.default_rng(seed).permutation(n_samples)[:n_landmarks])
+
+
 def draw_landmarks(
     samples: Samples, scaler: Scaler, n_landmarks: int, seed: int
 ) -> tuple[Samples, npt.NDArray[np.intp]]:
     """Return scaled samples drawn at random, as `FeatureMap.landmarks`, and their rows in ascending order."""
-    rows = np.sort(np.random.default_rng(seed).permutation(samples.shape[0])[:n_landmarks])
+    rows = landmark_rows(samples.shape[0], n_landmarks, seed)
     raw = samples[rows]
     if is_sparse(raw) and raw.shape[1] <= _MAX_DENSE_FEATURES:
         raw = raw.toarray()

@@ -37,11 +37,12 @@ _MOST_TEXTS = 512
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectedQuery:
     """A projected query, of shape (1, rank), and what is to be said of its words, of which some are known if
-    it `can_match`."""
+    it `can_match`; `is_like` anything that was learned from."""
 
     projected: Matrix
     notices: tuple[Notice, ...] = ()
     can_match: bool = True
+    is_like: bool = True
 
 
 class RecentTexts:
@@ -161,13 +162,18 @@ class LoadedModel:
         projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
         return projected
 
-    def probability(self, modality: str, query: Matrix, scores: Vector) -> Sequence[float | None]:
-        """Return the probability of a match for scores of a projected query, (1, rank), of one modality; None
-        for each where nothing was trained, or only partners match."""
+    def project_query(self, modality: str, features: Features) -> tuple[Matrix, bool]:
+        """Return the (1, rank) projection of a query, and whether it is like anything learned from."""
+        return self.projector.project_query(features, self._side(modality))
+
+    def probability(self, modality: str, query: ProjectedQuery, scores: Vector) -> Sequence[float | None]:
+        """Return the probability of a match for scores of a query, the least of all for one that is unlike
+        anything learned from; None for each where nothing was trained, or only partners match."""
         if not self.projector.knows_matches:
             return [None] * len(scores)
-        side = self._side(modality)
-        probabilities: list[float] = self.projector.probability(scores[None], query, side)[0].tolist()
+        scores = scores if query.is_like else np.full_like(scores, -np.inf)
+        of_side = self.projector.probability(scores[None], query.projected, self._side(modality))
+        probabilities: list[float] = of_side[0].tolist()
         return probabilities
 
     def weak_probability(self, modality: str) -> float:

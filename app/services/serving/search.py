@@ -15,7 +15,7 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Content, Features, Matrix, ShownItem
+from app.domain.entities import Content, Features, ShownItem
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.names import join_path
 from app.domain.searches import (
@@ -471,7 +471,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         assert ground.work is not None
         assert query.item_id is not None
         features = _item_features(ground.snapshot, ground.work, source, query.field, query.item_id)
-        return ProjectedQuery(_project(model, source, query.field, features))
+        return _project(model, source, query.field, features)
     text = content.text
     earlier = None if text is None else model.texts.get(source, text)
     if earlier is not None and may_offer:
@@ -488,18 +488,24 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     if not is_finite(encoded):
         raise InvalidFieldError(query.field, "its features are not finite")
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
-    projected = _project(model, source, query.field, encoded)
-    projection = ProjectedQuery(projected, notices, can_match)
+    projection = _project(model, source, query.field, encoded, notices, can_match)
     if text is not None and may_offer:
         model.texts.put(source, text, projection)
     return projection
 
 
-def _project(model: LoadedModel, source: str, field: str, features: Features) -> Matrix:
-    projected = model.project(source, features)
+def _project(
+    model: LoadedModel,
+    source: str,
+    field: str,
+    features: Features,
+    notices: tuple[Notice, ...] = (),
+    can_match: bool = True,
+) -> ProjectedQuery:
+    projected, is_like = model.project_query(source, features)
     if not can_be_ranked(projected).all():
         raise InvalidFieldError(field, "lies too far outside of what the model was trained on")
-    return projected
+    return ProjectedQuery(projected, notices, can_match, is_like)
 
 
 def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str, item_id: str) -> Features:
@@ -604,7 +610,7 @@ def _result(
     scores = np.asarray([score for _, score in page])
     probabilities: Sequence[float | None] = [None] * len(page)
     if not ground.is_within_one and not query.parts:  # of which no curve was learned
-        probabilities = snapshot.model.probability(ground.source, projection.projected, scores)
+        probabilities = snapshot.model.probability(ground.source, projection, scores)
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])
         for rank, ((item, score), probability) in enumerate(

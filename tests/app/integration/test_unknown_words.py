@@ -206,6 +206,24 @@ def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:
         assert all(notice["message"].endswith("may have been learned from") for notice in answer["notices"])
 
 
+def test_a_query_unlike_all_items_has_the_least_probability(pairs: Pairs) -> None:
+    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("shop", modalities)
+    rows, items = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 2)), []
+    for number, row in enumerate(rows):
+        label = ("odd", "even")[int(row[0] * row[1] > 0.0)]
+        items.append(pairs.item("x", f"x{number}", [*row, 1.0], label))
+        items.append(NewItem("text", Content(text=f"an {label} thing"), f"t{number}", (label,)))
+    pairs.services.catalogue.add_items("shop", items)
+    pairs.train("shop", TrainingParameters(method="composite"))
+    path, probabilities = "/v1/collections/shop/search/x-to-text", []
+    for vector in ([0.6, 0.7, 1.0], [0.0, 0.0, -1.0]):
+        answer = pairs.client().post(path, json={"vector": vector, "k": 1}).json()
+        probabilities.append(answer["hits"][0]["probability"])
+    assert probabilities[0] > 0.8
+    assert probabilities[1] < 0.05
+
+
 @pytest.mark.parametrize("with_labels", [True, False], ids=["labels and pairs", "facet alone"])
 def test_names_of_labels_and_values_find_their_items_though_no_text_holds_them(
     pairs: Pairs, with_labels: bool

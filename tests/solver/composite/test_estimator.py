@@ -244,6 +244,16 @@ def test_sparse_samples_give_what_dense_ones_give() -> None:
     )
 
 
+def test_a_query_far_from_all_landmarks_is_unlike_what_was_learned(tmp_path: Path) -> None:
+    save_projector(_fit("colour", pairs=True, kernels=("rbf",)).projector_, tmp_path, {})
+    model, _ = load_projector(tmp_path)
+    rows = np.vstack([PLANTED.X[TEST], 3.0 * PLANTED.X[:10]])
+    projected, is_like = zip(*(model.project_query(row[None]) for row in rows), strict=True)
+    np.testing.assert_allclose(np.vstack(projected), model.project_x(rows), atol=1e-5)
+    assert np.mean(is_like[: len(TEST)]) > 0.9
+    assert not any(is_like[len(TEST) :])
+
+
 def test_a_saved_projector_projects_as_before(whole: CompositeBilinear, tmp_path: Path) -> None:
     rbf = _fit("colour", pairs=True, kernels=("rbf",), n_landmarks=20)
     for number, model in enumerate((whole, rbf)):

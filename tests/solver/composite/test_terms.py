@@ -9,7 +9,7 @@ from solver import Annotations, CompositeBilinear, Facet
 from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath, predicts
 from solver.composite.learning import draw, fit_match_curve, make_parts
 from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
-from solver.composite.placement import RankedScores
+from solver.composite.placement import RankedScores, as_people_ask
 from solver.composite.screening import candidate_maps, choose_map
 from solver.composite.space import PrincipalSpace
 from solver.scaling.feature_maps import FeatureMapConfig
@@ -215,6 +215,24 @@ def test_of_samples_that_are_not_sure_the_score_counts_and_nine_of_ten_weak_ones
         rows = (probabilities >= low) & (probabilities < low + 0.3)
         assert probabilities[rows].mean() == pytest.approx(is_match[carries][rows].mean(), abs=0.05)
     assert curve.weak < 0.2
+
+
+def test_names_alone_do_not_say_what_a_match_of_sentences_is_worth() -> None:
+    samples = RankedScores(
+        0,
+        np.eye(4),
+        np.zeros(4),
+        np.zeros(4),
+        np.eye(4, dtype=np.int8),
+        np.eye(4, dtype=bool),
+        np.eye(4) > 2.0,
+    )
+    for decides, is_alone in ((np.ones(40, bool), False), (np.arange(40) < 12, True)):
+        matches = np.ones((40, 4), bool)
+        short = RankedScores(
+            0, matches * 1.0, np.zeros(40), np.zeros(40), matches.astype(np.int8), matches, decides=decides
+        )
+        assert as_people_ask([samples, short] * 3, 1) == ([short] * 3 if is_alone else [samples, short] * 3)
 
 
 def test_few_pairs_prove_neither_that_all_match_nor_that_none_does() -> None:
