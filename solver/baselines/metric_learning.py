@@ -305,12 +305,10 @@ class RCA(WhitenedMetric):
 
     Parameters
     ----------
-    n_components, reg, pairs
-        As in `CCA`.
+    n_components, reg, pairs, metric
+        The metric is as in `CMML`, the others are as in `CCA`.
     shrinkage : float, >= 0
         Ridge on C as a share of its mean eigenvalue; 0 is the method as published.
-    metric : {"distance", "cosine", "inner"}
-        How projections are compared; "distance" is the method as published.
 
     Attributes
     ----------
@@ -342,12 +340,10 @@ class DCA(WhitenedMetric):
 
     Parameters
     ----------
-    n_components, reg, pairs
-        As in `CCA`.
+    n_components, reg, pairs, metric
+        The metric is as in `CMML`, the others are as in `CCA`.
     shrinkage : float, >= 0
         Ridge on C_w, after C_b is whitened, as a share of its mean eigenvalue; 0 is the method as published.
-    metric : {"distance", "cosine", "inner"}
-        How projections are compared; "distance" is the method as published.
 
     Attributes
     ----------
@@ -387,8 +383,8 @@ class ITML(CommonSpaceMetric):
 
     Parameters
     ----------
-    n_components, reg, pairs
-        As in `CCA`.
+    n_components, reg, pairs, metric
+        The metric is as in `CMML`, the others are as in `CCA`.
     gamma : float, > 0
         Weight of the slack: the larger, the closer the bounds are kept.
     n_constraints : int, >= 1
@@ -398,8 +394,6 @@ class ITML(CommonSpaceMetric):
         Passes over all pairs at most.
     tol : float, > 0
         Ends the passes where the multipliers change by no more than this share of their sum.
-    metric : {"distance", "cosine", "inner"}
-        How projections are compared; "distance" is the method as published.
     random_state : int, >= 0
         Seed for drawing the pairs.
 
@@ -486,8 +480,8 @@ class LMNN(CommonSpaceMetric):
 
     Parameters
     ----------
-    n_components, reg, pairs
-        As in `CCA`.
+    n_components, reg, pairs, metric
+        The metric is as in `CMML`, the others are as in `CCA`.
     n_targets : int, >= 1
         Target neighbours of a sample; all of its class where there are fewer.
     n_impostors : int, >= 1
@@ -498,8 +492,6 @@ class LMNN(CommonSpaceMetric):
         How often the impostors are searched for.
     max_iter : int, >= 1
         Steps of L-BFGS in a round at most.
-    metric : {"distance", "cosine", "inner"}
-        How projections are compared; "distance" is the method as published.
 
     Attributes
     ----------

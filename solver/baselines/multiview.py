@@ -197,16 +197,11 @@ class GMMFA(MultiviewBaseline):
     Parameters
     ----------
     n_components, coupling, mu, gamma, reg, eigenvalue_power, metric
-        As in `GMLDA`.
+        As in `GMLDA`, and so is `eigenvalues_`.
     n_intrinsic : int, >= 1
         Neighbours of a sample in the intrinsic graph (k_1); all where there are fewer.
     n_penalty : int, >= 1
         Neighbours of a sample in the penalty graph (k_2); all where there are fewer.
-
-    Attributes
-    ----------
-    eigenvalues_ : ndarray of shape (rank,)
-        Of the chosen directions, in descending order.
 
     Notes
     -----
@@ -284,14 +279,8 @@ class MvDA(BasisBaseline):
     reg : float, >= 0
         Ridge on S_W as a share of its mean eigenvalue. With 0, directions along which it vanishes are left
         out.
-    eigenvalue_power : float, >= 0
-        Each direction is multiplied by its eigenvalue to this power; 0 is the method itself.
-    metric : {"cosine", "inner"}
-
-    Attributes
-    ----------
-    eigenvalues_ : ndarray of shape (rank,)
-        Of the chosen directions, in descending order.
+    eigenvalue_power, metric
+        As in `GMLDA`, and so is `eigenvalues_`.
 
     Notes
     -----

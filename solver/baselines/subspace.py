@@ -122,16 +122,13 @@ class PLS(BasisBaseline):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Number of directions at most; all when None.
+    n_components, metric, pairs
+        As in `CCA`.
     deflation : {"cross", "canonical"}
         What is subtracted before the next pair is computed. "cross": that pair's share of C_xz, so that the
         directions are the leading singular vectors of C_xz ([2]_, PLS-SVD). "canonical": from
         each modality its own score, as in [1]_ (PLS mode A, `sklearn.cross_decomposition.PLSCanonical`);
         it needs pairs of rows.
-    metric : {"cosine", "inner"}
-    pairs : {"auto", "rows", "similar"}
-        As in `CCA`.
 
     Attributes
     ----------
@@ -249,11 +246,10 @@ class WMCA(BasisBaseline):
 
     Parameters
     ----------
-    n_components : int, >= 1, or None
-        Number of directions at most; all when None.
+    n_components, metric
+        As in `CCA`.
     max_iter : int, >= 1
         Pairings at most; fewer where one repeats the one before.
-    metric : {"cosine", "inner"}
 
     Attributes
     ----------
