@@ -24,12 +24,10 @@ from app.domain.errors import InvalidFieldError
 from app.domain.ports import EncodeBatches, VectorEngine
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.engines.dask_encoding import encode_on_workers
-from app.services.access.rates import RateLimits
-from app.services.access.service import AccessService
-from app.services.catalogue.feedback import FeedbackService
+from app.services.access import AccessService, RateLimits
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import Preparation
-from app.services.catalogue.service import CatalogueService
+from app.services.catalogue.service import CatalogueService, FeedbackService
 from app.services.health import ENGINE, STORAGE, ReadinessService, StatusService
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
@@ -40,7 +38,7 @@ from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reloads import MAX_RELOADS, ColumnReader
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.search import SearchService
-from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot import SnapshotCache
 from app.services.serving.snapshot_loader import SnapshotLoader, VersionSnapshots, rebuild_galleries
 from app.services.serving.snapshots import Snapshots
 from app.services.storage.backup import Backup

@@ -17,8 +17,7 @@ from app.api import openapi, problems
 from app.api.admission import ConcurrencyLimits, KeyChecks, Workloads
 from app.api.gate import ForwardedMiddleware, Gate
 from app.api.metrics import Metrics
-from app.api.probes import CachedProbe, ProbeThreads
-from app.api.repeated import Repeated
+from app.api.probes import CachedProbe, ProbeThreads, Repeated
 from app.api.routes import ROUTERS
 from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState

@@ -23,7 +23,7 @@ from starlette.types import Scope
 from app.domain.entities import ApiKey
 from app.domain.errors import UnavailableError, overload
 from app.domain.names import Scope as KeyScope
-from app.services.access.service import AccessService
+from app.services.access import AccessService
 
 # The workload follows from the method, except for the routes marked with `works_as`. Paths contain ids and
 # names that clients choose, so each is matched as a whole, against the pattern of the marked route.

@@ -11,10 +11,9 @@ from fastapi import Depends, Request
 from app.api.admission import KeyChecks
 from app.api.probes import CachedProbe
 from app.api.search_batches import SearchBatches
-from app.services.access.service import AccessService
-from app.services.catalogue.feedback import FeedbackService
+from app.services.access import AccessService
 from app.services.catalogue.imports import ImportService
-from app.services.catalogue.service import CatalogueService
+from app.services.catalogue.service import CatalogueService, FeedbackService
 from app.services.health import Readiness
 from app.services.models.registry import ModelRegistry
 from app.services.serving.overviews import GalleryOverviews

@@ -41,7 +41,7 @@ from app.cli.encoders import ENCODER_OPTIONS, check_encoder
 from app.domain.entities import Content, KeyBounds, Modality
 from app.domain.names import Scope
 from app.domain.searches import ItemFilter
-from app.services.catalogue.feedback import NewFeedback
+from app.services.catalogue.service import NewFeedback
 from app.services.serving.search import Query, Search, results_of
 
 _BY = "command line"

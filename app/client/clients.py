@@ -12,8 +12,7 @@ import httpx
 import msgspec
 
 from app.answers import Item, Job
-from app.client.calls import Call
-from app.client.operations import Operations
+from app.client.operations import Call, Operations
 from app.client.problems import ConnectionFailedError, LrbsError, RejectedError, UnavailableError, problem_of
 
 _T = TypeVar("_T")

@@ -1,7 +1,7 @@
 """The worker: claims retrain jobs one by one and trains each of them in a child process."""
-# `worker` claims and closes jobs, `lease` keeps a claimed one alive, `attempts` runs the trainer and
-# has what it does, `trainer` is what the child is started as. This package imports none of them: a
-# trainer starts faster by it.
+# `worker` claims and closes jobs, `attempts` keeps a claimed one alive, runs the trainer and has what it
+# does, `trainer` is what the child is started as. This package imports none of them: a trainer starts
+# faster by it.
 #
 # An attempt that was interrupted starts from the beginning: until a version is published in one transaction,
 # which checks that the job still belongs to this worker, it leaves nothing but unreferenced files, which the

@@ -16,8 +16,15 @@ from app.db.session import UnitOfWork
 from app.domain.entities import BuiltModel, Job, JobState
 from app.domain.errors import DatabaseUnavailableError, JobCancelledError, NotFoundError, ServiceError
 from app.services.storage.pacing import Round
-from app.worker.attempts import Failure, Outcome, train_in_child
-from app.worker.lease import LONGEST_WAIT_SECONDS, Lease, WorkerStoppingError, patiently
+from app.worker.attempts import (
+    LONGEST_WAIT_SECONDS,
+    Failure,
+    Lease,
+    Outcome,
+    WorkerStoppingError,
+    patiently,
+    train_in_child,
+)
 
 _RETRY_SECONDS = 60.0
 """Until a chore that failed or did not finish is due again: a fault of a moment has passed by then."""

@@ -15,7 +15,7 @@ from app.api.schemas.items import FeedbackIn, FeedbackListIn
 from app.api.shown import encode, show_feedback
 from app.api.state import ApiLimits, State
 from app.domain.names import LARGEST_FEEDBACK_ID
-from app.services.catalogue.feedback import NewFeedback
+from app.services.catalogue.service import NewFeedback
 
 router = APIRouter(
     prefix="/v1/collections/{collection}/feedback", tags=["feedback"], dependencies=[Depends(may_write)]

@@ -12,8 +12,8 @@ from app.api.schemas.searches import QueryIn
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.domain.names import MAX_LABELS, join_path
-from app.services.catalogue.feedback import NewFeedback
 from app.services.catalogue.preparation import ItemChange, NewItem
+from app.services.catalogue.service import NewFeedback
 
 
 class ItemFactsIn(Strict):

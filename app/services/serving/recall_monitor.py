@@ -29,8 +29,7 @@ from app.domain.ports import GalleryKey
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import Background
-from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot import Snapshot, SnapshotCache
 from app.services.storage.pacing import Pacer
 
 THREAD_NAME = "recall"

@@ -34,8 +34,7 @@ from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import MAX_WAIT_SECONDS, outside_turns
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import Segment
-from app.services.serving.snapshot import LoadFailure, MissedNames, Snapshot, replay
-from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot import LoadFailure, MissedNames, Snapshot, SnapshotCache, replay
 from app.services.serving.stored_items import StoredItems, encode_item
 from app.services.storage.pacing import Pacer, in_batches, no_pause
 

@@ -64,8 +64,14 @@ from app.services.serving.reloads import (
 )
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import SegmentView
-from app.services.serving.snapshot import LoadFailure, Snapshot, has_many_changes, is_large, replay
-from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot import (
+    LoadFailure,
+    Snapshot,
+    SnapshotCache,
+    has_many_changes,
+    is_large,
+    replay,
+)
 from app.services.serving.snapshot_loader import (
     SnapshotLoader,
     freeze_garbage_collection,

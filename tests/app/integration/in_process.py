@@ -2,8 +2,7 @@ from collections.abc import Callable
 
 from app.bootstrap import Services
 from app.domain.entities import Job
-from app.worker.attempts import Outcome, attempt
-from app.worker.lease import Lease
+from app.worker.attempts import Lease, Outcome, attempt
 from app.worker.worker import make_worker
 
 

@@ -16,8 +16,7 @@ from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
 from app.domain.names import Scope
 from app.domain.searches import ItemFilter
-from app.services.catalogue.feedback import NewFeedback
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.service import NewFeedback, NewItem
 from app.services.serving.search import Query
 from app.services.storage.pacing import Round
 from app.settings import Settings

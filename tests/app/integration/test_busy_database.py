@@ -14,8 +14,7 @@ from app.bootstrap import Services, build
 from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError
 from app.services.training.requests import TrainingParameters
-from app.worker.attempts import Failure, Outcome
-from app.worker.lease import Lease
+from app.worker.attempts import Failure, Lease, Outcome
 from tests.app.closing import close
 from tests.app.integration.in_process import run_with, train_here
 

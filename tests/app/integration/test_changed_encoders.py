@@ -8,8 +8,7 @@ from app.bootstrap import build
 from app.domain.entities import Job, JobState
 from app.domain.errors import InvalidFieldError
 from app.services.training.requests import TrainingParameters
-from app.worker.attempts import Outcome
-from app.worker.lease import Lease
+from app.worker.attempts import Lease, Outcome
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here, run_with, train_here

@@ -14,8 +14,7 @@ from app.index.exact import ExactIndex
 from app.services.serving import recall_monitor
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reloads import Background
-from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot import Snapshot, SnapshotCache
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs

@@ -11,8 +11,7 @@ import pytest
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Feedback, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError, NotFoundError
-from app.services.catalogue.feedback import FeedbackService, NewFeedback
-from app.services.catalogue.service import NewItem
+from app.services.catalogue.service import FeedbackService, NewFeedback, NewItem
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import png

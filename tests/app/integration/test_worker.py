@@ -13,8 +13,7 @@ from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError, ServiceError
 from app.domain.reports import Iteration, Supervision, TrainingParameters
 from app.services.training.requests import TrainingService
-from app.worker.attempts import Failure, Outcome
-from app.worker.lease import Lease
+from app.worker.attempts import Failure, Lease, Outcome
 from app.worker.worker import Worker, make_worker
 from tests.app.closing import close
 from tests.app.integration.in_process import run_here, run_with, train_here

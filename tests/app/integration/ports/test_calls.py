@@ -8,7 +8,7 @@ import pytest
 from app.db.session import Database
 from app.domain.entities import CallCount
 from app.domain.errors import ServiceError
-from app.services.access.rates import RateLimits
+from app.services.access import RateLimits
 
 LIMIT = 4
 

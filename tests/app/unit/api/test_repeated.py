@@ -5,7 +5,7 @@ from functools import partial
 import anyio
 import pytest
 
-from app.api.repeated import Repeated
+from app.api.probes import Repeated
 from app.domain.errors import UnavailableError
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.services.access import rates
-from app.services.access.rates import CallFile
+from app.services import access as rates
+from app.services.access import CallFile
 
 _COUNTING = """
 import sys
 from pathlib import Path
-from app.services.access.rates import CallFile
+from app.services.access import CallFile
 
 file = CallFile(Path(sys.argv[1]))
 file.add("before", 1)

@@ -12,8 +12,7 @@ import pytest
 
 from app.domain.entities import IndexedItem
 from app.services.serving.galleries import Gallery
-from app.services.serving.snapshot import Snapshot
-from app.services.serving.snapshot_cache import SnapshotCache
+from app.services.serving.snapshot import Snapshot, SnapshotCache
 
 
 def snapshot(collection_id: int, n_items: int = 10) -> Snapshot:
