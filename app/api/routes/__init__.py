@@ -1,31 +1,17 @@
-"""The routes, one module for each kind of resource."""
+"""The routes, in modules of resources that belong together."""
 
-from app.api.routes import (
-    collections,
-    feedback,
-    galleries,
-    health,
-    imports,
-    items,
-    jobs,
-    keys,
-    models,
-    searches,
-)
+from app.api.routes import admin, catalogue, imports, models, searches
 
-ROUTERS = tuple(
-    module.router
-    for module in (
-        searches,  # most requests are searches
-        collections,
-        items,
-        imports,
-        galleries,
-        feedback,
-        jobs,
-        models,
-        keys,
-        health,
-    )
+ROUTERS = (
+    searches.router,  # most requests are searches
+    catalogue.collections,
+    catalogue.items_of,
+    imports.router,
+    catalogue.galleries,
+    catalogue.feedback_on,
+    models.jobs,
+    models.models,
+    admin.keys,
+    admin.health,
 )
 """In the order in which a request is matched."""

@@ -1,27 +1,55 @@
-"""Routes of health probes and metrics."""
+"""Routes of API keys, of health probes and metrics."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request, Response
+from typing import Annotated
 
+from fastapi import APIRouter, Depends, Request, Response, status
+
+from app import answers
 from app.answers import Status
-from app.api.deps import Credentials, check_query, may_watch
+from app.api.bodies import read_json
+from app.api.deps import Credentials, check_query, may_administer, may_watch
 from app.api.metrics import CONTENT_TYPE
-from app.api.problems import responses
+from app.api.problems import OF_BODIES, responses
+from app.api.schemas.admin import KeyIn
+from app.api.shown import show_key
 from app.api.state import State
 from app.domain.errors import UnavailableError
+from app.domain.names import Scope
 from app.services.health import Readiness
 
-router = APIRouter(tags=["health"], dependencies=[Depends(check_query)], responses={422: responses()[422]})
+keys = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 
 
-@router.get("/healthz", response_model_exclude_none=True)
+@keys.post("/keys", status_code=status.HTTP_201_CREATED, responses=responses(401, 403, 404, *OF_BODIES))
+def create_key(body: Annotated[KeyIn, read_json(KeyIn)], state: State) -> answers.Key:
+    """Create a key; its secret is in this answer only."""
+    return show_key(*state.access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))
+
+
+@keys.get("/keys", responses=responses(401, 403))
+def list_keys(state: State) -> answers.Keys:
+    """List keys, without their secrets."""
+    return answers.Keys(keys=[show_key(key) for key in state.access.list_keys()])
+
+
+@keys.delete("/keys/{key_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404))
+def revoke_key(key_id: str, state: State) -> None:
+    """Revoke a key."""
+    state.access.revoke(key_id)
+
+
+health = APIRouter(tags=["health"], dependencies=[Depends(check_query)], responses={422: responses()[422]})
+
+
+@health.get("/healthz", response_model_exclude_none=True)
 async def healthz() -> Status:
     """Answer while the process is alive."""
     return Status(status="alive")
 
 
-@router.get(
+@health.get(
     "/readyz",
     response_model_exclude_none=True,
     responses={503: {"description": "Not ready", "model": Status}},
@@ -51,7 +79,7 @@ async def _may_watch(request: Request, state: State, credentials: Credentials) -
         await may_watch(request, credentials)
 
 
-@router.get(
+@health.get(
     "/metrics",
     dependencies=[Depends(_may_watch)],
     response_class=Response,

@@ -1,0 +1,369 @@
+"""Routes of collections, of their encoders and items, of overviews of both galleries, and of feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
+from pydantic import Field, StringConstraints
+
+from app import answers
+from app.api.admission import aside
+from app.api.bodies import (
+    FormFields,
+    item_body_bytes,
+    parse_entries,
+    parse_json,
+    read_json,
+    read_json_or_form,
+    read_json_with,
+)
+from app.api.deps import KeyId, Readers, RootPath, may_administer, may_list, may_search, may_write
+from app.api.openapi import json_body, schema_of, two_forms
+from app.api.problems import OF_BODIES, responses
+from app.api.schemas.admin import CollectionIn
+from app.api.schemas.base import Identifier, Label, RawIn
+from app.api.schemas.items import FeedbackIn, FeedbackListIn, ItemFactsIn, ItemIn, ItemsIn, LabelsIn
+from app.api.shown import (
+    encode,
+    show_collection,
+    show_encoders,
+    show_feedback,
+    show_item,
+    show_page,
+    show_partners,
+)
+from app.api.state import ApiLimits, State
+from app.domain.entities import ApiKey
+from app.domain.errors import InvalidFieldError
+from app.domain.names import LARGEST_FEEDBACK_ID
+from app.domain.searches import ItemFilter
+from app.services.catalogue.preparation import NewItem
+from app.services.catalogue.service import NewFeedback
+
+collections = APIRouter(prefix="/v1", tags=["collections"])
+
+
+@collections.post(
+    "/collections",
+    status_code=status.HTTP_201_CREATED,
+    dependencies=[Depends(may_administer)],
+    responses=responses(401, 403, 409, *OF_BODIES),
+)
+def create_collection(
+    body: Annotated[CollectionIn, read_json(CollectionIn)], state: State
+) -> answers.Collection:
+    """Create a collection: a pair of galleries with an encoder each."""
+    return show_collection(state.catalogue.create(body.name, body.to_modalities()))
+
+
+@collections.get("/collections", responses=responses(401, 403))
+def list_collections(key: Annotated[ApiKey | None, Depends(may_list)], state: State) -> answers.Collections:
+    """List the collections that the key can see."""
+    visible = state.catalogue.collections()
+    if key is not None:
+        visible = [collection for collection in visible if key.bounds.allow(collection.name)]
+    return answers.Collections([show_collection(collection) for collection in visible])
+
+
+@collections.get(
+    "/collections/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404)
+)
+def get_collection(collection: str, state: State) -> answers.Collection:
+    """Return one collection with its item counts."""
+    return show_collection(*state.catalogue.collection(collection))
+
+
+@collections.delete(
+    "/collections/{collection}",
+    status_code=status.HTTP_204_NO_CONTENT,
+    dependencies=[Depends(may_administer)],
+    responses=responses(401, 403, 404),
+)
+def delete_collection(collection: str, state: State) -> None:
+    """Delete a collection with all its items and models; its name is free immediately."""
+    state.catalogue.delete_collection(collection)
+
+
+@collections.get("/encoders", dependencies=[Depends(may_list)], responses=responses(401, 403))
+def list_encoders() -> answers.Encoders:
+    """List the encoders of this server with their options, those of other packages as well."""
+    return show_encoders()
+
+
+items_of = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
+_MAX_PAGE = 1000
+_FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
+"""Of an item that is sent as a file alone."""
+_MAX_CONDITIONS = 20
+"""Of each kind: the address of a request, with all of them at their longest, has to fit into 64 KiB."""
+_Ids = Annotated[Sequence[Identifier], Field(max_length=10)]
+_Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
+_Conditions = Annotated[
+    Sequence[Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1000)]],
+    Field(max_length=_MAX_CONDITIONS),
+]
+_CONDITION = (
+    "only items with this value under a metadata key, in JSON or as text; of one key any of the values"
+)
+_BODY = two_forms(
+    ItemsIn,
+    ItemFactsIn,
+    parts={"item": schema_of(ItemFactsIn)},
+    example={"item": {"id": "i1", "modality": "image", "labels": ["shoes"]}},
+    encoding={"item": {"contentType": "application/json"}},
+)
+
+
+def _parse_items(limits: ApiLimits, body: bytes) -> list[NewItem]:
+    _, entries = parse_entries(ItemsIn, ItemIn, "items", body, limits.entries)
+    return [item.to_item(f"items.{number}") for number, item in enumerate(entries)]
+
+
+def _parse_form(form: FormFields) -> list[NewItem]:
+    # A lone surrogate that the form's encoding let through is not valid JSON.
+    facts = parse_json(ItemIn, form.texts.get("item", _FACTS[form.part]).encode(errors="replace"), ("item",))
+    for name in RawIn.model_fields:
+        if getattr(facts, name) is not None:
+            raise InvalidFieldError(
+                f"item.{name}", f"the {form.part} part is this item's content: leave it out"
+            )
+    return [facts.with_content(form.content)]
+
+
+@items_of.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    dependencies=[Depends(may_write)],
+    responses=responses(401, 403, 404, 409, *OF_BODIES),
+)
+def create_items(
+    collection: str,
+    state: State,
+    key_id: KeyId,
+    items: Annotated[
+        list[NewItem], read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), item_body_bytes)
+    ],
+) -> answers.Written:
+    """Store items, all of the request or none of it; or one item whose picture or sound is a file."""
+    written = state.catalogue.add_items(collection, items, key_id=key_id)
+    return answers.Written(ids=list(written.ids), revision=written.revision)
+
+
+@items_of.get(
+    "",
+    dependencies=[Depends(may_search)],
+    responses=responses(401, 403, 404),
+    response_model=answers.ItemPage,
+)
+def list_items(
+    collection: str,
+    state: State,
+    root_path: RootPath,
+    modality: str | None = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
+    pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
+    label: Annotated[_Labels, Query(description="only items with any of these labels")] = (),
+    where: Annotated[_Conditions, Query(description=_CONDITION, examples=[["colour=red"]])] = (),
+    item_id: Annotated[_Ids, Query(description="only items of any of these ids, on one page")] = (),
+) -> Response:
+    """Page through items in order of creation; the cursor stays valid while others write.
+
+    A page ends before `limit` where its items are large, or where few pass the filter of `label` and `where`:
+    there is more as long as `next_cursor` is set. Where the first page has nothing, `notices` says why.
+    """
+    item_filter = ItemFilter.of_conditions(label, where)
+    page = state.catalogue.page(
+        collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id)
+    )
+    # Encoded here, in a thread: in the event loop a large page would delay all other requests.
+    return Response(encode(show_page(collection, page, root_path)), media_type="application/json")
+
+
+@items_of.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES))
+def put_item(
+    collection: str,
+    item_id: Identifier,
+    body: Annotated[ItemIn, read_json(ItemIn, item_body_bytes)],
+    state: State,
+    key_id: KeyId,
+) -> answers.Written:
+    """Store an item under this id, replacing an existing one."""
+    if body.id is not None and body.id != item_id:
+        raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
+    written = state.catalogue.add_items(
+        collection, [body.to_item(item_id=item_id)], replace=True, key_id=key_id
+    )
+    return answers.Written(ids=list(written.ids), revision=written.revision)
+
+
+@items_of.put(
+    "/{item_id}/labels", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
+)
+def put_labels(
+    collection: str,
+    item_id: str,
+    body: Annotated[LabelsIn, read_json(LabelsIn, item_body_bytes)],
+    state: State,
+    key_id: KeyId,
+) -> answers.Written:
+    """Give an item these labels in place of all that it has; its content is not sent again."""
+    written = state.catalogue.change_labels(collection, item_id, body.labels, key_id)
+    return answers.Written(ids=list(written.ids), revision=written.revision)
+
+
+@items_of.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+def get_item(collection: str, item_id: str, state: State, root_path: RootPath) -> answers.Item:
+    """Return one item."""
+    return show_item(collection, state.catalogue.item(collection, item_id), root_path)
+
+
+@items_of.get(
+    "/{item_id}/content",
+    dependencies=[Depends(may_search)],
+    responses={
+        **responses(401, 403, 404, 410),
+        200: {
+            "description": "The content, with its own media type. A picture that browsers do not show, "
+            "such as a TIFF, is a JPEG where `Accept` names types of pictures, but not its own",
+            "headers": {"Vary": {"schema": {"type": "string"}, "description": "`Accept`"}},
+            "content": {
+                "image/*": {"schema": {"type": "string", "format": "binary"}},
+                "audio/*": {"schema": {"type": "string", "format": "binary"}},
+                "text/plain": {"schema": {"type": "string"}},
+            },
+        },
+    },
+    response_class=Response,
+)
+def get_content(collection: str, item_id: str, state: State, request: Request) -> Response:
+    """Return the picture, the sound or the text itself."""
+    named = {part.split(";")[0].strip() for part in request.headers.get("Accept", "").lower().split(",")}
+    names_pictures = any(name.startswith("image/") and name != "image/*" for name in named)
+    content, media_type = state.catalogue.content(
+        collection, item_id, lambda media_type: media_type in named or not names_pictures
+    )
+    return Response(content, media_type=media_type, headers={"Vary": "Accept"})
+
+
+@items_of.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404))
+def delete_item(collection: str, item_id: str, state: State, key_id: KeyId) -> answers.Written:
+    """Delete one item; no search with the same key returns it from now on, and soon none.
+
+    Feedback that names it goes with it.
+    """
+    revision = state.catalogue.delete_item(collection, item_id, key_id)
+    return answers.Written(ids=[item_id], revision=revision)
+
+
+galleries = APIRouter(
+    prefix="/v1/collections/{collection}", tags=["items"], dependencies=[Depends(may_search)]
+)
+_MAX_ITEMS = 100
+_MAX_VALUES = 1000
+_MOST_POINTS = 1000  # of each gallery: more points than these cover each other
+_ItemIds = Annotated[Sequence[Identifier], Field(min_length=1, max_length=_MAX_ITEMS)]
+
+
+@galleries.get("/partners", responses=responses(401, 403, 404))
+def list_partners(
+    collection: str,
+    state: State,
+    root_path: RootPath,
+    item_id: Annotated[_ItemIds, Query(description="ids of items, of either modality", examples=[["t1"]])],
+) -> answers.Partners:
+    """Return the partner of each item: the first of the other modality with the same `pair_id`.
+
+    Items without one, and those that do not exist, are left out.
+    """
+    partners = state.catalogue.partners(collection, list(dict.fromkeys(item_id)))
+    return show_partners(collection, partners, root_path)
+
+
+@galleries.get("/values", responses=responses(401, 403, 404, 409))
+def count_values(
+    collection: str,
+    modality: str,
+    state: State,
+    readers: Readers,
+    limit: Annotated[int, Query(ge=1, le=_MAX_VALUES)] = 50,
+) -> answers.Values:
+    """Count the items of a searchable gallery by label, and by the metadata keys that look categorical.
+
+    These are at most 12 keys whose values repeat among the first 1000 items. `limit` is the most labels, and
+    the most values of each key, the most frequent first.
+    """
+    return state.overviews.count_values(collection, modality, limit, aside, readers)
+
+
+@galleries.get("/map", responses=responses(401, 403, 404, 409))
+def draw_map(
+    collection: str,
+    state: State,
+    readers: Readers,
+    limit: Annotated[int, Query(ge=1, le=_MOST_POINTS)] = 300,
+) -> answers.Map:
+    """Return coordinates of items of both galleries in the common space, for a drawing.
+
+    The axes are the first two principal components of at most `limit` items of each gallery, evenly spaced
+    ones of a larger gallery. Each gallery is centred and scaled to the same spread.
+    """
+    return state.overviews.draw_map(collection, limit, aside, readers)
+
+
+feedback_on = APIRouter(
+    prefix="/v1/collections/{collection}/feedback", tags=["feedback"], dependencies=[Depends(may_write)]
+)
+
+
+def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
+    _, entries = parse_entries(FeedbackListIn, FeedbackIn, "feedback", body, limits.entries)
+    return [entry.to_feedback(f"feedback.{number}") for number, entry in enumerate(entries)]
+
+
+@feedback_on.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    responses=responses(401, 403, 404, *OF_BODIES),
+)
+def create_feedback(
+    collection: str,
+    state: State,
+    feedback: Annotated[
+        list[NewFeedback], read_json_with(_parse, json_body(FeedbackListIn), item_body_bytes)
+    ],
+) -> answers.FeedbackIds:
+    """Store which items are relevant to which queries, all of the request or none of it.
+
+    The next retrain may learn from it; searches do not change before. Of a collection's feedback the newest
+    100 000 are kept; what names an item goes with the item.
+    """
+    return answers.FeedbackIds(ids=list(state.feedback.add(collection, feedback)))
+
+
+@feedback_on.get("", responses=responses(401, 403, 404), response_model=answers.FeedbackPage)
+def list_feedback(
+    collection: str,
+    state: State,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
+) -> Response:
+    """Page through feedback in order of creation; the cursor stays valid while others write.
+
+    A page of large texts ends before `limit`: there is more as long as `next_cursor` is set.
+    """
+    shown = show_feedback(*state.feedback.page(collection, int(cursor or 0), limit))
+    # Encoded here, in a thread: in the event loop a large page would delay all other requests.
+    return Response(encode(shown), media_type="application/json")
+
+
+@feedback_on.delete(
+    "/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404)
+)
+def delete_feedback(
+    collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_FEEDBACK_ID)], state: State
+) -> None:
+    """Delete one feedback; the next retrain does not learn from it."""
+    state.feedback.delete(collection, feedback_id)
