@@ -488,14 +488,21 @@ def validation_lines(report: Report) -> list[str]:
         figures += graded_figures(report, quality)
         chance = "" if quality["chance"] is None else f" (chance {quality['chance']:.4f})"
         what = f"validation {', '.join(figures)}"
-        lines.append(f"{direction}: {what} on {item_counts(report)} items held out of training{chance}")
+        among = f"; nDCG@10 and partners{_among(quality)}" if _among(quality) else ""
+        lines.append(f"{direction}: {what} on {item_counts(report)} items held out of training{chance}{among}")
         lines += [f"{direction}: {text}" for text in _details(report, quality)]
     return lines
 
 
+def _among(quality: Mapping[str, Any]) -> str:
+    return f" among {quality['served']['n_gallery']}" if quality.get("served") else ""
+
+
 def graded_figures(report: Report, quality: Mapping[str, Any]) -> list[str]:
-    """Return figures beyond MAP, where more than one label each could be learned from."""
-    ndcg, recall = quality["ndcg_at_10"], quality["recall_at_10"]
+    """Return figures beyond MAP, where more than one label each could be learned from: among all items, but
+    in earlier reports."""
+    served = quality.get("served") or quality
+    ndcg, recall = served["ndcg_at_10"], served["recall_at_10"]
     if ndcg is None or not _has_more_than_labels(report):
         return []
     return [f"nDCG@10 {ndcg:.4f}", *([] if recall is None else [f"partner in the first ten {recall:.4f}"])]
@@ -660,7 +667,8 @@ def _show_versions(backend: Backend, collection: str, as_json: bool) -> None:
             print_json(backend.get_model(collection, model.version))  # with its whole report
             continue
         typer.echo(_model_line(model))
-        for line in index_lines(model.report):
+        progress = model.report["held_out"].get("progress")
+        for line in [*index_lines(model.report), *([progress] if progress else [])]:
             typer.echo(f"       {line}")
 
 
@@ -670,7 +678,7 @@ def _model_line(model: Model) -> str:
         f"{name} {quality['map']:.4f}" for name, quality in directions.items() if quality["map"] is not None
     )
     graded = [
-        f"{name} {', '.join(figures)}"
+        f"{name} {', '.join(figures)}{_among(quality)}"
         for name, quality in directions.items()
         if (figures := graded_figures(report, quality))
     ]

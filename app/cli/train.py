@@ -351,8 +351,8 @@ def gate_lines(report: TrainingReport) -> list[str]:
 def print_quality(report: TrainingReport) -> None:
     """Print the held-out quality, and on standard error a warning if the fit did not converge."""
     answer = report.to_answer(is_whole=True)
-    caution = report.held_out.caution
-    for line in [*validation_lines(answer), *([f"{caution}."] if caution else [])]:
+    remarks = [f"{line}." for line in (report.held_out.progress, report.held_out.caution) if line]
+    for line in [*validation_lines(answer), *remarks]:
         OUT.print(line, highlight=False)
     unconverged = convergence_line(answer)
     if unconverged is not None:

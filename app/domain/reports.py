@@ -50,6 +50,8 @@ class IndexChoice:
 Objective = str | Mapping[str, float | Mapping[str, float]]
 """One of "ndcg", "map" and "recall", or a weight for each of some of them: their weighted mean. Floors are
 under "at_least": shares of measures that a training has to keep (`CompositeBilinear`)."""
+FEWEST_HELD_OUT = 8
+"""Items of each modality without which nothing is measured, nor compared."""
 _ENOUGH = 30
 """Queries: with a usual standard deviation of .3 a mean of them is known to 11 points either way (95 %)."""
 _MEASURES = {"map": "MAP", "ndcg": "nDCG@10", "recall": "recall@10"}
@@ -131,6 +133,16 @@ class PlacedQuality:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedQuality:
+    """Quality of the same queries among all items, those learned from, too: as many as are searched.
+    Other figures are of the held-out items alone, and the fewer these are, the higher."""
+
+    n_gallery: Annotated[int, Says("items that each query is ranked among")]
+    ndcg_at_10: float | None
+    recall_at_10: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class DirectionQuality:
     """Quality of the rankings of one direction.
 
@@ -153,6 +165,9 @@ class DirectionQuality:
     ] = field(default_factory=dict)
     distinct_lists: Annotated[int | None, Says("number of different first pages of ten")] = None
     n_queries: int | None = None
+    served: Annotated[
+        ServedQuality | None, Says("of composite, among all items; by content, as the figures above")
+    ] = None
     placed: Annotated[PlacedQuality | None, Says("of held-out items as queries")] = None
     placed_for_texts: Annotated[
         PlacedQuality | None, Says("of texts that name two values, such as red and handbag")
@@ -168,7 +183,7 @@ class DirectionQuality:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutQuality:
-    """Quality on items that were held out of the training; empty if none could be held out."""
+    """Quality on items that were held out of the training; empty if too few could be held out to tell."""
 
     items: Mapping[str, int] = field(default_factory=dict)
     directions: Annotated[Mapping[str, DirectionQuality], Says('by name, such as "image-to-text"')] = field(
@@ -178,14 +193,20 @@ class HeldOutQuality:
         ReliabilityBins | None,
         Says("of the probabilities of a match; null where only partners match", is_listed=False),
     ] = None
-
-    caution: Annotated[str | None, Says("why the figures should be read with care")] = None
+    progress: Annotated[
+        str | None, Says("what training has brought so far, and about how much more items would bring")
+    ] = None
+    caution: Annotated[str | None, Says("why the figures should be read with care, or there are none")] = None
 
     def __post_init__(self) -> None:
-        if self.directions and min(self.items.values(), default=_ENOUGH) < _ENOUGH:
-            counts = join_words((f"{count} of {name}" for name, count in self.items.items()), "and")
+        if not self.items or min(self.items.values()) >= _ENOUGH:
+            return
+        counts = join_words((f"{count} of {name}" for name, count in self.items.items()), "and")
+        caution = f"too few items are held out for figures, {counts}"
+        if self.directions:
             chance = "chance moves them by ten points and more"
-            object.__setattr__(self, "caution", f"the figures rest on few held-out items, {counts}: {chance}")
+            caution = f"the figures rest on few held-out items, {counts}: {chance}"
+        object.__setattr__(self, "caution", caution)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from solver.comparison.cells import CellOutcome, OutcomeStore
 from solver.comparison.comparison import Comparison, ComparisonRow, compare
 from solver.comparison.methods import METHODS, Axis, Method, chosen_methods
-from solver.evaluation.significance import bootstrap_interval, paired_interval, sign_flip_p_value
+from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value, sums_of_partners
 from solver.evaluation.trec import write_qrels, write_run
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "bootstrap_interval",
     "chosen_methods",
     "compare",
-    "paired_interval",
     "sign_flip_p_value",
+    "sums_of_partners",
     "write_qrels",
     "write_run",
 ]

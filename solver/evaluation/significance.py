@@ -3,8 +3,6 @@ All functions take the training set and the gallery as fixed: what they say is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
@@ -177,41 +175,19 @@ def objective_interval(
             difference += weight / len(sides) * own
     if total == 0.0:
         raise InvalidInputError("there is no query with anything relevant")
-    return paired_interval(
-        (differences[0] / total, differences[1] / total), annotations, level=level, random_state=random_state
-    )
+    sums = sums_of_partners((differences[0] / total, differences[1] / total), annotations)
+    return bootstrap_interval(len(sums) * sums, level=level, random_state=random_state)
 
 
-def paired_interval(
-    contributions: tuple[FloatArray, FloatArray],
-    annotations: Annotations,
-    others: Sequence[FloatArray] = (),
-    *,
-    level: float = 0.95,
-    random_state: int = 0,
-) -> tuple[float, float]:
-    """Return a confidence interval of a sum over queries; both samples of a pair are drawn together.
-
-    Parameters
-    ----------
-    contributions : tuple of ndarray
-        Of the samples of both modalities.
-    annotations : Annotations
-        What is known of the samples. Those paired through others are drawn together, too.
-    others : sequence of ndarray
-        Contributions of queries that are no samples.
-    level, random_state
-        As of `objective_interval`.
-    """
+def sums_of_partners(contributions: tuple[FloatArray, FloatArray], annotations: Annotations) -> FloatArray:
+    """Return what samples of both modalities contribute as queries, summed over those that are paired."""
     n_x, n_z = annotations.shape
     links = scipy.sparse.coo_array(
         (np.ones(len(annotations.pairs)), (annotations.pairs[:, 0], n_x + annotations.pairs[:, 1])),
         (n_x + n_z, n_x + n_z),
     )
     n_groups, group = scipy.sparse.csgraph.connected_components(links, directed=False)
-    of_groups = np.bincount(group, np.concatenate(contributions), minlength=n_groups)
-    sums = np.concatenate([of_groups, *others])
-    return bootstrap_interval(len(sums) * sums, level=level, random_state=random_state)
+    return np.bincount(group, np.concatenate(contributions), minlength=n_groups)
 
 
 def _contributions(

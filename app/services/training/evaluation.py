@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.domain.entities import Item, Matrix, Vector
+from app.domain.names import join_words
 from app.domain.reports import (
+    FEWEST_HELD_OUT,
     Curve,
     DirectionQuality,
     ExampleHit,
@@ -20,6 +22,7 @@ from app.domain.reports import (
     PlacedQuality,
     QueryExample,
     ReliabilityBins,
+    ServedQuality,
 )
 from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
@@ -151,8 +154,6 @@ def relevance_names(items: LabelledItems) -> tuple[Names, Names] | None:
     return items.groups
 
 
-_MIN_COMPARED = 8
-"""Held-out items of each modality below which a comparison would be too noisy to be meaningful."""
 _NO_COMMON_CLASS = "the items that are new to both have no class in common"
 
 
@@ -175,13 +176,19 @@ def _label(items: LabelledItems, annotations: Annotations) -> str | None:
 
 
 def held_out_quality(
-    projectors: Mapping[str, Projector], method: str, held_out: LabelledItems, names: tuple[str, str]
+    projectors: Mapping[str, Projector],
+    method: str,
+    held_out: LabelledItems,
+    names: tuple[str, str],
+    data: LabelledItems,
 ) -> HeldOutQuality:
-    """Return the quality of both directions over items that can be ranked; of the other methods there are
-    curves. Chance, curves and reliability are of the first labels."""
+    """Return the quality of both directions over items that can be ranked, some of `data`; of the other
+    methods there are curves. Chance, curves and reliability are of the first labels."""
     projected = _project(projectors[method], held_out)
     quality = _measure_projected(projected, held_out)
     counts = [int(can_be_ranked(side).sum()) for side in projected]
+    if min(counts) < FEWEST_HELD_OUT:
+        return HeldOutQuality(dict(zip(names, counts, strict=True)))
     directions = dict(
         zip(
             (f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"),
@@ -219,6 +226,10 @@ def held_out_quality(
             directions[name] = (
                 replace(of_items, placed_for_texts=figures) if is_text else replace(of_items, placed=figures)
             )
+        if held_out.has_more_than_labels:
+            served = _measure_served(projector, held_out, data)
+            for name, among_all in zip(list(directions), served, strict=True):
+                directions[name] = replace(directions[name], served=among_all)
     elif held_out.has_labels:
         reliability = forward.reliability(projector)
     return HeldOutQuality(items, directions, reliability)
@@ -261,6 +272,44 @@ def _measure_placed(
     return placed, _bins(bins, balanced=False)
 
 
+def _measure_served(
+    projector: Projector, held_out: LabelledItems, data: LabelledItems
+) -> Iterator[ServedQuality]:
+    """Yield what held-out queries of each modality find, by content, among all items of the other one."""
+    # Of 50 to 400 products, nDCG@10 was within .04 of that of as many unseen ones, and among the held-out
+    # ones alone .13 to .24 too high; where nothing that is learned from is right it was .24 to .38 too low.
+    projected, annotations = _project(projector, data), data.annotations()
+    ranked = [np.flatnonzero(can_be_ranked(side)) for side in projected]
+    own = np.isin(data.x_ids, held_out.x_ids), np.isin(data.z_ids, held_out.z_ids)
+    for side, of_both in enumerate((annotations, annotations.transpose())):
+        rows, columns = ranked[side][own[side][ranked[side]]], ranked[1 - side]
+        sides = projected[side][rows], projected[1 - side][columns]
+        quality = measure_quality(*sides, of_both.subset(rows, columns)).x_to_z
+        yield ServedQuality(len(columns), _number(quality.ndcg), _number(quality.recall_at_10))
+
+
+_LEAST_GAIN = 0.01  # of nDCG@10
+
+
+def describe_progress(quality: HeldOutQuality, gain: float | None, n_items: Mapping[str, int]) -> str | None:
+    """Return what training has brought so far, and the gain to be expected of as many items again."""
+    compared = [
+        (placed.untrained, placed.complete)
+        for one in quality.directions.values()
+        for placed in (one.placed, one.placed_for_texts)
+        if placed is not None and placed.untrained is not None
+    ]
+    said = []
+    if compared:
+        before, after = np.mean(compared, axis=0)
+        said.append(f"training has brought nDCG@10 from {before:.2f} to {after:.2f} as people find items")
+    if gain is not None:
+        more = join_words((f"{count} more of {name}" for name, count in n_items.items()), "and")
+        worth = f"about {gain:+.2f}" if gain >= _LEAST_GAIN else "little"
+        said.append(f"{more} would bring {worth} by content alone, among all items")
+    return "; ".join(said) or None
+
+
 def _gains_untrained(
     held_out: LabelledItems, annotations: Annotations, queries: tuple[Queries | None, Queries | None]
 ) -> list[Vector]:
@@ -279,7 +328,8 @@ def compare_with_untrained(
 ) -> Gate | None:
     """Compare a new version with what ranks items before any training, both as people find items; None
     where either has nothing to rank by, or too few items were held out."""
-    from solver.comparison import paired_interval  # with scipy.stats, which only a training needs
+    # With scipy.stats, which only a training needs.
+    from solver.comparison import bootstrap_interval, sums_of_partners
 
     if new is None or held_out is None:
         return None
@@ -288,7 +338,7 @@ def compare_with_untrained(
         return None
     projected = _project(projector, held_out)
     rows = [np.flatnonzero(can_be_ranked(side)) for side in projected]
-    if min(map(len, rows)) < _MIN_COMPARED:
+    if min(map(len, rows)) < FEWEST_HELD_OUT:
         return None
     ranked = held_out.take(*rows)
     annotations = ranked.annotations()
@@ -300,8 +350,8 @@ def compare_with_untrained(
     gains = [(one, one.gains(), old) for one, old in zip(after, before, strict=True) if len(old)]
     if not any(old.any() for _, _, old in gains):
         return None
-    new_value = float(np.mean([new.mean() for _, new, _ in gains]))
-    old_value = float(np.mean([old.mean() for _, _, old in gains]))
+    new_value = float(np.mean([higher.mean() for _, higher, _ in gains]))
+    old_value = float(np.mean([lower.mean() for _, _, lower in gains]))
     # Each ranking counts alike, whatever the number of its queries.
     of_items, of_texts = (np.zeros(len(rows[0])), np.zeros(len(rows[1]))), []
     for one, higher, lower in gains:
@@ -310,7 +360,8 @@ def compare_with_untrained(
             of_texts.append(shares)
         else:
             of_items[1 - one.side][(one.grades > 0).any(axis=1)] = shares
-    interval = paired_interval(of_items, annotations, of_texts)
+    sums = np.concatenate([sums_of_partners(of_items, annotations), *of_texts])
+    interval = bootstrap_interval(len(sums) * sums)
     counts = dict(zip(names, map(len, rows), strict=True))
     return Gate(UNTRAINED, None, counts, None, None, tolerance, "ndcg", new_value, old_value, interval)
 
@@ -388,8 +439,8 @@ def compare_with_active(
     if new is None or held_out is None or judged is None:
         return Gate(model.version, "one of the two versions has no held-out items")
     common = held_out.without({*judged.training_ids, *_not_rankable(held_out, model, items)})
-    if common is None or min(len(common.x_ids), len(common.z_ids)) < _MIN_COMPARED:
-        return Gate(model.version, f"fewer than {_MIN_COMPARED} items of a modality are new to both")
+    if common is None or min(len(common.x_ids), len(common.z_ids)) < FEWEST_HELD_OUT:
+        return Gate(model.version, f"fewer than {FEWEST_HELD_OUT} items of a modality are new to both")
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
     features = [
         item_features([items[item_id] for item_id in side], model.encoders[name])
@@ -427,7 +478,7 @@ def _compare_projected(
         for first, second in zip(*projected, strict=True)
     )
     counts = dict(zip(active.modality_names, (len(x_rows), len(z_rows)), strict=True))
-    if min(counts.values()) < _MIN_COMPARED:
+    if min(counts.values()) < FEWEST_HELD_OUT:
         return Gate(active.version, "too few of the items that are new to both can be ranked by both")
     ranked = common.take(x_rows, z_rows)
     try:
@@ -443,15 +494,5 @@ def _compare_projected(
     new, old = ((x[x_rows], z[z_rows]) for x, z in projected)
     annotations = ranked.annotations()
     interval = objective_interval(new, old, annotations, objective, label=_label(ranked, annotations))
-    return Gate(
-        active.version,
-        None,
-        counts,
-        new_map,
-        active_map,
-        tolerance,
-        objective,
-        new_value,
-        active_value,
-        interval,
-    )
+    values = new_value, active_value, interval
+    return Gate(active.version, None, counts, new_map, active_map, tolerance, objective, *values)

@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -95,6 +96,8 @@ class TrainingMethod(ABC):
     """Whether `evaluate` has to choose parameters before `fit`."""
     keeps_space = False
     """Whether what `evaluate` returned keeps what a space of both modalities knows beside labels."""
+    served: Mapping[str, float] = MappingProxyType({})
+    """Weights of the active version, which an objective's floors are shares of."""
 
     def __init__(self, parameters: TrainingParameters, report: Report) -> None:
         self._parameters = parameters
@@ -354,16 +357,11 @@ def _converged_share(gap: float, tol: float) -> float:
 
 
 class CompositeMethod(TrainingMethod):
-    """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used.
-    Floors are of what the active version's weights have, if any are `served`."""
+    """A weighted sum of similarities of facets, pairs and feedback; of the parameters the seed is used."""
 
     name = "composite"
 
     _chosen: CompositeBilinear | None = None
-
-    def __init__(self, parameters: TrainingParameters, report: Report, served: Mapping[str, float]) -> None:
-        super().__init__(parameters, report)
-        self._served = served
 
     def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
@@ -400,7 +398,7 @@ class CompositeMethod(TrainingMethod):
             queries=short_queries(data, annotations),
             with_content=(has_words[0], has_words[1]),
             keep=() if self._parameters.supervision.facets == "auto" else tuple(annotations.facets),
-            served=self._served,
+            served=self.served,
         )
         return estimator
 
@@ -414,7 +412,7 @@ _LABEL_ALONE = (
 
 
 def affordable_methods(
-    parameters: TrainingParameters, data: LabelledItems, report: Report, served: Mapping[str, float]
+    parameters: TrainingParameters, data: LabelledItems, report: Report
 ) -> tuple[list[TrainingMethod], dict[str, str]]:
     """Return the candidate methods, the first to try first, and the reasons why others do not take part.
     Raises ConflictError if not even the requested method can be used."""
@@ -445,7 +443,7 @@ def affordable_methods(
         raise ConflictError(
             "training-data", "; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items())
         )
-    affordable = [_method(name, parameters, data, report, served) for name in names if name not in reasons]
+    affordable = [_method(name, parameters, data, report) for name in names if name not in reasons]
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
 
 
@@ -477,15 +475,9 @@ def _too_costly(data: LabelledItems, requested: str) -> dict[str, str | None]:
     }
 
 
-def _method(
-    name: str,
-    parameters: TrainingParameters,
-    data: LabelledItems,
-    report: Report,
-    served: Mapping[str, float],
-) -> TrainingMethod:
+def _method(name: str, parameters: TrainingParameters, data: LabelledItems, report: Report) -> TrainingMethod:
     if name == "composite":
-        return CompositeMethod(parameters, report, served)
+        return CompositeMethod(parameters, report)
     if name == "semantic":
         return SemanticMethod(parameters, report)
     loss = "squared" if name == "squared" else "logistic"

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from app.domain.errors import ConflictError
 from app.domain.reports import (
     Doubt,
@@ -20,7 +22,7 @@ from app.domain.reports import (
 )
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import with_names
-from app.services.training.evaluation import held_out_quality, is_better, measure
+from app.services.training.evaluation import describe_progress, held_out_quality, is_better, measure
 from app.services.training.items import LabelledItems
 from app.services.training.methods import FullFit, TrainingMethod, affordable_methods, evaluate_all
 from app.services.training.progress import Report, StagedReport
@@ -35,7 +37,10 @@ _SPACE_LOSS = 0.05
 """Of the objective, relative, for a method that keeps what a space of both modalities knows beside labels."""
 _EVALUATION_SHARE = 0.65
 """Of the time of a training, as measured of "composite": choosing takes longer than the final fit."""
+_HALF_SHARE = 0.7  # likewise, once half of the items were learned from
+_FEWEST_FORESEEN = 50  # held-out items of a modality by which a gain is foreseen
 _MOST_DOUBTFUL, _DIGITS = 50, 4
+_Parts = tuple[LabelledItems, LabelledItems]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,26 +65,32 @@ def select_and_fit(
     report: Report,
     served: Mapping[str, float] = MappingProxyType({}),
 ) -> SelectedModel:
-    """Select method and parameters by the held-out value of the objective, then fit on all training items;
-    raises SolverError if these cannot be learned from."""
-    # `report` raises to end the training. Floors are shares of what the weights of the active version,
-    # `served`, have.
+    """Select method and parameters by the held-out value of the objective, then fit on all training items.
+    Raises SolverError if these cannot be learned from; `report` raises to end the training."""
     objective = parameters.objective or data.default_objective
     staged = StagedReport(report)
     named = with_names(data)
-    methods, too_costly = affordable_methods(parameters, named, staged, served)
+    methods, too_costly = affordable_methods(parameters, named, staged)
+    for method in methods:
+        method.served = served
     evaluation = _evaluate(methods, data, parameters, objective, staged)
-    held_out, selection, best = evaluation.held_out, evaluation.selection, methods[0]
+    held_out, selection, best = None, evaluation.selection, methods[0]
     judged, quality = None, HeldOutQuality()
-    if held_out is not None:
+    if evaluation.parts is not None:
+        fitting, held_out = evaluation.parts
         evaluated = [method for method in methods if method.name in selection.values]
         best = max(evaluated, key=lambda method: selection.values[method.name])
         if parameters.objective is None:
             best, selection = _keep_space(evaluated, best, selection)
         best, selection = _keep_placement(evaluated, best, selection, evaluation.fits, held_out)
-        judged = HeldOutModel(evaluation.fits[best.name], evaluation.fitting_ids)
-        quality = held_out_quality(evaluation.fits, best.name, held_out, names)
-    staged.enter(_EVALUATION_SHARE, 1.0)
+        fitting_ids = frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()])
+        judged = HeldOutModel(evaluation.fits[best.name], fitting_ids)
+        quality = held_out_quality(evaluation.fits, best.name, held_out, names, data)
+        staged.enter(_EVALUATION_SHARE, _HALF_SHARE)
+        n_items = dict(zip(names, (len(data.x_ids), len(data.z_ids)), strict=True))
+        gain = _foresee(best, quality, evaluation.parts, sum(n_items.values()))
+        quality = replace(quality, progress=describe_progress(quality, gain, n_items))
+    staged.enter(_HALF_SHARE, 1.0)
     full_fit = best.fit(named)
     return SelectedModel(
         full_fit.projector,
@@ -92,6 +103,29 @@ def select_and_fit(
         judged,
         held_out,
     )
+
+
+def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_items: int) -> float | None:
+    """Return about how much nDCG@10, by content among all items, as many items again would bring; None where
+    too few are held out, or the method says nothing of all items."""
+    # What is missing falls by a power of the number of items, and by which one, a fit on half of them says.
+    directions = [(one.ndcg_at_10, one.served) for one in quality.directions.values()]
+    figures = [(own or 0.0, among_all.ndcg_at_10 or 0.0) for own, among_all in directions if among_all]
+    fitting, held_out = parts
+    n_fitted = len(fitting.x_ids) + len(fitting.z_ids)
+    if not figures or min(quality.items.values()) < _FEWEST_FORESEEN or 2 * n_fitted < n_items:
+        return None
+    half, _ = fitting.split(0.5, _MOST_SAMPLES, 0)
+    try:
+        before = 1.0 - measure(method.fit(with_names(half)).projector, held_out).mean.ndcg
+    except (SupervisionError, InvalidInputError):
+        return None
+    after, missing = (1.0 - float(value) for value in np.mean(figures, axis=0))
+    if not 0.0 < after < before:
+        return 0.0
+    power = math.log(before / after) / math.log(n_fitted / (len(half.x_ids) + len(half.z_ids)))
+    gain: float = missing * (n_items / n_fitted) ** -power * (1.0 - 2.0**-power)
+    return gain
 
 
 def _keep_space(
@@ -145,8 +179,8 @@ class _Evaluation:
 
     selection: Selection  # whose candidates are not known yet
     fits: Mapping[str, Projector] = field(default_factory=dict)
-    held_out: LabelledItems | None = None  # None if methods could not be compared on any
-    fitting_ids: frozenset[str] = frozenset()  # items that the methods were fitted on
+    # what the methods were fitted on, and what was held out; None if methods could not be compared on any
+    parts: _Parts | None = None
 
 
 def _evaluate(
@@ -185,8 +219,7 @@ def _evaluate(
     return _Evaluation(
         Selection(finite_maps, refused, (), objective, values),
         fits,
-        held_out,
-        frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()]),
+        (fitting, held_out),
     )
 
 

@@ -35,7 +35,8 @@ const ASKED = [
 ];
 const COUNTS = [
   ["distinct_lists", "First pages", "number of different first pages of ten", count],
-  ["n_queries", "Queries", "held-out items that were searched with", count],
+  ["n_queries", "Queries", "held-out items that were searched with; the gallery of all figures but nDCG@10 and Recall@10", count],
+  ["n_gallery", "Gallery", "of nDCG@10 and Recall@10: as many items as are searched, those learned from, too", count],
 ];
 
 /** Return the directions that were measured, and a row {name, meaning, values} for each figure that any of them has. */
@@ -48,7 +49,7 @@ export function qualityOf({ held_out: heldOut }) {
     values: directions.map((quality) => show(quality.precision_at_10[facet], share)),
   });
   const rowOf = ([key, name, meaning, format]) =>
-    ({ name, meaning, values: directions.map((quality) => show(quality[key], format)) });
+    ({ name, meaning, values: directions.map((quality) => show(quality.served?.[key] ?? quality[key], format)) });
   const placed = ASKED.flatMap(([key, name, asked]) => PLACES.map(([place, how, made]) =>
     ({ name: `${name} ${how}`, meaning: `${asked} ${made}`, values: directions.map((quality) => show(quality[key]?.[place], share)) })));
   const rows = [...FIGURES.map(rowOf), ...placed, ...facets.map(precision), ...COUNTS.map(rowOf)];
@@ -68,8 +69,9 @@ export function describeTraining({ method, data }) {
 
 /** Say what else is to be known of a version. */
 export function remarksOn(report) {
-  const { caution } = report.held_out;
-  return [...(caution ? [`${caution}.`] : []), ...gateOf(report.gate), ...convergenceOf(report.fit), ...indexesOf(report.index)];
+  const { progress, caution } = report.held_out;
+  const said = [progress, caution].filter(Boolean).map((sentence) => `${sentence}.`);
+  return [...said, ...gateOf(report.gate), ...convergenceOf(report.fit), ...indexesOf(report.index)];
 }
 
 function gateOf({ compared_with: other, skipped, items, objective, new_value: own, active_value: theirs, interval }) {
