@@ -489,7 +489,9 @@ def validation_lines(report: Report) -> list[str]:
         chance = "" if quality["chance"] is None else f" (chance {quality['chance']:.4f})"
         what = f"validation {', '.join(figures)}"
         among = f"; nDCG@10 and partners{_among(quality)}" if _among(quality) else ""
-        lines.append(f"{direction}: {what} on {item_counts(report)} items held out of training{chance}{among}")
+        lines.append(
+            f"{direction}: {what} on {item_counts(report)} items held out of training{chance}{among}"
+        )
         lines += [f"{direction}: {text}" for text in _details(report, quality)]
     return lines
 

@@ -183,7 +183,7 @@ class DirectionQuality:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutQuality:
-    """Quality on items that were held out of the training; empty if too few could be held out to tell."""
+    """Quality on items that were held out of the training; empty if too few were."""
 
     items: Mapping[str, int] = field(default_factory=dict)
     directions: Annotated[Mapping[str, DirectionQuality], Says('by name, such as "image-to-text"')] = field(

@@ -299,15 +299,17 @@ def describe_progress(quality: HeldOutQuality, gain: float | None, n_items: Mapp
         for placed in (one.placed, one.placed_for_texts)
         if placed is not None and placed.untrained is not None
     ]
-    said = []
+    sentences = []
     if compared:
         before, after = np.mean(compared, axis=0)
-        said.append(f"training has brought nDCG@10 from {before:.2f} to {after:.2f} as people find items")
+        sentences.append(
+            f"training has brought nDCG@10 from {before:.2f} to {after:.2f} as people find items"
+        )
     if gain is not None:
         more = join_words((f"{count} more of {name}" for name, count in n_items.items()), "and")
         worth = f"about {gain:+.2f}" if gain >= _LEAST_GAIN else "little"
-        said.append(f"{more} would bring {worth} by content alone, among all items")
-    return "; ".join(said) or None
+        sentences.append(f"{more} would bring {worth} by content alone, among all items")
+    return "; ".join(sentences) or None
 
 
 def _gains_untrained(

@@ -70,7 +70,7 @@ export function describeTraining({ method, data }) {
 /** Say what else is to be known of a version. */
 export function remarksOn(report) {
   const { progress, caution } = report.held_out;
-  const said = [progress, caution].filter(Boolean).map((sentence) => `${sentence}.`);
+  const said = [caution, progress].filter(Boolean).map((sentence) => `${sentence}.`);
   return [...said, ...gateOf(report.gate), ...convergenceOf(report.fit), ...indexesOf(report.index)];
 }
 

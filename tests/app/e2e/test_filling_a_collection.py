@@ -108,7 +108,9 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     expect(page.locator("#hits .partner img")).to_have_count(12)  # the text named by HTML has no partner
     assert page.locator("img[src=x]").count() == 0
     page.goto(f"{demo_server}/model?collection={NAME}")
-    expect(page.locator("#remarks")).to_contain_text("the figures rest on few held-out items")
+    expect(page.locator("#remarks")).to_contain_text(
+        "too few items are held out for figures, 2 of photo and 2 of text"
+    )
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:

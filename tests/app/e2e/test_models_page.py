@@ -62,9 +62,9 @@ def add_items(client: Client, name: str, encoders: dict[str, str], start: int, s
 
 @contextmanager
 def collection(client: Client, name: str, encoders: dict[str, str]) -> Iterator[str]:
-    """Make a collection with 20 items of each modality; yield the address of its models."""
+    """Make a collection with 40 items of each modality, of which 8 are held out; yield its address."""
     client.create_collection(name, {side: {"type": encoder} for side, encoder in encoders.items()})
-    add_items(client, name, encoders, 0, 20)
+    add_items(client, name, encoders, 0, 40)
     yield f"/models?collection={name}"
     client.delete_collection(name)
 
@@ -343,7 +343,7 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     expect(state).to_have_text("The last training made version 1, which is live.")
     assert watch.complaints == []
 
-    for start in range(20, 3020, 500):  # so many take long enough to be cancelled
+    for start in range(40, 3040, 500):  # so many take long enough to be cancelled
         add_items(client, "pupils", VECTORS, start, start + 500)
     options = open_options(page, "Retrain")
     for name in ("labels", "pairs", "feedback"):
