@@ -152,9 +152,7 @@ class ItemRow(_ItemColumns, Base):
         Index("ix_items_collection_id_revision_id", "collection_id", "revision", "id"),
         Index(
             "ix_items_present",
-            "collection_id",
-            "modality",
-            "id",
+            *("collection_id", "modality", "id"),
             "is_deleted",  # otherwise SQLite would read the row of every entry it counts
             sqlite_where=text("is_deleted IS 0"),
             postgresql_where=text("is_deleted IS false"),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageOps
 
+from app.domain.names import join_words
 from app.sample.canvas import Shape, read_sprites
 from app.sample.scene import Layer, Palette, Scene, is_true, layers
 
@@ -51,17 +52,12 @@ def slots_of(words: Words, facets: Mapping[str, Any]) -> dict[str, str]:
 def _default_words(value: Any) -> str:
     if isinstance(value, tuple):
         rows = [PHRASES["colours"].get(entry, entry).split("|") for entry in value]
-        return "|".join(_join([row[k % len(row)] for row in rows]) for k in range(3))
+        return "|".join(join_words([row[k % len(row)] for row in rows], "and") for k in range(3))
     return str(
         PHRASES["numbers"].split("|")[value]
         if isinstance(value, int)
         else PHRASES["colours"].get(value, value)
     )
-
-
-def _join(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence: ``"a, b and c"``."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def fill(template: str, slots: Mapping[str, str], plural: bool, rng: Generator) -> str:

@@ -358,12 +358,9 @@ class RemoteFolder:
 
     def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         self._outage.require_over()
-        with self._outage.translate_errors(self._find_refusal):
+        # Unlike the answer to a look at one file, a refusal of a listing says why.
+        with self._outage.translate_errors(lambda: self._filesystem.ls(self._path, detail=False)):
             return function(*arguments, **options)
-
-    def _find_refusal(self) -> None:
-        """Ask for a listing: unlike the answer to a look at one file, a refusal of it says why."""
-        self._filesystem.ls(self._path, detail=False)
 
 
 def open_remote(url: str) -> RemoteFolder:

@@ -31,15 +31,6 @@ _RESPLIT = re.compile(r"(?P<name>.+)@(?P<seed>[0-9]{1,9})")
 _TERMS = 1000  # words and pairs of words, as many as the texts of the set `wikipedia_tfidf` have
 _MAX_TEXT_CHARS = 20_000  # the limit that the encoder requires; far beyond the longest product name
 _MIN_CLASS_ROWS = 25  # rows of a colour below which it cannot be learned: some are named once
-_FILES: Mapping[str, str] = {
-    "wikipedia": "wikipedia/raw_features.mat",
-    "wikipedia_tfidf": "wikipedia/wikipedia.npz",
-    "wikipedia_cnn": "wikipedia_cnn/wikipedia_cnn.npz",
-    "audio_digits": "audio_digits/audio_digits.npz",
-    "products": "products/items.csv",
-    "products_colour": "products/items.csv",
-}
-"""The first file that each set is read from, in the folder of the real data."""
 
 
 class SetLoader:
@@ -47,27 +38,29 @@ class SetLoader:
 
     def __init__(self, root: Path | None, encoders: EncoderRegistry, cache: FileCache) -> None:
         self._folder, self._encoders, self._cache = root, encoders, cache
-        self._loaders: Mapping[str, Callable[[], ComparedSet]] = {
-            "wikipedia": self._wikipedia,
-            "wikipedia_tfidf": self._wikipedia_tfidf,
-            "wikipedia_cnn": self._wikipedia_cnn,
-            "audio_digits": self._audio_digits,
-            "products": lambda: self._products("products", "label"),
-            "products_colour": lambda: self._products("products_colour", "colour"),
+        # what reads each, by name, from its first file in the folder of the real data
+        self._loaders: Mapping[str, tuple[str, Callable[[str, Path], ComparedSet]]] = {
+            "wikipedia": ("wikipedia/raw_features.mat", _wikipedia),
+            "wikipedia_tfidf": ("wikipedia/wikipedia.npz", _wikipedia_tfidf),
+            "wikipedia_cnn": ("wikipedia_cnn/wikipedia_cnn.npz", _wikipedia_cnn),
+            "audio_digits": ("audio_digits/audio_digits.npz", _audio_digits),
+            "products": ("products/items.csv", self._products),
+            "products_colour": ("products/items.csv", self._products),
         }
 
     def check(self, names: Sequence[str]) -> None:
         """Reject unknown names and missing files before anything is computed; raises InvalidFieldError."""
         for name in names:
-            file = _FILES[self._base(name)]
-            path = self._root / file
+            path = self._root / self._loaders[self._base(name)][0]
             if not path.exists():
                 raise InvalidFieldError("sets", f"{name!r} needs {path}, which is not there")
 
     def load(self, name: str) -> ComparedSet:
         """Return a set; ``name@seed`` draws another split at random, with the same share of each class.
         Raises InvalidFieldError for its name, and DatasetError if its files are missing or damaged."""
-        compared = self._loaders[self._base(name)]()
+        base = self._base(name)
+        file, read = self._loaders[base]
+        compared = read(base, self._root / file)
         resplit_name = _RESPLIT.fullmatch(name)
         return compared if resplit_name is None else resplit(compared, int(resplit_name["seed"]))
 
@@ -87,31 +80,9 @@ class SetLoader:
             )
         return self._folder
 
-    def _wikipedia(self) -> ComparedSet:
-        data = load_wikipedia(self._root / "wikipedia")
-        return ComparedSet("wikipedia", data, "pictures: 128-d SIFT words; texts: 10-d LDA topics")
-
-    def _wikipedia_tfidf(self) -> ComparedSet:
-        data = load_npz(self._root / "wikipedia" / "wikipedia.npz", "I", "T_tfidf")
-        return ComparedSet("wikipedia_tfidf", data, "pictures: 128-d SIFT words; texts: 1000-d tf-idf")
-
-    def _wikipedia_cnn(self) -> ComparedSet:
-        data = load_npz(self._root / "wikipedia_cnn" / "wikipedia_cnn.npz", "I", "T")
-        features = "pictures: 128-d PCA of CNN features; texts: 100-d word embedding (kinds inferred)"
-        return ComparedSet("wikipedia_cnn", data, features)
-
-    def _audio_digits(self) -> ComparedSet:
-        data = load_npz(self._root / "audio_digits" / "audio_digits.npz", "I", "A")
-        features = "written digits: 8 x 8 pixels; spoken digits: 91-d MFCC statistics"
-        labels = [(label,) for label in data.labels.tolist()]
-        # A digit was paired with some recording of it: no two are partners.
-        annotations = annotate_rows({LABEL: (labels, labels)}, [""] * len(labels))
-        return ComparedSet(
-            "audio_digits", data, features, modalities=("image", "sound"), annotations=annotations
-        )
-
-    def _products(self, name: str, column: str) -> ComparedSet:
-        rows = read_table(self._root / "products" / "items.csv", label_columns=(column,))
+    def _products(self, name: str, file: Path) -> ComparedSet:
+        column = "label" if name == "products" else "colour"
+        rows = read_table(file, label_columns=(column,))
         if column == "colour":
             counts = Counter(row.labels for row in rows)
             rows = [row for row in rows if row.labels and counts[row.labels] >= _MIN_CLASS_ROWS]
@@ -143,6 +114,31 @@ class SetLoader:
         contents = [Content(picture=row.picture.read_bytes()) for row in rows]
         encoder = SetEncoder(self._encoders, self._cache)
         return encoder.encode(contents, options, "sets", is_train), described
+
+
+def _wikipedia(name: str, file: Path) -> ComparedSet:
+    return ComparedSet(
+        name, load_wikipedia(file.parent), "pictures: 128-d SIFT words; texts: 10-d LDA topics"
+    )
+
+
+def _wikipedia_tfidf(name: str, file: Path) -> ComparedSet:
+    features = "pictures: 128-d SIFT words; texts: 1000-d tf-idf"
+    return ComparedSet(name, load_npz(file, "I", "T_tfidf"), features)
+
+
+def _wikipedia_cnn(name: str, file: Path) -> ComparedSet:
+    features = "pictures: 128-d PCA of CNN features; texts: 100-d word embedding (kinds inferred)"
+    return ComparedSet(name, load_npz(file, "I", "T"), features)
+
+
+def _audio_digits(name: str, file: Path) -> ComparedSet:
+    data = load_npz(file, "I", "A")
+    features = "written digits: 8 x 8 pixels; spoken digits: 91-d MFCC statistics"
+    labels = [(label,) for label in data.labels.tolist()]
+    # A digit was paired with some recording of it: no two are partners.
+    annotations = annotate_rows({LABEL: (labels, labels)}, [""] * len(labels))
+    return ComparedSet(name, data, features, modalities=("image", "sound"), annotations=annotations)
 
 
 def resplit(compared: ComparedSet, seed: int) -> ComparedSet:
