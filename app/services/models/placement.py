@@ -88,6 +88,11 @@ def names_of(items: Iterable[Item]) -> Names:
     return Names(sorted(without))
 
 
+def count_names(items: Iterable[Item], names: Names) -> Counter[str]:
+    """Return how many items carry each of the names."""
+    return Counter(word for item in items for _, word in words_of(item, names.without or ()))
+
+
 Sides = Mapping[str, tuple[Sequence[Item], Matrix]]
 """By modality: items with the (n_items, rank) projections of their content, finite."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -13,7 +12,13 @@ from app.domain.errors import ConflictError
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, LoadedModel
 from app.services.models.originals import Originals, item_features
-from app.services.models.placement import fill_galleries, find_pairs, most_frequent_names, names_of, words_of
+from app.services.models.placement import (
+    count_names,
+    fill_galleries,
+    find_pairs,
+    most_frequent_names,
+    names_of,
+)
 from app.services.storage.pacing import in_batches
 from solver import CompositeProjector, Projector, is_sparse, untrained_projector
 
@@ -69,7 +74,7 @@ def make_untrained(
         pause()
     items = originals.encodable(work, collection, items)
     names = names_of(items)
-    words = Counter(word for item in items for _, word in words_of(item, names.without or ()))
+    words = count_names(items, names)
     sides = [[item for item in items if item.modality == name] for name in collection.modality_names]
     if not any(sides):
         raise ConflictError("training-data", "its items have nothing that its encoders take")

@@ -25,9 +25,11 @@ from app.services.models.originals import accepts, encode_names, item_features
 from app.services.models.placement import (
     LABEL,
     MOST_NAMES,
+    count_names,
     facet_name,
     facet_values,
     most_frequent_names,
+    names_of,
     telling_names,
 )
 from app.services.training.facets import Judgements, columns_of
@@ -173,13 +175,14 @@ def training_data(
     Raises ConflictError if a modality has nothing to learn from, or an asked facet does not exist."""
     # An item takes part if it has a label, a value of a facet, a partner, or feedback. Of features that
     # clients bring, a few vectors beyond all proportion would decide the scale of all others: they are not
-    # learned from. `fit_encoders` takes the names of labels and values of facets.
+    # learned from. `fit_encoders` takes the names of labels and values.
     x_side, z_side = (
         sorted((item for item in items if item.modality == name and item.train), key=lambda item: item.id)
         for name in collection.modality_names
     )
     traits = _Traits((x_side, z_side), supervision, judgements or {})
-    encoders = fit_encoders(traits.list_names((x_side, z_side)))
+    both = [*x_side, *z_side]
+    encoders = fit_encoders(most_frequent_names(count_names(both, names_of(both))))
     features, chosen = [], []
     digest = hashlib.sha256()
     outliers: dict[str, list[str]] = {}
@@ -262,16 +265,6 @@ class _Traits:
             or item.id in self._judged
             or any(facet_values(item.metadata, key) for key in self._keys.values())
         )
-
-    def list_names(self, sides: tuple[Sequence[Item], Sequence[Item]]) -> list[str]:
-        """Return the names of labels and values of facets, the most frequent first."""
-        counts: Counter[str] = Counter()
-        for item in itertools.chain(*sides):
-            if self._with_labels:
-                counts.update(item.labels)
-            for key in self._keys.values():
-                counts.update(facet_values(item.metadata, key))
-        return most_frequent_names(counts)
 
     def label(self, item: Item) -> str:
         """Return the class of an item; empty if it has none."""

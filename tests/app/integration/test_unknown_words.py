@@ -239,7 +239,8 @@ def test_names_of_labels_and_values_find_their_items_though_no_text_holds_them(
         row = np.concatenate(
             [2 * np.eye(2)[number % 2], 2 * np.eye(3)[number % 3], 0.5 * rng.standard_normal(4)]
         )
-        facts = {"metadata": {"colour": colour}, "pair_id": f"p{number}" if with_labels else None}
+        metadata = {"colour": colour, "harbour": f"Port{number}"}  # the second is no facet: each has its own
+        facts = {"metadata": metadata, "pair_id": f"p{number}" if with_labels else None}
         labels = (kinds[kind],) if with_labels else ()
         items.append(pairs.item("x", f"x{number}-{kind}-{number % 3}", row, *labels, **facts))
         text = f"{('fine', 'small', 'old')[number % 7 % 3]} {kind} no {number % 5}"
@@ -256,3 +257,5 @@ def test_names_of_labels_and_values_find_their_items_though_no_text_holds_them(
         assert [hit["id"] for hit in answer["hits"] if part not in hit["id"]] == [], text
         assert len(answer["hits"]) == 10
         assert answer["notices"] == []
+    if with_labels:
+        assert client.post(SEARCH, json={"text": "port7"}).json()["hits"][0]["id"].startswith("x7-")
