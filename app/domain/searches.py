@@ -12,13 +12,15 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from unicodedata import normalize
 
 from app.answers import Notice
-from app.domain.entities import ShownItem
 from app.domain.names import join_words, some_of
 from app.domain.words import fold, split_words
+
+if TYPE_CHECKING:  # it brings numpy, which commands over HTTP do without
+    from app.domain.entities import ShownItem
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,17})?", re.ASCII)
 _MOST_DIGITS = 40
