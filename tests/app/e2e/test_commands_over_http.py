@@ -161,7 +161,7 @@ def test_a_command_over_http_imports_nothing_heavy_and_takes_its_service_from_th
     commands = [
         (("search", "sample", "--text", "cats", "-k", "2"), demo_key, 3),
         (("items", "list", "sample", "--where", "split=test", "--limit", "2"), demo_key, 3),
-        (("models", "sample"), demo_key, 2),
+        (("models", "sample"), demo_key, 3),
         (("keys", "list"), "wrong", 1),
     ]
     for command, key, n_lines in commands:
