@@ -183,6 +183,8 @@ class Values:
     items: int
     labels: list[LabelCount]
     metadata: dict[str, list[ValueCount]]
+    ranges: dict[str, tuple[float, float]]
+    """Least and most value of keys that are numbers, among the first items."""
 
 
 @dataclass(slots=True)

@@ -12,12 +12,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
@@ -247,11 +248,19 @@ def _faults(model: type[BaseModel], error: ValidationError) -> list[Mapping[str,
 
 def _fields_at(model: type[BaseModel] | None, place: Sequence[str | int]) -> list[str] | None:
     """Return the names of the fields at a place of a model; None where that is no model of its own."""
+    is_key = False  # of a mapping, whose values are of one model
     for name in place:
-        if isinstance(name, str):
-            field = None if model is None else model.model_fields.get(name)
+        if isinstance(name, str) and not is_key:
+            field = None if model is None else _named_fields(model).get(name)
             model = None if field is None else _model_in(field.annotation)
-    return None if model is None else list(model.model_fields)
+            is_key = field is not None and get_origin(field.annotation) is dict
+        else:
+            is_key = False
+    return None if model is None else list(_named_fields(model))
+
+
+def _named_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -7,20 +7,22 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, get_origin
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from app.api.admission import admit
-from app.api.bodies import reads_body
+from app.api.bodies import parse_json, reads_body
 from app.api.gate import body_of
 from app.api.problems import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.request_scope import CURRENT_KEY_ID
+from app.api.schemas.filters import FilterIn
 from app.api.state import state_of
 from app.domain.entities import ApiKey
 from app.domain.errors import CollectionNotFoundError, ServiceError, job_not_found
+from app.domain.filters import ItemFilter
 from app.domain.hosts import party_of
 from app.domain.names import Scope
 
@@ -54,6 +56,17 @@ def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
         yield from _parameters(other)
 
 
+async def _filter_parameter(
+    filter: Annotated[
+        str | None,
+        Query(max_length=16_000, description="only items that pass such a filter as of searches, in JSON"),
+    ] = None,
+) -> ItemFilter:
+    return ItemFilter() if filter is None else parse_json(FilterIn, filter.encode(), ("filter",)).to_filter()
+
+
+FilterParameter = Annotated[ItemFilter, Depends(_filter_parameter)]
+"""The filter in the address of a request."""
 bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 

@@ -25,7 +25,6 @@ from app.cli.console import (
     WhereFilter,
     print_json,
     print_one,
-    read_conditions,
     read_filter,
     read_names,
     shorten,
@@ -121,7 +120,7 @@ def list_items(
     key: KeyOption = None,
 ) -> None:
     """List items in order of creation."""
-    conditions = read_conditions(where)
+    read_filter(label, where)
     n_left, cursor = limit, None
     with open_backend(url, key) as backend:
         while n_left is None or n_left > 0:
@@ -130,7 +129,7 @@ def list_items(
                 modality=modality,
                 pair_id=pair,
                 label=label or (),
-                where=conditions,
+                where=where or (),
                 cursor=cursor,
                 limit=min(n_left or _PAGE, _PAGE),
             )
@@ -262,7 +261,9 @@ def search(
         LOG.print(Text(notice.message))
         if notice.did_you_mean:
             LOG.print(Text(f"did you mean {' or '.join(map(repr, notice.did_you_mean))}?"))
-    keys = dict.fromkeys([*item_filter["metadata"], *read_names(show or "")])
+    conditions = [item_filter, *item_filter.get("all", ())]
+    named = (key for condition in conditions for key in condition.get("metadata", ()))
+    keys = dict.fromkeys([*named, *read_names(show or "")])
     for hit in result.hits:
         typer.echo(
             json.dumps(msgspec.to_builtins(hit)) if as_json else _hit_line(hit, partners.get(hit.id), keys)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from app.domain.searches import values_by_key
+from app.domain.errors import InvalidFieldError
+from app.domain.filters import filter_of
 
 OUT, LOG = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
 """Standard output is for results, standard error for what accompanies them."""
@@ -163,22 +164,17 @@ WhereFilter = Annotated[
     list[str] | None,
     typer.Option(
         "--where",
-        metavar="KEY=VALUE",
-        help="only items with this value under a metadata key; of one key any of the values",
+        metavar="CONDITION",
+        help="only items whose metadata meet it: colour=red (of one key any of the values), colour!=black, "
+        "'price<50' (also <=, >, >=), 'size in 41,42', 'size not in 41', 'tags contains new', "
+        "'name text red shoes'",
     ),
 ]
 
 
-def read_conditions(conditions: Sequence[str] | None) -> Sequence[str]:
-    """Return the conditions of --where; raises BadParameter for one without a key."""
-    for condition in conditions or ():
-        if condition.find("=") < 1:
-            raise typer.BadParameter(f"expected KEY=VALUE, got {condition!r}", param_hint="--where")
-    return conditions or ()
-
-
 def read_filter(labels: Sequence[str] | None, conditions: Sequence[str] | None) -> dict[str, Any]:
-    """Return the filter of --label and --where, as REST has it; errors as of `read_conditions`."""
-    values = values_by_key(read_conditions(conditions))
-    metadata = {key: list(alternatives) for key, alternatives in values.items()}
-    return {"labels": list(labels), "metadata": metadata} if labels else {"metadata": metadata}
+    """Return the filter of --label and --where, as REST has it; raises BadParameter for a wrong condition."""
+    try:
+        return filter_of(labels or (), conditions or ())
+    except InvalidFieldError as error:
+        raise typer.BadParameter(error.message, param_hint="--where") from error

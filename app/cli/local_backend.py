@@ -26,6 +26,7 @@ from app.answers import (
     SearchResult,
     Written,
 )
+from app.api.schemas.filters import read_filter
 from app.api.schemas.searches import SHOWN_FIELDS, encode_result
 from app.api.shown import (
     show_collection,
@@ -39,8 +40,8 @@ from app.api.shown import (
 from app.bootstrap import Services
 from app.cli.encoders import ENCODER_OPTIONS, check_encoder
 from app.domain.entities import Content, KeyBounds, Modality
+from app.domain.filters import filter_of
 from app.domain.names import Scope
-from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewFeedback
 from app.services.serving.search import Query, Search, results_of
 
@@ -82,7 +83,7 @@ class LocalBackend:
         label: Sequence[str] = (),
         where: Sequence[str] = (),
     ) -> ItemPage:
-        item_filter = ItemFilter.of_conditions(label, where)
+        item_filter = read_filter(filter_of(label, where), "where")
         page = self.services.catalogue.page(
             collection, modality, int(cursor or 0), limit, pair_id, item_filter
         )
@@ -114,11 +115,8 @@ class LocalBackend:
         sound: Path | None = None,
         item_id: str | None = None,
     ) -> SearchResult:
-        labels = filter.get("labels")
-        values = {key: tuple(alternatives) for key, alternatives in filter.get("metadata", {}).items()}
-        item_filter = ItemFilter(None if labels is None else tuple(labels), values)
         query = _query(text, picture, sound, item_id)
-        search = Search([query], k, 0, item_filter, SHOWN_FIELDS)
+        search = Search([query], k, 0, read_filter(filter, "filter"), SHOWN_FIELDS)
         (outcome,) = self.services.search.search(collection, source, target, [search])
         (result,) = results_of(outcome)
         return msgspec.json.decode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -159,6 +160,7 @@ def list_items(
     pair_id: str | None = None,
     label: Sequence[str] = (),
     where: Sequence[str] = (),
+    filter: Json | None = None,
     item_id: Sequence[str] = (),
 ) -> Call[ItemPage]:
     """Return a page of items in order of creation.
@@ -173,11 +175,15 @@ def list_items(
     limit : int, optional
         Most items of a page; 100 by default.
     label, where : sequence of str
-        Only items with any of these labels, and with metadata such as ``colour=red``.
+        Only items with any of these labels, and with metadata such as ``colour=red`` or ``price<50``.
+    filter : mapping, optional
+        As of `search`.
     item_id : sequence of str
         Only items of any of these ids, ten at most.
     """
-    query = without_none(modality=modality, cursor=cursor, limit=limit, pair_id=pair_id)
+    query = without_none(
+        modality=modality, cursor=cursor, limit=limit, pair_id=pair_id, filter=_text_of(filter)
+    )
     query |= {"label": list(label), "where": list(where), "item_id": list(item_id)}
     address = path(_COLLECTION + "/items", collection=collection)
     return Call("GET", address, ItemPage, query=query, is_repeatable=True)
@@ -215,9 +221,20 @@ def list_partners(collection: str, item_ids: Sequence[str]) -> Call[Partners]:
     return Call("GET", address, Partners, query=query, is_repeatable=True)
 
 
-def count_values(collection: str, modality: str, *, limit: int | None = None) -> Call[Values]:
-    """Return the labels and metadata values that a gallery can be filtered by, with numbers of items."""
-    query = without_none(modality=modality, limit=limit)
+def count_values(
+    collection: str, modality: str, *, limit: int | None = None, filter: Json | None = None
+) -> Call[Values]:
+    """Return the labels and metadata values that a gallery can be filtered by, with numbers of items.
+
+    Parameters
+    ----------
+    collection, modality : str
+    limit : int, optional
+        Most labels, and most values of each key.
+    filter : mapping, optional
+        Counts the items that pass it, as of `search`.
+    """
+    query = without_none(modality=modality, limit=limit, filter=_text_of(filter))
     address = path(_COLLECTION + "/values", collection=collection)
     return Call("GET", address, Values, query=query, is_repeatable=True)
 
@@ -255,7 +272,8 @@ def search(
     k, offset : int, optional
         Hits to return, 10 by default, and how many better ones to leave out.
     filter : mapping, optional
-        ``{"labels": ["red"], "metadata": {"brand": ["a", "b"]}}``: any value of each key.
+        ``{"labels": ["red"], "metadata": {"brand": ["a", "b"], "price": {"lt": 50}}}``: what stands together
+        holds together; lists are alternatives; ``all``, ``any`` and ``not`` take filters.
     include : sequence of str, optional
         Fields of a hit beside id, rank and score; all by default.
     """
@@ -518,6 +536,10 @@ def _version(collection: str, version: int) -> str:
 
 def _direction(collection: str, source: str, target: str) -> str:
     return path(_COLLECTION + _SEARCH, collection=collection, source=source, target=target)
+
+
+def _text_of(item_filter: Json | None) -> str | None:
+    return None if item_filter is None else json.dumps(item_filter)
 
 
 def _options(

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Collection as AbstractCollection
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -23,6 +23,7 @@ from sqlalchemy import (
     Row,
     Select,
     Text,
+    and_,
     bindparam,
     case,
     cast,
@@ -31,12 +32,14 @@ from sqlalchemy import (
     func,
     null,
     select,
+    text,
     true,
     update,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from app.db.filters import FilterSql
 from app.db.models import ITEMS, CollectionRow, FeedbackRow, ItemRow, ReplacedItemRow
 from app.db.published import (
     Columns,
@@ -60,6 +63,7 @@ from app.domain.entities import (
     vector_of,
 )
 from app.domain.errors import item_not_found
+from app.domain.filters import ItemFilter
 from app.domain.names import is_storable
 from app.domain.searches import HIT_FIELDS
 
@@ -298,20 +302,45 @@ class ItemRepository(Repository):
             )
         return members
 
+    def ids_of_pairs(self, collection: Collection, modality: str, pair_ids: Sequence[str]) -> list[str]:
+        """Return the items of a modality that are of some pairs."""
+        rows = published_items(collection.id, "item_id", "pair_id", "modality", "is_deleted")
+        query = select(rows.c.item_id).where(rows.c.modality == modality, rows.c.is_deleted == false())
+        chunks = in_chunks(pair_ids)
+        return [
+            one for chunk in chunks for one in self._session.scalars(query.where(rows.c.pair_id.in_(chunk)))
+        ]
+
     def page(
-        self, collection: Collection, modality: str | None, after: int, limit: int, pair_id: str | None = None
+        self,
+        collection: Collection,
+        modality: str | None,
+        after: int,
+        limit: int,
+        pair_id: str | None = None,
+        item_filter: ItemFilter | None = None,
+        until: int | None = None,
     ) -> list[tuple[int, Item]]:
-        """Return items with their stable position, in order of creation; of one pair when it is given."""
+        """Return items with their stable position, in order of creation; of one pair when it is given. Of
+        those that do not pass the filter some are left out, as of `FilterSql`."""
         if pair_id is not None:
-            rows = self._of_pair(collection, pair_id, modality, after, limit)
+            rows = self._of_pair(collection, pair_id, modality, after, limit, until)
         else:
             modalities = collection.modality_names if modality is None else (modality,)
+            passes = None if item_filter is None else self._narrow(item_filter)
+            stretches = (_present(name, after, passes or (lambda _: true())) for name in modalities)
             parts = [
-                first_rows(self._session, collection.id, _PLACED, _present(name, after), limit)
-                for name in modalities
+                first_rows(self._session, collection.id, _PLACED, replace(stretch, until=until), limit)
+                for stretch in stretches
             ]
             rows = sorted(itertools.chain.from_iterable(parts), key=lambda row: row.id)[:limit]
         return [(row.id, _item(row)) for row in rows]
+
+    def _narrow(self, item_filter: ItemFilter) -> Condition:
+        """Return a condition that every item meets that passes a filter."""
+        sql = FilterSql(self._session.get_bind().dialect.name == "sqlite")
+        condition = text(item_filter.fold(sql.read, sql.join)).bindparams(**sql.parameters)
+        return lambda _: and_(condition)
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
         """Yield changes after `revision`, in order of revision; for read-only transactions."""
@@ -444,13 +473,21 @@ class ItemRepository(Repository):
             stretch = stretch.after_row(page[-1])
 
     def _of_pair(
-        self, collection: Collection, pair_id: str, modality: str | None, after: int, limit: int
+        self,
+        collection: Collection,
+        pair_id: str,
+        modality: str | None,
+        after: int,
+        limit: int,
+        until: int | None,
     ) -> Sequence[_AnyRow]:
         rows = published_items(collection.id, *_PLACED, "is_deleted")
         # Not `is_`, with which the index of existing items would qualify: that of pairs leaves fewer rows.
         query = select(rows).where(rows.c.pair_id == pair_id, rows.c.is_deleted == false(), rows.c.id > after)
         if modality is not None:
             query = query.where(rows.c.modality == modality)
+        if until is not None:
+            query = query.where(rows.c.id <= until)
         return self._session.execute(query.order_by(rows.c.id).limit(limit)).all()
 
     def _select(

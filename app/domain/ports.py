@@ -11,8 +11,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import Content, Features, IndexedItem, Matrix, Vector
+from app.domain.filters import ItemFilter
 from app.domain.reports import IndexSpec
-from app.domain.searches import ItemFilter
 
 EncodeBatches = Callable[[Mapping[str, Any], Iterable[Sequence[Content]]], Iterator[Features]]
 """Yields what the encoder of some options stores of each batch, in their order."""
@@ -151,11 +151,11 @@ class EngineGallery(Protocol):
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
 
-    def count_labels(self, revision: int) -> dict[str, int]:
-        """Return how many items carry each label."""
+    def count_labels(self, revision: int, item_filter: ItemFilter) -> dict[str, int]:
+        """Return how many items that match a filter carry each label."""
 
-    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
-        """Return how many items have each value under a metadata key, by what `comparable` makes of it."""
+    def count_values(self, revision: int, key: str, item_filter: ItemFilter) -> dict[Hashable, int]:
+        """Return how many of them have each value under a metadata key, by what `comparable` makes of it."""
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
         """Yield some items with their projections, the same ones for the same revision."""

@@ -7,6 +7,7 @@ import typer
 from tests.benchmarks.dask import dask_command
 from tests.benchmarks.encoders import encoders_command
 from tests.benchmarks.engine import engine_command
+from tests.benchmarks.filters import filters_command
 from tests.benchmarks.imports import import_command
 from tests.benchmarks.index import index_command
 from tests.benchmarks.load import load_command
@@ -17,6 +18,7 @@ benchmarks = typer.Typer(name="benchmarks", no_args_is_help=True, add_completion
 benchmarks.command("dask")(dask_command)
 benchmarks.command("encoders")(encoders_command)
 benchmarks.command("engine")(engine_command)
+benchmarks.command("filters")(filters_command)
 benchmarks.command("import")(import_command)
 benchmarks.command("index")(index_command)
 benchmarks.command("load")(load_command)

@@ -16,8 +16,8 @@ from rich.table import Table
 from app.bootstrap import open_vector_engine
 from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.entities import IndexedItem, Matrix
+from app.domain.filters import ItemFilter
 from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
-from app.domain.searches import ItemFilter
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment
@@ -34,9 +34,9 @@ _BATCH = 1000
 _TENTHS = 10
 _FILTERS = {
     "all": ItemFilter(),
-    "a tenth": ItemFilter(metadata={"tenth": (3,)}),
-    "a hundredth": ItemFilter(labels=("hundredth 42",)),
-    "a thousandth": ItemFilter(labels=("hundredth 42",), metadata={"tenth": (3,)}),
+    "a tenth": ItemFilter.of(metadata={"tenth": (3,)}),
+    "a hundredth": ItemFilter.of(labels=("hundredth 42",)),
+    "a thousandth": ItemFilter.of(labels=("hundredth 42",), metadata={"tenth": (3,)}),
 }
 
 

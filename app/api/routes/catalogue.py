@@ -19,11 +19,12 @@ from app.api.bodies import (
     read_json_or_form,
     read_json_with,
 )
-from app.api.deps import KeyId, Readers, RootPath, may_administer, may_list, may_search, may_write
+from app.api.deps import FilterParameter, KeyId, Readers, RootPath, may_administer, may_list, may_search, may_write
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import CollectionIn
 from app.api.schemas.base import Identifier, Label, RawIn
+from app.api.schemas.filters import read_filter
 from app.api.schemas.items import FeedbackIn, FeedbackListIn, ItemFactsIn, ItemIn, ItemsIn, LabelsIn
 from app.api.shown import (
     encode,
@@ -38,7 +39,7 @@ from app.api.state import ApiLimits, State
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidFieldError
 from app.domain.names import LARGEST_FEEDBACK_ID
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter, filter_of
 from app.services.catalogue.preparation import NewItem
 from app.services.catalogue.service import NewFeedback
 
@@ -101,11 +102,11 @@ _MAX_CONDITIONS = 20
 _Ids = Annotated[Sequence[Identifier], Field(max_length=10)]
 _Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
 _Conditions = Annotated[
-    Sequence[Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1000)]],
-    Field(max_length=_MAX_CONDITIONS),
+    Sequence[Annotated[str, StringConstraints(max_length=1000)]], Field(max_length=_MAX_CONDITIONS)
 ]
 _CONDITION = (
-    "only items with this value under a metadata key, in JSON or as text; of one key any of the values"
+    "only items whose metadata meet this: KEY=VALUE, in JSON or as text (of one key any of the values), "
+    "KEY!=VALUE, KEY<VALUE, <=, >, >=, KEY in A,B, KEY not in A,B, KEY contains VALUE, KEY text WORDS"
 )
 _BODY = two_forms(
     ItemsIn,
@@ -161,6 +162,7 @@ def list_items(
     collection: str,
     state: State,
     root_path: RootPath,
+    item_filter: FilterParameter,
     modality: str | None = None,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
@@ -171,10 +173,12 @@ def list_items(
 ) -> Response:
     """Page through items in order of creation; the cursor stays valid while others write.
 
-    A page ends before `limit` where its items are large, or where few pass the filter of `label` and `where`:
-    there is more as long as `next_cursor` is set. Where the first page has nothing, `notices` says why.
+    What `label`, `where` and `filter` ask for holds together. A page ends before `limit` where its items are
+    large, or where few pass: there is more as long as `next_cursor` is set. Where the first page has nothing,
+    `notices` says why.
     """
-    item_filter = ItemFilter.of_conditions(label, where)
+    by_condition = read_filter(filter_of(label, where), "where")
+    item_filter = ItemFilter((*by_condition.parts, *item_filter.parts))
     page = state.catalogue.page(
         collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id)
     )
@@ -288,14 +292,16 @@ def count_values(
     modality: str,
     state: State,
     readers: Readers,
+    item_filter: FilterParameter,
     limit: Annotated[int, Query(ge=1, le=_MAX_VALUES)] = 50,
 ) -> answers.Values:
     """Count the items of a searchable gallery by label, and by the metadata keys that look categorical.
 
     These are at most 12 keys whose values repeat among the first 1000 items. `limit` is the most labels, and
-    the most values of each key, the most frequent first.
+    the most values of each key, the most frequent first. With `filter` the items that pass it are counted.
+    `ranges` are those of keys that are numbers there.
     """
-    return state.overviews.count_values(collection, modality, limit, aside, readers)
+    return state.overviews.count_values(collection, modality, limit, aside, readers, item_filter)
 
 
 @galleries.get("/map", responses=responses(401, 403, 404, 409))

@@ -6,62 +6,21 @@ from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
-from pydantic import Field, TypeAdapter, WithJsonSchema, model_validator
+from pydantic import Field, TypeAdapter, WithJsonSchema
 
-from app.api.schemas.base import Identifier, Integer, Label, RawIn, Strict, content_url
+from app.api.schemas.base import Identifier, Integer, RawIn, Strict, content_url
+from app.api.schemas.filters import FilterIn
 from app.domain.errors import InvalidFieldError
 from app.domain.names import MAX_K
-from app.domain.searches import Hit, ItemFilter, SearchResult
+from app.domain.searches import Hit, SearchResult
 from app.services.serving.search import Query, QueryPart
 
-MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_PARTS = 100, 1000, 16
+MAX_PARTS = 16
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
 SHOWN_FIELDS = frozenset(get_args(OptionalField))
 """Everything that an answer can show of an item."""
 _ItemId = Annotated[str, WithJsonSchema(TypeAdapter(Identifier).json_schema())]
-_Scalar = str | int | float | bool
 _ENCODER = msgspec.json.Encoder()
-
-
-class FilterIn(Strict):
-    """Which items may be returned: any of the labels, and each metadata key with any of its values.
-
-    Labels and values together are 1000 at most. An empty list lets nothing through, since no item has any of
-    none; what is left out asks for nothing.
-    """
-
-    labels: list[Label] = Field(
-        default_factory=list,
-        max_length=MAX_FILTER_VALUES,
-        fail_fast=True,
-        description="any of these; none passes when the list is empty, every item when it is absent",
-    )
-    metadata: dict[str, _Scalar | list[_Scalar]] = Field(
-        default_factory=dict,
-        max_length=MAX_FILTER_KEYS,
-        description="each key with its value, or any of its values; none passes when that list is empty",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_size(cls, data: Any) -> Any:
-        """Refuse too many values before any is looked at."""
-        if not isinstance(data, dict):
-            return data
-        metadata = data.get("metadata")
-        conditions = [data.get("labels"), *(metadata.values() if isinstance(metadata, dict) else ())]
-        count = sum(
-            len(values) if isinstance(values, list) else 1 for values in conditions if values is not None
-        )
-        if count > MAX_FILTER_VALUES:
-            raise ValueError(f"{count} labels and values, at most {MAX_FILTER_VALUES} allowed together")
-        return data
-
-    def to_filter(self) -> ItemFilter:
-        """Return the domain's filter."""
-        values = {key: tuple(v) if isinstance(v, list) else (v,) for key, v in self.metadata.items()}
-        is_asked = "labels" in self.model_fields_set
-        return ItemFilter(tuple(self.labels) if is_asked else None, values)
 
 
 class QueryIn(RawIn):

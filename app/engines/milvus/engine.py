@@ -27,6 +27,7 @@ from app.engines.milvus.gallery import MilvusGallery
 from app.engines.milvus.rows import DIGEST, MOST_FACETS, Writing
 from app.engines.milvus.server import (
     AWAY,
+    FORMAT,
     GALLERIES,
     MAPS,
     MOST_PIECES,
@@ -147,6 +148,7 @@ class MilvusEngine:
             check_lock()
             entry = {
                 **key._asdict(),
+                "format": FORMAT,
                 "name": name,
                 "collection": collection,
                 "revision": revision,
@@ -166,6 +168,7 @@ class MilvusEngine:
         schema.add_field("until", DataType.INT64)
         schema.add_field("is_ranked", DataType.BOOL)
         add_list(schema, "facets", DIGEST, MOST_FACETS)
+        schema.add_field("values", DataType.JSON)
         add_list(schema, "text", 65_535, MOST_PIECES)
         indexes = self._client.prepare_index_params()
         for name in ("raw", "mapped", "unit"):

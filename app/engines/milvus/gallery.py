@@ -18,8 +18,8 @@ from pymilvus.exceptions import MilvusException
 
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError
+from app.domain.filters import ItemFilter, comparable
 from app.domain.ports import EngineHit
-from app.domain.searches import ItemFilter, comparable
 from app.engines.common import (
     BEHIND,
     REVISIONS_BETWEEN_COUNTS,
@@ -190,8 +190,7 @@ class MilvusGallery:
         """Return whether few rows are there or match, so that they are compared one by one."""
         n_rows = self._estimate(rows, revision, ItemFilter())
         return n_rows < ROWS_COMPARED or (
-            item_filter != ItemFilter()
-            and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
+            not item_filter.is_empty and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
         )
 
     def _estimate(self, rows: GalleryRows, revision: int, item_filter: ItemFilter) -> int:
@@ -232,22 +231,22 @@ class MilvusGallery:
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-        carrying = ItemFilter(labels=(label,))
+        carrying = ItemFilter.of((label,))
         return self._ask(revision, lambda rows: bool(rows.read(rows.condition(revision, carrying), "row", 1)))
 
-    def count_labels(self, revision: int) -> dict[str, int]:
-        """Return how many items carry each label."""
-        return Counter(label for item in self._items(revision) for label in item.labels)
+    def count_labels(self, revision: int, item_filter: ItemFilter) -> dict[str, int]:
+        """Return how many items that match a filter carry each label."""
+        return Counter(label for item in self._items(revision, item_filter) for label in item.labels)
 
-    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
-        """Return how many items have each value under a metadata key."""
-        values = (item.metadata.get(key) for item in self._items(revision))
+    def count_values(self, revision: int, key: str, item_filter: ItemFilter) -> dict[Hashable, int]:
+        """Return how many items that match a filter have each value under a metadata key."""
+        values = (item.metadata.get(key) for item in self._items(revision, item_filter))
         return Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
 
-    def _items(self, revision: int) -> Iterator[IndexedItem]:
+    def _items(self, revision: int, item_filter: ItemFilter) -> Iterator[IndexedItem]:
         with self._translate_errors():
             rows = self._look()
-            for row in rows.scan(rows.condition(revision), ITEM_FIELDS):
+            for row in rows.scan(rows.condition(revision, item_filter), ITEM_FIELDS):
                 yield item_of(row)
 
     def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:

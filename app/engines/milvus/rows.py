@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+import math
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -14,13 +16,17 @@ import numpy as np
 from pymilvus import MilvusClient
 
 from app.domain.entities import IndexedItem, Matrix, Vector
+from app.domain.filters import RANGES, Condition, ItemFilter, is_ordered, keyed_words
 from app.domain.ports import EngineHit
-from app.domain.searches import ItemFilter
 from app.engines.milvus.server import PIECE, SECONDS, call_loaded, read_rows, split
 from app.index.inverted_lists import Balance
 
 FOREVER = 2**62
 """The end of a row that is alive."""
+_SIGNS = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_COMPLEMENTS = {"lt": "gte", "lte": "gt", "gt": "lte", "gte": "lt"}
+_ORDERED_BYTES, _MOST_ORDERED_BYTES, _QUOTES = 401, 60_000, 6
+"""Bytes of a text by which it is ordered, more than any bound has, and of all that is ordered in a row."""
 MOST_FACETS, DIGEST = 4096, 24
 """Of a row, and characters of each: labels, keys and values that can be filtered by."""
 ROWS_AT_ONCE = 500
@@ -39,35 +45,92 @@ def digest_of(*parts: str) -> str:
     return sha256("\0".join(parts).encode()).hexdigest()[:DIGEST]
 
 
-def _value_digest(key: str, value: Hashable) -> str:
+def _value_digest(kind: str, key: str, value: Hashable) -> str:
     """Return the same for values that are equal in JSON, such as 3 and 3.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return digest_of("value", key, json.dumps(value))
+    return digest_of(kind, key, json.dumps(value))
 
 
 def facets_of(item: IndexedItem) -> list[str]:
-    """Return what filters ask for: the labels, the keys that have a value, and the values."""
+    """Return what filters ask for: the labels, the keys that have a value, the values, the elements of lists,
+    whether ranges compare numbers or texts, and the words of texts."""
     facets = [digest_of("label", label) for label in item.labels]
     for key, value in item.metadata.items():
         if value is not None:
             facets.append(digest_of("key", key))
         if isinstance(value, str | int | float | bool):
-            facets.append(_value_digest(key, value))
-    return facets[:MOST_FACETS]
+            facets.append(_value_digest("value", key, value))
+        if isinstance(value, list):
+            scalars = (one for one in value if isinstance(one, str | int | float | bool))
+            facets += dict.fromkeys(_value_digest("element", key, one) for one in scalars)
+    facets += (digest_of(*name) for name in (_ordered_of(item.metadata)))
+    return [*facets, *(digest_of("word", word) for word in keyed_words(item.metadata))][:MOST_FACETS]
+
+
+def values_of(item: IndexedItem) -> dict[str, int | float | str]:
+    """Return the values that ranges compare."""
+    return {digest_of("key", key): _sortable(item.metadata[key]) for _, key in _ordered_of(item.metadata)}
+
+
+def _ordered_of(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of numbers and texts, with which of them they are; not more than a row may hold."""
+    n_bytes = 0
+    for key, value in metadata.items():
+        if is_ordered(value, "") or is_ordered(value, 0):
+            n_bytes += DIGEST + len(str(_sortable(value))) + _QUOTES
+            if n_bytes > _MOST_ORDERED_BYTES:
+                return
+            yield "text" if isinstance(value, str) else "number", key
+
+
+def _sortable(value: Any) -> int | float | str:
+    """Return a value as Milvus orders it: a text by its first bytes, a number within its range."""
+    if isinstance(value, str):
+        return value.encode()[:_ORDERED_BYTES].hex()
+    if isinstance(value, int) and abs(value) >= FOREVER:
+        return math.copysign(min(abs(value), int(sys.float_info.max)), value)
+    number: int | float = value
+    return number
 
 
 def condition_of(revision: int, item_filter: ItemFilter) -> str:
     """Return the rows of a revision that match a filter, in Milvus's language."""
     parts = [alive_at(revision), "is_ranked == true"]
-    if item_filter.labels is not None:
-        parts.append(_any_of([digest_of("label", label) for label in item_filter.equal_labels]))
-    for key, values in item_filter.equal_metadata.items():
-        accepted = [_any_of([_value_digest(key, value) for value in values if value is not None])]
-        if None in values:
-            accepted.append(f"not {_any_of([digest_of('key', key)])}")
-        parts.append(f"({' or '.join(accepted)})")
+    if not item_filter.is_empty:
+        parts.append(item_filter.fold(_read, _join))
     return " and ".join(parts)
+
+
+def _join(is_all: bool, conditions: Sequence[str]) -> str:
+    if not conditions:
+        return "since >= 0" if is_all else "since < 0"
+    return f"({(' and ' if is_all else ' or ').join(conditions)})"
+
+
+def _read(condition: Condition, negated: bool) -> str:
+    """Return the rows that meet a condition, or do not."""
+    key, values = condition.key, condition.values
+    if condition.operator in RANGES:
+        kind = "text" if isinstance(values[0], str) else "number"
+        sign = _SIGNS[_COMPLEMENTS[condition.operator] if negated else condition.operator]
+        compared = f'values["{digest_of("key", key)}"] {sign} {json.dumps(_sortable(values[0]))}'
+        return f"({compared} or not {_any_of([digest_of(kind, key)])})" if negated else f"({compared})"
+    if condition.subject == "id":
+        written = f"item in {json.dumps([digest_of(item_id) for item_id in values])}"
+    elif condition.subject == "labels":
+        written = _any_of([digest_of("label", label) for label in condition.equal])
+    elif condition.operator == "exists":
+        written = _any_of([digest_of("key", key)])
+    elif condition.operator == "text":
+        words = [digest_of("word", f"{key} {word}") for word in sorted(condition.words)]
+        written = f"array_contains_all(facets, {json.dumps(words)})"
+    else:
+        kind = "value" if condition.operator == "in" else "element"
+        written = _any_of([_value_digest(kind, key, one) for one in condition.equal if one is not None])
+        if None in values:
+            written += f" or not {_any_of([digest_of('key', key)])}"
+    return f"not ({written})" if negated else f"({written})"
 
 
 def _any_of(facets: Sequence[str]) -> str:
@@ -285,6 +348,7 @@ class Writing:
             "until": FOREVER,
             "is_ranked": is_ranked,
             "facets": facets_of(item),
+            "values": values_of(item),
             "text": list(split(text, PIECE)),
             "raw": numbers(raw),
             "mapped": numbers(mapped),

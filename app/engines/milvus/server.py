@@ -19,6 +19,8 @@ _logger = logging.getLogger(__name__)
 
 GALLERIES = "lrbs_galleries"
 """The collection that lists the others."""
+FORMAT = 2
+"""Of galleries: others are made again."""
 MAPS = "maps_"
 """Begins the names of its entries that hold the maps of a collection."""
 _Sliced = TypeVar("_Sliced", str, list[Any])
@@ -95,9 +97,10 @@ def find_text(client: MilvusClient, name: str) -> str | None:
 
 
 def find_entry(client: MilvusClient, name: str) -> dict[str, Any] | None:
-    """Return the entry of a gallery; None where there is none."""
+    """Return the entry of a gallery; None where there is none of this format."""
     text = find_text(client, name)
-    return None if text is None else json.loads(text)
+    entry = None if text is None else json.loads(text)
+    return entry if entry is not None and entry.get("format") == FORMAT else None
 
 
 def get_entry(client: MilvusClient, name: str) -> dict[str, Any]:

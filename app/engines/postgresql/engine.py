@@ -17,6 +17,11 @@ from app.engines.postgresql.server import LIST, SCHEMA, run, translated_errors
 
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128
 """Of a node of the index, and nodes that its insertion visits."""
+_IS_CURRENT = (
+    "EXISTS (SELECT FROM pg_attribute WHERE attname = 'words' "
+    f"AND attrelid = to_regclass('{SCHEMA}.' || table_name))"
+)
+"""Whether the table of a gallery is of this release's form."""
 
 
 class PostgresEngine:
@@ -52,7 +57,8 @@ class PostgresEngine:
         self.set_up()
         try:
             with translated_errors(), self._engine.connect() as connection:
-                rows = run(connection, f"SELECT FROM {LIST} WHERE table_name = :name", name=name_of(key))
+                statement = f"SELECT FROM {LIST} WHERE table_name = :name AND {_IS_CURRENT}"
+                rows = run(connection, statement, name=name_of(key))
                 return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
         except VectorEngineUnavailableError as error:
             if error.code != "galleries-gone":
@@ -85,11 +91,14 @@ class PostgresEngine:
             if (existing := self.open(key)) is not None:
                 return existing
             table = f"{SCHEMA}.{name}"
+            # What stands there is of an earlier release, whose rows filters cannot be applied to.
+            run(connection, f"DELETE FROM {LIST} WHERE table_name = :name", name=name)
+            run(connection, f"DROP TABLE IF EXISTS {table}")
             run(
                 connection,
                 f'CREATE TABLE {table} (item_id text COLLATE "C", since bigint, until bigint NOT NULL, '
-                f"labels text[], metadata jsonb, raw public.vector({rank}), mapped public.vector({rank}), "
-                "PRIMARY KEY (item_id, since))",
+                "labels text[], metadata jsonb, words text[], "
+                f"raw public.vector({rank}), mapped public.vector({rank}), PRIMARY KEY (item_id, since))",
             )
             copy_rows(connection, table, revision, batches, balance)
             insert_unranked(connection, table, revision, unranked)
@@ -98,7 +107,7 @@ class PostgresEngine:
                 [f"USING hnsw (mapped public.vector_ip_ops) WITH {graph}"] if balance is not None else []
             )
             indexes += ["(item_id) WHERE raw IS NULL"]
-            indexes += ["USING gin (labels)", "USING gin (metadata jsonb_path_ops)"]
+            indexes += ["USING gin (labels)", "USING gin (words)", "USING gin (metadata jsonb_path_ops)"]
             for index in indexes:
                 run(connection, f"CREATE INDEX ON {table} {index}")
             run(connection, f"ANALYZE {table}")

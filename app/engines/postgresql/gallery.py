@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine
 
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
+from app.domain.filters import ItemFilter, comparable
 from app.domain.ports import EngineHit
-from app.domain.searches import ItemFilter, comparable
 from app.engines.common import (
     BEHIND,
     LARGEST_RANK_OF_A_GRAPH,
@@ -141,7 +141,7 @@ class PostgresGallery:
                 offset + k <= DEEPEST_SEARCH
                 and len(query) <= LARGEST_RANK_OF_A_GRAPH
                 and not self._is_small(rows.connection, revision)
-                and (item_filter == _NO_FILTER or rows.estimate_share() >= _LEAST_SHARE)
+                and (item_filter.is_empty or rows.estimate_share() >= _LEAST_SHARE)
             ):
                 hits = rows.rank_candidates(query, k, offset, self._read_maps(rows.connection))
                 if len(hits) == k:
@@ -174,22 +174,24 @@ class PostgresGallery:
 
     def has_label(self, revision: int, label: str) -> bool:
         """Return whether an item that can be ranked carries a label."""
-        with self._rows(revision, ItemFilter(labels=(label,))) as rows:
+        with self._rows(revision, ItemFilter.of((label,))) as rows:
             return rows.count(1) > 0
 
-    def count_labels(self, revision: int) -> dict[str, int]:
-        """Return how many items carry each label."""
-        return {str(label): count for label, count in self._counts("unnest(labels)", revision)}
+    def count_labels(self, revision: int, item_filter: ItemFilter) -> dict[str, int]:
+        """Return how many items that match a filter carry each label."""
+        return {str(label): count for label, count in self._counts("unnest(labels)", revision, item_filter)}
 
-    def count_values(self, revision: int, key: str) -> dict[Hashable, int]:
-        """Return how many items have each value under a metadata key."""
-        counts = self._counts("metadata -> :key", revision, key=key)
+    def count_values(self, revision: int, key: str, item_filter: ItemFilter) -> dict[Hashable, int]:
+        """Return how many items that match a filter have each value under a metadata key."""
+        counts = self._counts("metadata -> :key", revision, item_filter, key=key)
         return {
             comparable(value): count for value, count in counts if isinstance(value, str | int | float | bool)
         }
 
-    def _counts(self, value: str, revision: int, **parameters: str) -> list[tuple[Any, int]]:
-        with self._rows(revision) as rows:
+    def _counts(
+        self, value: str, revision: int, item_filter: ItemFilter, **parameters: str
+    ) -> list[tuple[Any, int]]:
+        with self._rows(revision, item_filter) as rows:
             counts = rows.execute(
                 f"SELECT value, count(*) FROM (SELECT {value} AS value FROM {rows.table} "
                 f"WHERE {rows.condition}) AS of_items GROUP BY value",

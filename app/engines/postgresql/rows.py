@@ -12,9 +12,10 @@ from pgvector.psycopg import register_vector
 from psycopg.types.json import Jsonb
 from sqlalchemy import Connection, CursorResult
 
+from app.db.filters import FilterSql
 from app.domain.entities import IndexedItem, Matrix, Vector
+from app.domain.filters import ItemFilter, keyed_words
 from app.domain.ports import EngineHit
-from app.domain.searches import ItemFilter
 from app.engines.postgresql.server import LIST, run, text_of
 from app.index.inverted_lists import Balance
 
@@ -31,7 +32,16 @@ _LEAST_WIDTH = 200
 best of 100 queries."""
 _ROWS_SAMPLED = 1000  # of which the share that matches a filter is estimated
 _ROWS_PER_INSERT = 500  # bounds the parameters of a statement
-_COLUMNS = ("text", "int8", "int8", "text[]", "jsonb", "vector", "vector")  # types of a row's columns
+_COLUMNS = (
+    "text",
+    "int8",
+    "int8",
+    "text[]",
+    "jsonb",
+    "text[]",
+    "vector",
+    "vector",
+)  # types of a row's columns
 
 
 def condition_at(table: str) -> str:
@@ -54,28 +64,9 @@ class MatchingRows:
         cls, connection: Connection, table: str, condition: str, revision: int, item_filter: ItemFilter
     ) -> MatchingRows:
         """Return the rows of a revision (`condition_at`) that match a filter."""
-        parts, parameters = ["raw IS NOT NULL", condition], dict[str, Any](revision=revision)
-        if item_filter.labels is not None:
-            parts.append("labels && CAST(:labels AS text[])")
-            parameters["labels"] = list(item_filter.equal_labels)
-        for number, (name, values) in enumerate(item_filter.equal_metadata.items()):
-            parts.append(
-                f"COALESCE(metadata -> :key_{number}, 'null'::jsonb) "
-                f"= ANY (CAST(:values_{number} AS jsonb[]))"
-            )
-            parameters[f"key_{number}"] = name
-            parameters[f"values_{number}"] = [json.dumps(value) for value in values]
-            if values and None not in values:  # which an item without the key matches, too
-                # Said once more, as the index understands it.
-                names = [f"object_{number}_{position}" for position in range(len(values))]
-                parts.append(
-                    "(" + " OR ".join(f"metadata @> CAST(:{parameter} AS jsonb)" for parameter in names) + ")"
-                )
-                parameters |= {
-                    parameter: json.dumps({name: value})
-                    for parameter, value in zip(names, values, strict=True)
-                }
-        return cls(connection, table, " AND ".join(parts), parameters)
+        sql = FilterSql(metadata="metadata", labels="labels &&", words="words")
+        parts = ["raw IS NOT NULL", condition, item_filter.fold(sql.read, sql.join)]
+        return cls(connection, table, " AND ".join(parts), {"revision": revision, **sql.parameters})
 
     def execute(self, statement: str, **parameters: Any) -> CursorResult[*tuple[Any, ...]]:
         """Return what a statement finds that has their condition in it."""
@@ -166,8 +157,9 @@ def insert_rows(
         step = slice(start, start + _ROWS_PER_INSERT)
         connection.execute(
             sa.text(
-                f"INSERT INTO {table} (item_id, since, until, labels, metadata, raw, mapped) "
+                f"INSERT INTO {table} (item_id, since, until, labels, metadata, words, raw, mapped) "
                 "VALUES (:id, :since, :until, CAST(:labels AS text[]), CAST(:metadata AS jsonb), "
+                "CAST(:words AS text[]), "
                 "CAST(:raw AS public.vector), CAST(:mapped AS public.vector)) "
                 "ON CONFLICT (item_id, since) DO NOTHING"
             ),
@@ -178,6 +170,7 @@ def insert_rows(
                     "until": FOREVER,
                     "labels": list(item.labels),
                     "metadata": json.dumps(item.metadata),
+                    "words": keyed_words(item.metadata),
                     "raw": text_of(raw),
                     "mapped": None if row is None else text_of(row),
                 }
@@ -209,14 +202,13 @@ def copy_rows(
     driver_connection = connection.connection.driver_connection
     assert driver_connection is not None
     register_vector(driver_connection)
-    copy = f"COPY {table} (item_id, since, until, labels, metadata, raw, mapped) FROM STDIN BINARY"
+    copy = f"COPY {table} (item_id, since, until, labels, metadata, words, raw, mapped) FROM STDIN BINARY"
     with driver_connection.cursor() as cursor, cursor.copy(copy) as rows:
         rows.set_types(_COLUMNS)
         for items, vectors in batches:
             for item, raw, row in zip(items, vectors, _map(vectors, balance), strict=True):
-                rows.write_row(
-                    (item.id, revision, FOREVER, list(item.labels), Jsonb(item.metadata), raw, row)
-                )
+                facts = (list(item.labels), Jsonb(item.metadata), keyed_words(item.metadata))
+                rows.write_row((item.id, revision, FOREVER, *facts, raw, row))
 
 
 def _map(vectors: Matrix, balance: Balance | None) -> Sequence[Vector | None]:

@@ -18,6 +18,7 @@ import numpy as np
 from app.db.session import UnitOfWork
 from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
 from app.domain.errors import InvalidFieldError, unknown_modality
+from app.domain.filters import compose
 from app.domain.names import (
     check_identifier,
     check_labels,
@@ -27,7 +28,6 @@ from app.domain.names import (
     join_words,
     some_of,
 )
-from app.domain.searches import compose
 from app.encoders.registry import EncoderRegistry
 from app.storage.stores import Blobs
 

@@ -20,8 +20,9 @@ from app.domain.errors import (
     item_not_found,
     unknown_modality,
 )
+from app.domain.filters import ItemFilter
 from app.domain.names import check_modality_name, check_name, check_storable, is_storable, join_path
-from app.domain.searches import SAMPLE, WHOLE_ITEM, ItemFilter, Traits, explain_filter
+from app.domain.searches import SAMPLE, WHOLE_ITEM, explain_filter
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
 from app.services.storage.sweeping import GarbageCollector, Removal
 from app.services.storage.writing import lock_collection, writing
@@ -30,6 +31,8 @@ _logger = logging.getLogger(__name__)
 __all__ = ["CatalogueService", "ItemChange", "NewItem", "Page", "Written"]
 
 _ITEMS_PER_FETCH = 250  # items of a page that are read before its size is checked again
+_PASSED_AT_ONCE = 20
+"""Items that SQL may leave out of a filtered page for one that is read, which takes as long."""
 _MOST_READ = 10_000  # items that a filtered page looks at, which takes some tenths of a second
 _NO_FILTER = ItemFilter()
 
@@ -271,7 +274,6 @@ class CatalogueService:
         items would be larger than an answer may be, or where many did not pass the filter."""
         rows: list[tuple[int, Item]] = []
         size = n_read = 0
-        sample: list[Traits] = []
         is_first = not after
         with self._database.read() as work:
             collection = work.collections.get(name)
@@ -284,30 +286,35 @@ class CatalogueService:
                     for item in items
                     if modality in (None, item.modality)
                     and pair_id in (None, item.pair_id)
-                    and item_filter.accepts(item.labels, item.metadata)
+                    and item_filter.accepts(item)
                 )
                 return Page(tuple(named), None)
-            while len(rows) <= limit:
-                if n_read >= _MOST_READ:
-                    return Page(tuple(rows), after, _explain(item_filter, rows, sample, is_first))
-                n_rows = (
-                    min(limit + 1 - len(rows), _ITEMS_PER_FETCH) if item_filter.is_empty else _ITEMS_PER_FETCH
-                )
-                batch = work.items.page(collection, modality, after, n_rows, pair_id)
-                sample += [(item.labels, item.metadata) for _, item in batch[: SAMPLE - len(sample)]]
+            while len(rows) <= limit and n_read < _MOST_READ:
+                n_rows, until = min(limit + 1 - len(rows), _ITEMS_PER_FETCH), None
+                if not item_filter.is_empty:
+                    n_rows, until = _ITEMS_PER_FETCH, after + _ITEMS_PER_FETCH * _PASSED_AT_ONCE
+                batch = work.items.page(collection, modality, after, n_rows, pair_id, item_filter, until)
                 for position, item in batch:
-                    if not item_filter.accepts(item.labels, item.metadata):
+                    if not item_filter.accepts(item):
                         continue
                     size += json_bytes(item)
                     if rows and size > self._max_answer_bytes:
                         return Page(tuple(rows), rows[-1][0])
                     rows.append((position, item))
-                if len(batch) < n_rows:
+                n_read += len(batch) if until is None else len(batch) + _ITEMS_PER_FETCH
+                if len(batch) == n_rows:
+                    after = batch[-1][0]
+                    continue
+                rest = [] if until is None else work.items.page(collection, modality, until, 1, pair_id)
+                if not rest:
+                    after = 0
                     break
-                after = batch[-1][0]
-                n_read += len(batch)
-        end = rows[limit - 1][0] if len(rows) > limit else None
-        return Page(tuple(rows[:limit]), end, _explain(item_filter, rows, sample, is_first))
+                after = rest[0][0] - 1
+            end = rows[limit - 1][0] if len(rows) > limit else after or None
+            if rows or not is_first or item_filter.is_empty:
+                return Page(tuple(rows[:limit]), end)
+            sample = [item for _, item in work.items.page(collection, modality, 0, SAMPLE, pair_id)]
+        return Page((), end, _explain(item_filter, sample))
 
     def partners(self, name: str, item_ids: Sequence[str]) -> dict[str, Item]:
         """Return the first item of the other modality with the same `pair_id`, by the ids of given items."""
@@ -323,17 +330,13 @@ class CatalogueService:
         return partners
 
 
-def _explain(
-    item_filter: ItemFilter, rows: Sequence[tuple[int, Item]], sample: Sequence[Traits], is_first: bool
-) -> tuple[Notice, ...]:
-    """Return why the first page has nothing, from the first items that the filter did not let through."""
-    if rows or not is_first or item_filter.is_empty:
-        return ()
+def _explain(item_filter: ItemFilter, sample: Sequence[Item]) -> tuple[Notice, ...]:
+    """Return why the first page has nothing, from the first items."""
 
     def count(condition: ItemFilter) -> int:
-        return sum(condition.accepts(labels, metadata) for labels, metadata in sample)
+        return sum(map(condition.accepts, sample))
 
-    notices = explain_filter(item_filter, sample, count, len(sample))
+    notices = explain_filter(item_filter, [(item.labels, item.metadata) for item in sample], count)
     if len(sample) < SAMPLE:
         return notices
     return tuple(

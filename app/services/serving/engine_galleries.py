@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from app.domain.entities import Collection, IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError
+from app.domain.filters import ItemFilter
 from app.domain.ports import EngineGallery, GalleryIndex, GalleryKey, VectorEngine
-from app.domain.searches import ItemFilter
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.reloads import Background, outside_turns
@@ -155,12 +155,12 @@ class RemoteGallery(Gallery):
         return self._rows.count(self._revision, item_filter)
 
     @override
-    def count_labels(self) -> Counter[str]:
-        return Counter(self._rows.count_labels(self._revision))
+    def count_labels(self, item_filter: ItemFilter = _NO_FILTER) -> Counter[str]:
+        return Counter(self._rows.count_labels(self._revision, item_filter))
 
     @override
-    def count_values(self, key: str) -> Counter[Hashable]:
-        return Counter(self._rows.count_values(self._revision, key))
+    def count_values(self, key: str, item_filter: ItemFilter = _NO_FILTER) -> Counter[Hashable]:
+        return Counter(self._rows.count_values(self._revision, key, item_filter))
 
     @override
     def advance(self, revision: int) -> RemoteGallery | None:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from app.domain.entities import IndexedItem, Matrix, Vector
+from app.domain.filters import ItemFilter
 from app.domain.ports import BestRows, GalleryIndex
 from app.domain.reports import IndexSpec
-from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.segments import Segment, SegmentView, merge_tail, runs_to_merge
@@ -201,18 +201,18 @@ class Gallery:
         masks = ((view, view.matches(item_filter)) for view in self.segments)
         return sum(view.n_live if mask is None else int(np.count_nonzero(mask)) for view, mask in masks)
 
-    def count_labels(self) -> Counter[str]:
-        """Return how many items carry each label."""
+    def count_labels(self, item_filter: ItemFilter = _NO_FILTER) -> Counter[str]:
+        """Return how many items that pass a filter carry each label."""
         counts: Counter[str] = Counter()
         for view in self.segments:
-            counts.update(view.count_labels())
+            counts.update(view.count_labels(item_filter))
         return counts
 
-    def count_values(self, key: str) -> Counter[Hashable]:
-        """Return how many items have each value under a metadata key, as of `ItemColumns`."""
+    def count_values(self, key: str, item_filter: ItemFilter = _NO_FILTER) -> Counter[Hashable]:
+        """Return how many of them have each value under a metadata key, as of `ItemColumns`."""
         counts: Counter[Hashable] = Counter()
         for view in self.segments:
-            counts.update(view.segment.columns.count(key, view.alive))
+            counts.update(view.segment.columns.count(key, view.matches(item_filter)))
         return counts
 
     def advance(self, revision: int) -> Gallery | None:

@@ -11,8 +11,9 @@ from app.answers import Notice
 from app.db.session import UnitOfWork
 from app.domain.entities import IndexedItem, Item, ShownItem, json_bytes
 from app.domain.errors import ContentTooLargeError
+from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
-from app.domain.searches import SAMPLE, Hit, ItemFilter, WordReport, explain_filter
+from app.domain.searches import SAMPLE, Hit, WordReport, explain_filter
 from app.domain.words import spell_words
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
@@ -117,7 +118,7 @@ def filter_notices(gallery: Gallery, item_filter: ItemFilter) -> tuple[Notice, .
     if gallery.count_matching(item_filter):
         return ()
     sample = [(item.labels, item.metadata) for item in gallery.first_items(SAMPLE)]
-    return explain_filter(item_filter, sample, gallery.count_matching, gallery.size)
+    return explain_filter(item_filter, sample, gallery.count_matching)
 
 
 def word_notices(

@@ -4,24 +4,32 @@ A column is read from the items when it is first needed, which takes about a sec
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import threading
 from abc import ABC, abstractmethod
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from app.domain.searches import ItemFilter, comparable
+from app.domain.filters import RANGES, Condition, ItemFilter, comparable, is_ordered
+from app.domain.words import split_words
 from app.services.storage.pacing import no_pause
 
 ROWS_READ_BY_A_SEARCH = 20_000
 """Rows whose columns a search may read itself: some 20 ms. More of them are read in the background."""
 ABSENT: Final = object()
 """Stands for the value of a key that an item does not have."""
+_KEY_BYTES = 8  # by which texts are sorted first
+_Term = TypeVar("_Term", bound=Hashable)
+_RowsByTerm = Mapping[_Term, npt.NDArray[np.int32]]
+"""Row numbers of labels, words, or elements of lists."""
 _OTHER = 0  # code of the values that no filter can name: arrays and objects
 _NONE = -1  # code of the rows without the key
 
@@ -44,15 +52,21 @@ class ColumnSource(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """Some columns: whether labels are among them, and metadata keys."""
+    """Some columns: whether labels are among them, metadata keys, and keys whose values are looked into."""
 
     labels: bool = False
     keys: frozenset[str] = frozenset()
+    terms: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, item_filter: ItemFilter) -> ColumnNames:
         """Return what a filter compares."""
-        return cls(item_filter.labels is not None, frozenset(item_filter.metadata))
+        of_metadata = [one for one in item_filter.conditions if one.subject == "metadata"]
+        return cls(
+            any(one.subject == "labels" for one in item_filter.conditions),
+            frozenset(one.key for one in of_metadata if not one.is_of_terms),
+            frozenset(one.key for one in of_metadata if one.is_of_terms),
+        )
 
     @classmethod
     def union(cls, parts: Iterable[ColumnNames]) -> ColumnNames:
@@ -60,13 +74,14 @@ class ColumnNames:
         return functools.reduce(operator.or_, parts, cls())
 
     def __or__(self, other: ColumnNames) -> ColumnNames:
-        return ColumnNames(self.labels or other.labels, self.keys | other.keys)
+        return ColumnNames(self.labels or other.labels, self.keys | other.keys, self.terms | other.terms)
 
     def __sub__(self, other: ColumnNames) -> ColumnNames:
-        return ColumnNames(self.labels and not other.labels, self.keys - other.keys)
+        labels = self.labels and not other.labels
+        return ColumnNames(labels, self.keys - other.keys, self.terms - other.terms)
 
     def __bool__(self) -> bool:
-        return self.labels or bool(self.keys)
+        return self.labels or bool(self.keys or self.terms)
 
 
 class ItemColumns:
@@ -77,45 +92,65 @@ class ItemColumns:
         self._source = source
         self._lock = threading.Lock()
         """Held while columns are read: others that need them wait instead of reading them, too."""
-        self._rows_by_label: Mapping[str, npt.NDArray[np.int32]] | None = None
+        self._rows_by_label: _RowsByTerm[str] | None = None
         self._by_key: dict[str, _Column] = {}
+        self._terms_by_key: dict[str, _RowsByTerm[Hashable]] = {}
         self._keys: frozenset[str] | None = None  # all keys, known since one was asked for that no row has
 
     @property
     def names(self) -> ColumnNames:
         """Those that were read."""
-        return ColumnNames(self._rows_by_label is not None, frozenset(self._by_key.copy()))
+        keys, terms = self._by_key.copy(), self._terms_by_key.copy()
+        return ColumnNames(self._rows_by_label is not None, frozenset(keys), frozenset(terms))
 
     def missing(self, names: ColumnNames) -> ColumnNames:
         """Return which columns have yet to be read."""
-        keys = names.keys.difference(self._by_key)
+        keys, terms = names.keys.difference(self._by_key), names.terms.difference(self._terms_by_key)
         if self._keys is not None:
-            keys &= self._keys
-        return ColumnNames(names.labels and self._rows_by_label is None, keys)
+            keys, terms = keys & self._keys, terms & self._keys
+        return ColumnNames(names.labels and self._rows_by_label is None, keys, terms)
 
     def read(self, names: ColumnNames, pause: Callable[[], None] = no_pause) -> None:
         """Read columns unless they are there; `pause` is called between steps."""
         with self._lock:
             missing = self.missing(names)
             if missing.labels:
-                self._rows_by_label = self._read_labels(pause)
+                self._rows_by_label = _rows_by_term(self._source.label_batches(), pause)
+            if missing.terms:
+                self._read_terms(sorted(missing.terms), pause)
             if missing.keys:
                 self._read_keys(sorted(missing.keys), pause)
 
     @property
-    def rows_by_label(self) -> Mapping[str, npt.NDArray[np.int32]]:
+    def rows_by_label(self) -> _RowsByTerm[str]:
         """Row numbers of each label."""
         if self._rows_by_label is None:
             self.read(ColumnNames(labels=True))
         assert self._rows_by_label is not None
         return self._rows_by_label
 
-    def matches(self, key: str, values: Collection[Hashable]) -> npt.NDArray[np.bool]:
-        """Return which rows have one of the values (`comparable`) under a key (None: it is absent)."""
-        column = self._column(key)
-        if column is None:
-            return np.full(self._n_rows, None in values)
-        return column.matches(values)
+    def matches(self, condition: Condition) -> npt.NDArray[np.bool]:
+        """Return which rows meet a condition on labels or metadata."""
+        if condition.subject == "metadata" and not condition.is_of_terms:
+            column = self._column(condition.key)
+            if column is None:
+                return np.full(self._n_rows, condition.operator == "in" and condition.has(None))
+            return column.matches(condition)
+        if condition.operator == "text":
+            has_all = np.ones(self._n_rows, np.bool)
+            for word in condition.words:
+                has_all &= self._mark(self._terms(condition.key), [(str, word)])
+            return has_all
+        is_label = condition.subject == "labels"
+        rows: _RowsByTerm[Any] = self.rows_by_label if is_label else self._terms(condition.key)
+        return self._mark(rows, condition.wanted)
+
+    def _mark(self, rows: _RowsByTerm[Any], terms: Iterable[Hashable]) -> npt.NDArray[np.bool]:
+        """Return which rows have one of some terms."""
+        mask = np.zeros(self._n_rows, np.bool)
+        for term in terms:
+            mask[rows.get(term, [])] = True
+        return mask
 
     def count(self, key: str, alive: npt.NDArray[np.bool] | None) -> dict[Hashable, int]:
         """Return how many alive rows (None: all) have each value (`comparable`) under a key."""
@@ -129,18 +164,29 @@ class ItemColumns:
             self.read(names)
         return self._by_key.get(key)
 
-    def _read_labels(self, pause: Callable[[], None]) -> dict[str, npt.NDArray[np.int32]]:
-        rows: dict[str, array[int]] = {}
-        n_read = 0
-        for batch in self._source.label_batches():
-            for row, labels in enumerate(batch, n_read):
-                for label in labels:
-                    if label not in rows:
-                        rows[label] = array("i")
-                    rows[label].append(row)
-            n_read += len(batch)
-            pause()
-        return {label: np.asarray(numbers, np.int32) for label, numbers in rows.items()}
+    def _terms(self, key: str) -> _RowsByTerm[Hashable]:
+        """Return the rows of the terms under a key, which are read unless they are there."""
+        names = ColumnNames(terms=frozenset({key}))
+        if self.missing(names):
+            self.read(names)
+        return self._terms_by_key.get(key, {})
+
+    def _read_terms(self, keys: Sequence[str], pause: Callable[[], None]) -> None:
+        for key in keys:
+            batches = (list(map(_terms_of, values)) for (values,) in self._source.value_batches([key]))
+            terms = _rows_by_term(batches, pause)
+            if terms:
+                self._terms_by_key[key] = terms
+        self._note_keys(self._terms_by_key, keys, pause)
+
+    def _note_keys(self, there: Collection[str], keys: Sequence[str], pause: Callable[[], None]) -> None:
+        """Remember which keys there are once one was asked for of which there is nothing."""
+        if self._keys is None and not all(key in there for key in keys):
+            all_keys: set[str] = set()
+            for rows in self._source.key_batches():
+                all_keys.update(*rows)
+                pause()
+            self._keys = frozenset(all_keys)
 
     def _read_keys(self, keys: Sequence[str], pause: Callable[[], None]) -> None:
         builders = {key: _ColumnBuilder() for key in keys}
@@ -150,16 +196,87 @@ class ItemColumns:
             pause()
         columns = {key: builder.column() for key, builder in builders.items()}
         by_key = {key: column for key, column in columns.items() if column is not None}
-        if self._keys is None and len(by_key) < len(columns):
-            all_keys: set[str] = set()
-            for rows in self._source.key_batches():
-                all_keys.update(*rows)
-                pause()
-            self._keys = frozenset(all_keys)
+        self._note_keys(by_key, keys, pause)
         self._by_key |= by_key
 
 
+def _terms_of(value: Any) -> Iterable[Hashable]:
+    """Return what can be looked for in a value: the words of a text, the elements of a list."""
+    if isinstance(value, str):
+        return {(str, word) for word in split_words(value)}
+    return {comparable(one) for one in value if isinstance(one, Hashable)} if isinstance(value, list) else ()
+
+
+def _rows_by_term(
+    batches: Iterable[Sequence[Iterable[_Term]]], pause: Callable[[], None]
+) -> _RowsByTerm[_Term]:
+    """Return the row numbers of each term, in order."""
+    rows: dict[_Term, array[int]] = {}
+    n_read = 0
+    for batch in batches:
+        for row, terms in enumerate(batch, n_read):
+            for term in terms:
+                if term not in rows:
+                    rows[term] = array("i")
+                rows[term].append(row)
+        n_read += len(batch)
+        pause()
+    return {term: np.asarray(numbers, np.int32) for term, numbers in rows.items()}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
+class _Sorted:
+    """The rows that have numbers, or texts, in the order of these: those of value n begin at `starts[n]`."""
+
+    values: Sequence[Any]  # different ones
+    rows: npt.NDArray[np.intp]
+    starts: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, codes: Mapping[Hashable, int], row_codes: npt.NDArray[np.int32], kind: type) -> _Sorted:
+        """Return the texts (str) or the numbers (float) of a dictionary-encoded column."""
+        example = kind()
+        values = [value for value in codes if is_ordered(value, example)]
+        # By eight bytes, for which other threads need not wait; what is equal there by itself.
+        keys = np.array([_sort_key(value) for value in values], f"S{_KEY_BYTES}" if kind is str else "f8")
+        order = np.argsort(keys, kind="stable")
+        ends = np.flatnonzero(np.append(keys[order][1:] != keys[order][:-1], True)) + 1
+        begins = np.append(0, ends[:-1])
+        for tied in map(slice, begins[ends - begins > 1], ends[ends - begins > 1]):
+            order[tied] = sorted(order[tied].tolist(), key=values.__getitem__)
+        values = [values[number] for number in order.tolist()]
+        ranks = np.full(len(codes) + 1, len(values), np.int32)
+        ranks[[codes[value] for value in values]] = np.arange(len(values))
+        row_ranks = ranks[row_codes]
+        starts = np.append(0, np.cumsum(np.bincount(row_ranks, minlength=len(values))[: len(values)]))
+        return cls(values, np.argsort(row_ranks, kind="stable")[: starts[-1]], starts)
+
+    def mark(self, condition: Condition, n_rows: int) -> npt.NDArray[np.bool]:
+        """Return which rows are in a range."""
+        bisect = bisect_left if condition.operator in ("lt", "gte") else bisect_right
+        place = self.starts[bisect(self.values, condition.values[0])]
+        inside, outside = self.rows[:place], self.rows[place:]
+        if condition.operator in ("gt", "gte"):
+            inside, outside = outside, inside
+        if len(inside) > n_rows / 2 and len(self.rows) == n_rows:
+            mask = np.ones(n_rows, np.bool)
+            mask[outside] = False
+        else:
+            mask = np.zeros(n_rows, np.bool)
+            mask[inside] = True
+        return mask
+
+
+def _sort_key(value: Any) -> float | bytes:
+    if isinstance(value, str):
+        return value[:_KEY_BYTES].encode(errors="surrogatepass")[:_KEY_BYTES]
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+@dataclass(frozen=True, eq=False)
 class _Column:
     """The values of one key, dictionary-encoded from 1."""
 
@@ -177,16 +294,29 @@ class _Column:
         counts = np.bincount(codes, minlength=len(self.codes) + 1).tolist()
         return {value: counts[code] for value, code in self.codes.items() if counts[code]}
 
-    def matches(self, values: Collection[Hashable]) -> npt.NDArray[np.bool]:
-        """Return which rows have one of the values; those without the key have None."""
-        code_matches = np.zeros(len(self.codes) + 1, np.bool)
-        code_matches[[self.codes[value] for value in values if value in self.codes]] = True
-        matches: npt.NDArray[np.bool] = code_matches[self.row_codes]
+    def matches(self, condition: Condition) -> npt.NDArray[np.bool]:
+        """Return which rows meet a condition; those without the key have None."""
+        if condition.operator in RANGES:
+            order = self._texts if isinstance(condition.values[0], str) else self._numbers
+            matches = order.mark(condition, len(self.row_codes))
+        else:
+            code_matches = np.full(len(self.codes) + 1, condition.operator == "exists")
+            named = condition.wanted if condition.operator == "in" else (None,)
+            code_matches[[self.codes[value] for value in named if value in self.codes]] ^= True
+            matches = code_matches[self.row_codes]
         if self.rows is None:
             return matches
-        mask = np.full(self.n_rows, None in values)
+        mask = np.full(self.n_rows, condition.operator == "in" and condition.has(None))
         mask[self.rows] = matches
         return mask
+
+    @cached_property
+    def _numbers(self) -> _Sorted:
+        return _Sorted.of(self.codes, self.row_codes, float)
+
+    @cached_property
+    def _texts(self) -> _Sorted:
+        return _Sorted.of(self.codes, self.row_codes, str)
 
 
 class _ColumnBuilder:

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import svds
 from app.answers import LabelCount, Map, Point, ValueCount, Values
 from app.domain.entities import Matrix
 from app.domain.errors import unknown_modality
-from app.domain.searches import comparable, equal_values
+from app.domain.filters import ItemFilter, comparable, equal_values, is_ordered
 from app.services.serving.galleries import Gallery
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import ColumnReader, ReleaseSlot
@@ -34,6 +34,7 @@ _LONGEST_VALUE = 200  # characters above which a text is a description
 _MAPS_KEPT = 16  # maps in memory: of a thousand items each they take some megabytes together
 _MOST_DENSE = 200  # dimensions up to which all directions are computed, which takes some tens of milliseconds
 _AXES = 2
+_NO_FILTER = ItemFilter()
 _Rows = npt.NDArray[np.float64]
 
 
@@ -52,25 +53,29 @@ class GalleryOverviews:
         limit: int,
         release_slot: ReleaseSlot | None = None,
         readers: AbstractCollection[str] | None = None,
+        item_filter: ItemFilter = _NO_FILTER,
     ) -> Values:
-        """Return at most `limit` labels and values of each key, the most frequent first, equally frequent
-        ones in order. Raises InvalidFieldError, and as `Snapshots.open` does."""
+        """Return at most `limit` labels and values of each key among items that pass a filter, the most
+        frequent first, equally frequent ones in order. Raises InvalidFieldError, and as `Snapshots.open`."""
         while True:
-            with self._snapshots.open(collection, release_slot, readers, within=modality) as (snapshot, _):
+            opened = self._snapshots.open(collection, release_slot, readers, within=modality)
+            with opened as (snapshot, work):
                 gallery = snapshot.galleries.get(modality)
-            if gallery is None:
-                raise unknown_modality("modality", modality, snapshot.collection.modality_names)
+                if gallery is None:
+                    raise unknown_modality("modality", modality, snapshot.collection.modality_names)
+                own_filter = snapshot.read_filter(item_filter, modality, work)
             keys = tuple(_categorical_keys(gallery))
-            needs = [(gallery, ColumnNames(labels=True, keys=frozenset(keys)))]
+            named = ColumnNames(labels=True, keys=frozenset(keys)) | ColumnNames.of(own_filter)
+            needs = [(gallery, named)]
             if self._columns.is_ready(needs):
                 break
             self._columns.wait(snapshot.collection, needs, release_slot)
-        labels = [LabelCount(*entry) for entry in _most_frequent(gallery.count_labels(), limit)]
+        labels = [LabelCount(*entry) for entry in _most_frequent(gallery.count_labels(own_filter), limit)]
         counted = {
-            key: [ValueCount(*entry) for entry in _most_frequent(_count_key(gallery, key), limit)]
+            key: [ValueCount(*entry) for entry in _most_frequent(_count_key(gallery, key, own_filter), limit)]
             for key in keys
         }
-        return Values(gallery.size, labels, counted)
+        return Values(gallery.count_matching(own_filter), labels, counted, _ranges(gallery))
 
     def draw_map(
         self,
@@ -95,8 +100,8 @@ class GalleryOverviews:
         return drawn
 
 
-def _count_key(gallery: Gallery, key: str) -> Counter[Any]:
-    counts = Counter(gallery.count_values(key))
+def _count_key(gallery: Gallery, key: str, item_filter: ItemFilter) -> Counter[Any]:
+    counts = Counter(gallery.count_values(key, item_filter))
     for value in [value for value in counts if isinstance(value, str)]:
         for same in map(comparable, equal_values(value)[1:]):
             if same in counts:  # a filter by one lets both through
@@ -120,14 +125,26 @@ def _is_choice(value: Any) -> bool:
 
 def _categorical_keys(gallery: Gallery) -> Iterator[str]:
     """Yield keys whose values repeat in the first items, the most frequent key first."""
-    sample = gallery.first_items(_ITEMS_SAMPLED)
+    values = _sample_values(gallery)
+    by_frequency = sorted(values.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    yield from islice((key for key, of_key in by_frequency if _is_categorical(of_key)), _MAX_KEYS)
+
+
+def _sample_values(gallery: Gallery) -> dict[str, list[Any]]:
+    """Return the values of each key in the first items."""
     values: dict[str, list[Any]] = {}
-    for item in sample:
+    for item in gallery.first_items(_ITEMS_SAMPLED):
         for key, value in item.metadata.items():
             if value is not None:
                 values.setdefault(key, []).append(value)
-    by_frequency = sorted(values.items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    yield from islice((key for key, of_key in by_frequency if _is_categorical(of_key)), _MAX_KEYS)
+    return values
+
+
+def _ranges(gallery: Gallery) -> dict[str, tuple[float, float]]:
+    """Return the least and the most value of the keys that are numbers in the first items."""
+    values = _sample_values(gallery)
+    numbers = {key: of_key for key, of_key in values.items() if all(is_ordered(one, 0) for one in of_key)}
+    return {key: (min(of_key), max(of_key)) for key, of_key in islice(sorted(numbers.items()), _MAX_KEYS)}
 
 
 def _is_categorical(values: list[Any]) -> bool:

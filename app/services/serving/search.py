@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,16 +17,9 @@ from app.answers import Notice
 from app.db.session import UnitOfWork
 from app.domain.entities import Content, Features, ShownItem
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
+from app.domain.filters import ItemFilter, equal_texts
 from app.domain.names import join_path
-from app.domain.searches import (
-    HIT_FIELDS,
-    SAMPLE,
-    Hit,
-    ItemFilter,
-    SearchResult,
-    describe_others,
-    equal_texts,
-)
+from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, describe_others
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
 from app.services.serving.galleries import Gallery, Page
@@ -120,9 +113,12 @@ class Search:
 
     @property
     def is_stored(self) -> bool:
-        """Whether a query is a stored item."""
+        """Whether it asks for rows: a query is a stored item, or the filter names a pair or a modality."""
         parts = (part.query for query in self.queries for part in query.parts)
-        return any(query.item_id is not None for query in itertools.chain(self.queries, parts))
+        subjects = (condition.subject for condition in self.item_filter.conditions)
+        return any(query.item_id is not None for query in itertools.chain(self.queries, parts)) or any(
+            subject in ("pair_id", "modality") for subject in subjects
+        )
 
 
 Outcome = list[SearchResult] | Exception
@@ -416,6 +412,8 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
     try:
         _check_direction(ground.snapshot, ground.source, ground.target)
         _check_labels(ground.snapshot, search.item_filter)
+        item_filter = ground.snapshot.read_filter(search.item_filter, ground.target, ground.work)
+        search = replace(search, item_filter=item_filter)
         projections = [
             _compose(ground, query.parts)
             if query.parts
@@ -575,19 +573,26 @@ def _needs(snapshot: Snapshot, target: str, search: Search) -> Needs:
         yield gallery, names if modality == target else ColumnNames(labels=names.labels)
 
 
+def _labels_of(item_filter: ItemFilter) -> Iterator[tuple[str, str]]:
+    """Yield the labels that a filter names, with their paths."""
+    for condition in item_filter.conditions:
+        if condition.subject == "labels":
+            yield from ((f"{condition.path}.{n}", label) for n, label in enumerate(condition.values))
+
+
 def _check_labels(snapshot: Snapshot, item_filter: ItemFilter) -> None:
-    for number, label in enumerate(item_filter.labels or ()):
+    for path, label in _labels_of(item_filter):
         texts = equal_texts(label)
         if not any(gallery.has_label(text) for gallery in snapshot.galleries.values() for text in texts):
             sample = (item for gallery in snapshot.galleries.values() for item in gallery.first_items(SAMPLE))
             others = describe_others(label, (other for item in sample for other in item.labels), "labels")
             message = f"no item of collection {snapshot.collection.name!r} has the label {label!r}{others}"
-            raise InvalidFieldError(f"filter.labels.{number}", message, "unknown-label")
+            raise InvalidFieldError(path, message, "unknown-label")
 
 
 def _are_labels_ready(snapshot: Snapshot, item_filter: ItemFilter) -> bool:
     """Return whether `_check_labels` returns immediately."""
-    for label in item_filter.labels or ():
+    for _, label in _labels_of(item_filter):
         for gallery in snapshot.galleries.values():
             if gallery.rows_to_read(ColumnNames(labels=True)):
                 return False

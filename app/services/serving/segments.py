@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 import math
@@ -22,8 +23,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import IndexedItem, Matrix
+from app.domain.filters import Condition, ItemFilter
 from app.domain.ports import GalleryIndex, RowSearch
-from app.domain.searches import ItemFilter
 from app.services.serving.item_columns import (
     ABSENT,
     ROWS_READ_BY_A_SEARCH,
@@ -161,15 +162,26 @@ class Segment:
         if bitset is not None:
             return np.unpackbits(bitset, count=len(self.items)).view(np.bool)
         self.columns.read(ColumnNames.of(item_filter))  # all of them in one pass
-        mask = np.full(len(self.items), item_filter.labels is None)
-        for label in item_filter.equal_labels:
-            mask[self.columns.rows_by_label.get(label, [])] = True
-        for name, values in item_filter.wanted_values.items():
-            mask &= self.columns.matches(name, values)
+        mask = item_filter.fold(self._meets, self._join)
         if len(self._bitsets) >= _CACHED_FILTERS:
             self._bitsets.clear()
         self._bitsets[key] = np.packbits(mask)
         return mask
+
+    def _meets(self, condition: Condition, negated: bool) -> Mask:
+        """Return which rows meet a condition, or do not."""
+        if condition.subject == "id":
+            mask = np.zeros(len(self.items), np.bool)
+            mask[self.rows_of(ItemIds(condition.values))] = True
+        else:
+            mask = self.columns.matches(condition)
+        return ~mask if negated else mask
+
+    def _join(self, is_all: bool, masks: list[Mask]) -> Mask:
+        if not masks:
+            return np.full(len(self.items), is_all)
+        join = np.logical_and if is_all else np.logical_or
+        return functools.reduce(lambda left, right: join(left, right, out=left), masks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,9 +276,9 @@ class SegmentView:
         starts = range(0, len(rows), _ROWS_AT_ONCE)
         return any(self.alive[rows[start : start + _ROWS_AT_ONCE]].any() for start in starts)
 
-    def count_labels(self) -> Mapping[str, int]:
-        """Return how many live items carry each label that one does."""
-        rows_by_label, alive = self.segment.columns.rows_by_label.items(), self.alive
+    def count_labels(self, item_filter: ItemFilter) -> Mapping[str, int]:
+        """Return how many live items that match a filter carry each label that one does."""
+        rows_by_label, alive = self.segment.columns.rows_by_label.items(), self.matches(item_filter)
         if alive is None:
             return {label: len(rows) for label, rows in rows_by_label}
         counts = ((label, int(np.count_nonzero(alive[rows]))) for label, rows in rows_by_label)

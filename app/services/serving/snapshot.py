@@ -14,6 +14,7 @@ import numpy as np
 
 from app.db.session import UnitOfWork
 from app.domain.entities import Change, Collection, IndexedItem, Item, Matrix
+from app.domain.filters import Condition, ItemFilter
 from app.domain.names import some_of
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.placement import place_changed
@@ -110,6 +111,20 @@ class Snapshot:
     def estimated_bytes(self) -> int:
         """About how much memory it takes."""
         return _BYTES_PER_MODEL + sum(gallery.estimated_bytes for gallery in self.galleries.values())
+
+    def read_filter(self, item_filter: ItemFilter, modality: str, work: UnitOfWork | None) -> ItemFilter:
+        """Return a filter of what the gallery of a modality knows; of pairs the transaction knows the ids."""
+
+        def read(condition: Condition) -> Condition | ItemFilter:
+            if condition.subject == "modality":
+                return ItemFilter() if modality in condition.values else ItemFilter(kind="any")
+            if condition.subject != "pair_id":
+                return condition
+            assert work is not None
+            ids = work.items.ids_of_pairs(self.collection, modality, condition.values)
+            return Condition("id", "in", tuple(ids))
+
+        return item_filter.replace(read)
 
     def is_settled(self, collection: Collection) -> bool:
         """Return whether its model is the one to serve: that of the active version, or of one that stands in

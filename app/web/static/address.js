@@ -42,9 +42,11 @@ function addressOf(collection, shown) {
 
 /** Add a filter to the parameters of an address. */
 export function writeFilter(parameters, filter) {
-  for (const label of filter.labels) parameters.append("label", label);
-  for (const [key, values] of filter.metadata) {
-    for (const value of values) parameters.append(`${METADATA}${key}`, JSON.stringify(value));
+  for (const choice of filter) {
+    const { label, key, value, not } = choice;
+    if (not || (label ?? value) === undefined) parameters.append("also", JSON.stringify(choice));
+    else if (label !== undefined) parameters.append("label", label);
+    else parameters.append(`${METADATA}${key}`, JSON.stringify(value));
   }
 }
 
@@ -70,13 +72,12 @@ function readQuery(parameters) {
 
 /** Return the filter in the parameters of an address. */
 export function readFilter(parameters) {
-  const metadata = new Map();
-  for (const [name, text] of parameters) {
-    if (!name.startsWith(METADATA)) continue;
-    const key = name.slice(METADATA.length);
-    metadata.set(key, [...(metadata.get(key) ?? []), readValue(text)]);
-  }
-  return { labels: parameters.getAll("label"), metadata };
+  return [...parameters].flatMap(([name, text]) => {
+    if (name === "label") return { label: text };
+    if (name.startsWith(METADATA)) return { key: name.slice(METADATA.length), value: readValue(text) };
+    const choice = name === "also" ? readValue(text) : null;
+    return choice?.label ?? choice?.key ? choice : [];
+  });
 }
 
 /** Return a value that is written as JSON, or a text as it is. */

@@ -6,7 +6,7 @@ import { readFilter, writeFilter } from "./address.js";
 import { Problem, call } from "./api.js";
 import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
-import { showFilters } from "./filters.js";
+import { conditionsOf, showFilters } from "./filters.js";
 import { offerMap, showMap } from "./map.js";
 import { announce, attempt, clearError, offerKey, showError } from "./messages.js";
 import { release } from "./pictures.js";
@@ -25,7 +25,7 @@ byId("collection").addEventListener("change", () => {
   attempt(showAddress);
 });
 byId("modalities").addEventListener("change", ({ target }) => {
-  open({ target: target.value, filter: { labels: [], metadata: new Map() } });
+  open({ target: target.value, filter: [] });
 });
 byId("more").addEventListener("click", () => attempt(showPage));
 window.addEventListener("popstate", () => attempt(showAddress));
@@ -111,18 +111,13 @@ async function showPage() {
   } while (missing > 0 && shown.cursor !== null);
   byId("more").hidden = shown.cursor === null;
   const count = byId("hits").childElementCount;
-  byId("nothing").hidden = count > 0 || shown.filter.labels.length + shown.filter.metadata.size === 0;
+  byId("nothing").hidden = count > 0 || shown.filter.length === 0;
   byId("nothing").textContent = shown.notices.join(". ") || "No item passes these filters.";
   announce(byId("nothing").hidden ? `${count} ${plural(shown.target, count)} ${count === 1 ? "is" : "are"} shown` : byId("nothing").textContent);
 }
 
 function queryOf({ target, filter }) {
-  const query = new URLSearchParams({ modality: target });
-  for (const label of filter.labels) query.append("label", label);
-  for (const [key, values] of filter.metadata) {
-    for (const value of values) query.append("where", `${key}=${JSON.stringify(value)}`);
-  }
-  return query;
+  return new URLSearchParams({ modality: target, filter: JSON.stringify(conditionsOf(filter)) });
 }
 
 const pathOf = (item) => `${collectionPath()}/items/${encodeURIComponent(item.id)}`;

@@ -5,6 +5,8 @@ import { call } from "./api.js";
 import { byId, element } from "./elements.js";
 import { collectionPath, namesFile, state } from "./state.js";
 
+// A filter is a list of choices: {label}, {key, value}, either with {not: true}, or {key, from, to}, without null.
+
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
 
@@ -41,15 +43,27 @@ export async function showFilters(shown, revision, run) {
 
 /** Return the values of a gallery; none of a list of items where no model serves. */
 async function countValues({ target, query }) {
-  if (state.collection.active_version === null && !query) return { labels: [], metadata: {} };
+  if (state.collection.active_version === null && !query) return { labels: [], metadata: {}, ranges: {} };
   const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED) });
   return (await call(`${collectionPath()}/values?${about}`)).json();
 }
 
-function groupsOf({ labels, metadata }) {
+/** Return a filter as REST has it: values of one key are alternatives, unless they are negated. */
+export function conditionsOf(filter) {
+  const [labels, metadata] = [{}, Object.create(null)];
+  const add = (conditions, name, value) => (conditions[name] ??= []).push(value);
+  for (const { label, key, value, not, from, to } of filter) {
+    if (label !== undefined) add(labels, not ? "none" : "any", label);
+    else if (value !== undefined) add((metadata[key] ??= {}), not ? "not_in" : "in", value);
+    else Object.assign((metadata[key] ??= {}), from === undefined ? {} : { gte: from }, to === undefined ? {} : { lte: to });
+  }
+  return { labels, metadata };
+}
+
+function groupsOf({ labels, metadata, ranges }) {
   const groups = Object.entries(metadata).filter(([key, [first]]) => !namesFile(key, first?.value)).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
   if (labels.length > 0) groups.unshift(groupOf("Label", labels, (label) => ({ label })));
-  return groups;
+  return [...groups, ...Object.entries(ranges).map(([key, bounds]) => rangeOf(key, bounds))];
 }
 
 function groupOf(heading, values, choiceFrom) {
@@ -68,6 +82,21 @@ function groupOf(heading, values, choiceFrom) {
   return group;
 }
 
+/** Return a form for a range of numbers; the bounds that are shown are those of some items. */
+function rangeOf(key, bounds) {
+  const [group, form] = [element("fieldset"), element("form", "range")];
+  form.dataset.key = key;
+  const inputs = ["From", "Up to"].map((word, number) => {
+    const input = element("input");
+    Object.assign(input, { type: "number", step: "any", placeholder: `${word.toLowerCase()} ${bounds[number]}` });
+    input.setAttribute("aria-label", `${word}, ${key}`);
+    return input;
+  });
+  form.append(...inputs, element("button", "", "Apply"));
+  group.append(element("legend", "", key), form);
+  return group;
+}
+
 /** Return a form that takes a value that is too rare to be listed; `example` is the choice of one that is listed. */
 function otherField(heading, example) {
   const form = element("form", "other-value");
@@ -83,6 +112,10 @@ function otherField(heading, example) {
 
 /** Return the choice that a form names; null where there is none. */
 function namedIn(form) {
+  if (form.className === "range") {
+    const [from, to] = [...form.querySelectorAll("input")].map(({ value }) => (value === "" ? undefined : Number(value)));
+    return (from ?? to) === undefined ? null : { key: form.dataset.key, from, to };
+  }
   const example = JSON.parse(form.dataset.example);
   const text = form.querySelector("input").value.trim();
   if (text === "") return null;
@@ -108,44 +141,35 @@ const choiceOf = (button) => JSON.parse(button.dataset.choice);
 
 const has = (filter, button) => isChosen(filter, choiceOf(button));
 
-function isChosen(filter, { label, key, value }) {
-  return label === undefined ? (filter.metadata.get(key) ?? []).includes(value) : filter.labels.includes(label);
-}
+const isSame = (choice, other) => choice.label === other.label && choice.key === other.key && choice.value === other.value;
 
-const without = (values, value) => values.filter((other) => other !== value);
-const withOrWithout = (values, value) => (values.includes(value) ? without(values, value) : [...values, value]);
+const isChosen = (filter, choice) => filter.some((other) => isSame(choice, other) && choice.from === other.from && choice.to === other.to);
 
 /** Change what is sought of a gallery, which is ahead of what is shown while a search runs. */
-function changed(shown, choice) {
+function changed(shown, choice, more = []) {
   const latest = state.sought?.target === shown.target ? state.sought : shown;
-  return { ...latest, filter: toggle(latest.filter, choice) };
+  const others = latest.filter.filter((other) => !isSame(choice, other));
+  const isNew = !isChosen(latest.filter, choice);
+  return { ...latest, filter: [...others, ...(isNew ? [choice] : more)] };
 }
 
-function toggle(filter, { label, key, value }) {
-  if (label !== undefined) return { ...filter, labels: withOrWithout(filter.labels, label) };
-  const metadata = new Map(filter.metadata);
-  const values = withOrWithout(metadata.get(key) ?? [], value);
-  if (values.length > 0) metadata.set(key, values);
-  else metadata.delete(key);
-  return { ...filter, metadata };
-}
+const textOf = ({ label, key, value, not, from, to }) =>
+  (not ? "not " : "") + (label ?? (value === undefined ? `${key} ${from ?? ""} … ${to ?? ""}` : `${key}: ${value}`));
 
-/** Show each choice as a button that takes it back, whether or not the gallery has it. */
+/** Show each choice as a button that takes it back, whether or not the gallery has it, beside one that negates it. */
 function showChosen(shown, run) {
-  const { filter } = shown;
-  const choices = [
-    ...filter.labels.map((label) => ({ label })),
-    ...[...filter.metadata].flatMap(([key, values]) => values.map((value) => ({ key, value }))),
-  ];
-  byId("chosen").hidden = choices.length === 0;
-  byId("chosen").replaceChildren(...choices.map((choice) => {
-    const text = choice.label === undefined ? `${choice.key}: ${choice.value}` : choice.label;
-    const button = element("button", "", text);
-    button.type = "button";
-    button.setAttribute("aria-label", `Remove the filter ${text}`);
-    button.addEventListener("click", () => run(changed(shown, choice)));
+  byId("chosen").hidden = shown.filter.length === 0;
+  byId("chosen").replaceChildren(...shown.filter.map((choice) => {
     const entry = element("li");
-    entry.append(button);
+    const add = (className, text, label, more) => {
+      const button = element("button", className, text);
+      button.type = "button";
+      button.setAttribute("aria-label", `${label} ${textOf(choice)}`);
+      button.addEventListener("click", () => run(changed(shown, choice, more)));
+      entry.append(button);
+    };
+    add("", textOf(choice), "Remove the filter");
+    if ((choice.label ?? choice.value) !== undefined) add("negate", "≠", "Negate the filter", [{ ...choice, not: !choice.not }]);
     return entry;
   }));
 }

@@ -4,24 +4,23 @@ import { writeAddress } from "./address.js";
 import { call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
 import { offerFeedback } from "./feedback.js";
-import { showFilters } from "./filters.js";
+import { conditionsOf, showFilters } from "./filters.js";
 import { announce, attempt, showError } from "./messages.js";
 import { release, showFile } from "./pictures.js";
 import { resultCard, showPartners } from "./results.js";
 import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
 
 const RESULTS_PER_PAGE = 24;
-const NO_FILTER = { labels: [], metadata: new Map() };
 
 /**
  * Search a modality, and show the first results; a search that runs is cancelled.
  *
  * sought: {source, target, query, filter}; query: {text} | {picture: File} | {itemId, title, pictureUrl};
- * filter: {labels, metadata: Map of lists}; without one, that of the results before stays for the same gallery
+ * filter: a list of choices as of filters.js; without one, that of the results before stays for the same gallery
  * options: whether the query is being typed, and whether the address bar already has it
  */
 export async function search(sought, { isTyped = false, isInAddress = false } = {}) {
-  const filter = sought.target === state.shown?.target ? state.shown.filter : NO_FILTER;
+  const filter = sought.target === state.shown?.target ? state.shown.filter : [];
   const shown = { filter, ...sought, offset: 0, ids: new Set() };
   for (const panel of byId("panels").children) panel.showQuery?.(shown);
   announce("Searching");
@@ -66,9 +65,7 @@ async function request(shown) {
 }
 
 function bodyOf({ query, filter, offset }) {
-  const conditions = {};
-  if (filter.labels.length > 0) conditions.labels = filter.labels;
-  if (filter.metadata.size > 0) conditions.metadata = Object.fromEntries(filter.metadata);
+  const conditions = conditionsOf(filter);
   if (query.picture) {
     const body = new FormData();
     body.append("picture", query.picture, query.picture.name || "picture");

@@ -290,9 +290,16 @@ def item_of_markup(demo_server: str, demo_key: str) -> Iterator[str]:
         facts = {
             "modality": "text",
             "labels": [MARKUP],
-            "metadata": {"<b>k</b>": MARKUP, "javascript:alert(1)": 1},
         }
-        items = [{**facts, "id": f"markup-{n}", "text": f"{MARKUP} boats on the sea {n}"} for n in range(2)]
+        items = [
+            {
+                **facts,
+                "id": f"markup-{n}",
+                "text": f"{MARKUP} boats on the sea {n}",
+                "metadata": {"<b>k</b>": MARKUP, "javascript:alert(1)": 1, "price": n + 1},
+            }
+            for n in range(2)
+        ]
         client.create_items(name, items)
         yield name
         for item in items:
@@ -322,6 +329,13 @@ def test_results_are_filtered_by_labels_and_metadata(opened: Page, watch: Watch)
     search_text(opened, "a forest")  # of the same gallery: the filter stays
     expect(opened.locator("#results-title")).to_have_text("Pictures for “a forest”")
     assert sorted(shown_ids(opened)) == sorted(filtered)
+    opened.get_by_role("button", name=f"Negate the filter {label}").click()
+    expect(opened.get_by_role("button", name=f"Remove the filter not {label}")).to_be_visible()
+    expect(opened.locator("#hits .labels", has_text=label)).to_have_count(0)
+    assert not set(shown_ids(opened)) & set(filtered)
+    opened.reload()
+    opened.get_by_role("button", name=f"Negate the filter not {label}").click()
+    expect_ids(opened, filtered)
     held = hold_first(opened, "**/search/**")
     opened.get_by_role("button", name=f"Remove the filter {label}").click()
     wait_for_held(opened, held)  # the second filter is removed before the results without the first are there
@@ -345,6 +359,14 @@ def test_markup_of_an_item_stays_text(
     expect(page.get_by_role("button", name=f"Remove the filter {MARKUP}")).to_be_visible()
     assert page.locator("#results img[src=x]").count() == 0
     page.reload()
+    expect(page.locator("#hits > li")).to_have_count(2)
+    page.get_by_text("Filters", exact=True).click()
+    page.get_by_label("From, price").fill("1.5")
+    page.get_by_label("From, price").press("Enter")
+    expect(page.locator("#hits > li")).to_have_count(1)
+    page.reload()
+    expect(page.locator("#hits .hit")).to_have_attribute("data-id", "markup-1")
+    page.get_by_role("button", name="Remove the filter price 1.5 … ").click()
     expect(page.locator("#hits > li")).to_have_count(2)
     assert watch.complaints == []
 

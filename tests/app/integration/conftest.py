@@ -12,8 +12,9 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Content, Job, JobState, Modality
+from app.domain.filters import ItemFilter
 from app.domain.names import Scope
-from app.domain.searches import ItemFilter, SearchResult
+from app.domain.searches import SearchResult
 from app.main import create_app
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query

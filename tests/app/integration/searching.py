@@ -8,8 +8,9 @@ import numpy as np
 
 from app.bootstrap import Services
 from app.domain.entities import Content, JobState, Modality
+from app.domain.filters import ItemFilter
 from app.domain.reports import TrainingParameters
-from app.domain.searches import ItemFilter, SearchResult
+from app.domain.searches import SearchResult
 from app.services.catalogue.preparation import NewItem
 from app.services.serving.reloads import ReleaseSlot
 from app.services.serving.search import Query, Search, results_of

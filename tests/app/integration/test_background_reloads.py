@@ -17,8 +17,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from app.bootstrap import build
 from app.domain.entities import Content, Modality
 from app.domain.errors import ContentTooLargeError, ServiceError, UnavailableError
+from app.domain.filters import ItemFilter
 from app.domain.names import Scope
-from app.domain.searches import ItemFilter
 from app.main import create_app
 from app.services.catalogue.preparation import NewItem
 from app.services.serving import segments

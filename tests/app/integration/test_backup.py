@@ -14,8 +14,8 @@ from app.bootstrap import Services, build
 from app.db.schema import DatabaseSchema
 from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
+from app.domain.filters import ItemFilter
 from app.domain.names import Scope
-from app.domain.searches import ItemFilter
 from app.services.catalogue.service import NewFeedback, NewItem
 from app.services.serving.search import Query
 from app.services.storage.pacing import Round

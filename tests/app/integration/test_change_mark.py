@@ -18,8 +18,8 @@ from app.bootstrap import Services, build
 from app.db import sqlite_file
 from app.db.session import Database, make_engine
 from app.domain.entities import Content
+from app.domain.filters import ItemFilter
 from app.domain.names import Scope
-from app.domain.searches import ItemFilter
 from app.services.catalogue.preparation import NewItem
 from app.services.serving.search import Query
 from tests.app.closing import close

@@ -11,7 +11,8 @@ import pytest
 from app.answers import ValueCount
 from app.domain.entities import Content
 from app.domain.errors import UnavailableError
-from app.domain.searches import ItemFilter, SearchResult
+from app.domain.filters import ItemFilter
+from app.domain.searches import SearchResult
 from app.services.serving import reloads, segments
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
@@ -21,7 +22,7 @@ from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
 SECONDS = 60.0
-EVEN = ItemFilter(None, {"parity": (0,)})
+EVEN = ItemFilter.of(None, {"parity": (0,)})
 
 
 class Slots:
@@ -114,7 +115,7 @@ def test_columns_outlive_writes_merges_and_other_versions(
     shelved: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Slots()
-    assert len(search(shelved, "a", ItemFilter(("class 0",), {"parity": (0,)}), first).hits) == np.sum(
+    assert len(search(shelved, "a", ItemFilter.of(("class 0",), {"parity": (0,)}), first).hits) == np.sum(
         shelved.data.x_labels[::2] == 0
     )
     assert first.n_released == 1, "labels and metadata are read together"
@@ -142,8 +143,8 @@ def test_columns_outlive_writes_merges_and_other_versions(
 def test_a_key_that_no_item_has_is_looked_for_once(shelved: Pairs) -> None:
     slots = Slots()
     for number in range(5):
-        nothing = ItemFilter(None, {f"key {number}": ("value",)})
+        nothing = ItemFilter.of(None, {f"key {number}": ("value",)})
         assert search(shelved, "a", nothing, slots).hits == ()
-        absent = ItemFilter(None, {f"key {number}": (None,)})
+        absent = ItemFilter.of(None, {f"key {number}": (None,)})
         assert len(search(shelved, "a", absent, slots).hits) == 60
     assert slots.n_released == 1

@@ -9,7 +9,8 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import Content
-from app.domain.searches import ItemFilter, SearchResult
+from app.domain.filters import ItemFilter
+from app.domain.searches import SearchResult
 from app.services.serving.search import Query, Search, results_of
 from app.services.serving.snapshot import Snapshot
 from app.settings import Settings

@@ -14,7 +14,7 @@ from app.bootstrap import build
 from app.db.schema import DatabaseSchema
 from app.domain.entities import Content, Item, Modality
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.services.catalogue.service import NewItem
 from app.storage.folders import TRASH, LocalFolder
 from app.storage.spool import ItemSpool

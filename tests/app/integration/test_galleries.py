@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.domain.entities import IndexedItem
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import SegmentView
 from tests.app.filters import accepts
@@ -16,11 +16,11 @@ from tests.app.filters import accepts
 RANK = 3
 FILTERS = (
     ItemFilter(),
-    ItemFilter(labels=("a",)),
-    ItemFilter(labels=("b", "c")),
-    ItemFilter(metadata={"split": ("test",)}),
-    ItemFilter(("a", "c"), {"split": ("train", "test"), "n": (1, 2)}),
-    ItemFilter(("absent",)),
+    ItemFilter.of(labels=("a",)),
+    ItemFilter.of(labels=("b", "c")),
+    ItemFilter.of(metadata={"split": ("test",)}),
+    ItemFilter.of(("a", "c"), {"split": ("train", "test"), "n": (1, 2)}),
+    ItemFilter.of(("absent",)),
 )
 
 
@@ -108,7 +108,7 @@ def test_many_filters_take_bounded_memory() -> None:
     reference = Reference({item.id: (item, vector) for item, vector in zip(items, vectors, strict=True)})
     query = np.ones(32, np.float32)
     for number in range(200):
-        for item_filter in (ItemFilter((f"tenth{number % 10}",)), ItemFilter(None, {"n": (number,)})):
+        for item_filter in (ItemFilter.of((f"tenth{number % 10}",)), ItemFilter.of(None, {"n": (number,)})):
             assert search(gallery, query, 5, 0, item_filter) == reference.search(query, 5, 0, item_filter)
             kept = view.prepared_searches()
             assert sum(prepared.n_bytes for prepared in kept) <= vectors.nbytes / 4

@@ -14,8 +14,8 @@ from app.bootstrap import build
 from app.cli.commands import index_lines
 from app.cli.main import cli
 from app.domain.entities import IndexedItem
+from app.domain.filters import ItemFilter
 from app.domain.reports import IndexSpec, TrainingReport
-from app.domain.searches import ItemFilter
 from app.index.exact import ExactIndex
 from app.index.inverted_lists import build_candidates
 from app.services.serving.galleries import Gallery
@@ -108,10 +108,10 @@ def test_an_answer_says_whether_it_is_exact_whatever_the_index() -> None:
     alive = [number for number in range(6000) if number != 1]
     for item_filter, k, is_exact in (
         (ItemFilter(), 10, False),
-        (ItemFilter(("all",)), 10, False),
-        (ItemFilter(metadata={"half": (0,)}), 10, False),
-        (ItemFilter(("few",)), 10, True),
-        (ItemFilter(("few",), {"half": (1,)}), 10, True),
+        (ItemFilter.of(("all",)), 10, False),
+        (ItemFilter.of(metadata={"half": (0,)}), 10, False),
+        (ItemFilter.of(("few",)), 10, True),
+        (ItemFilter.of(("few",), {"half": (1,)}), 10, True),
         (ItemFilter(), 5999, True),
     ):
         for page, query in zip(gallery.search(queries, k, 0, item_filter), queries, strict=True):

@@ -11,8 +11,8 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.domain.entities import Item, Matrix
+from app.domain.filters import ItemFilter
 from app.domain.reports import TrainingParameters
-from app.domain.searches import ItemFilter
 from app.services.catalogue.preparation import ItemChange
 from app.services.models.model_bundles import LoadedModel
 from app.services.models.placement import find_pairs, place_items, project_items

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
 from tests.app.integration.conftest import Pairs

@@ -11,7 +11,7 @@ from PIL import Image
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.services.catalogue.service import NewItem
 from app.services.health import Readiness
 from app.services.serving.search import Query
@@ -91,12 +91,12 @@ def test_equal_scores_are_ordered_by_id(trained: Services, vectors: SyntheticPai
 def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: SyntheticPairs) -> None:
     everything = search(trained, vectors.Z[0], N_X)
     for item_filter in (
-        ItemFilter(labels=("class 1",)),
-        ItemFilter(labels=("class 1", "class 2")),
-        ItemFilter(metadata={"odd": (True,)}),
-        ItemFilter(("class 0",), {"odd": (False,)}),
-        ItemFilter(metadata={"odd": (1,)}),
-        ItemFilter(("class 0",), {"odd": ("neither",)}),
+        ItemFilter.of(labels=("class 1",)),
+        ItemFilter.of(labels=("class 1", "class 2")),
+        ItemFilter.of(metadata={"odd": (True,)}),
+        ItemFilter.of(("class 0",), {"odd": (False,)}),
+        ItemFilter.of(metadata={"odd": (1,)}),
+        ItemFilter.of(("class 0",), {"odd": ("neither",)}),
     ):
         expected = [
             hit.id for hit in everything.hits if accepts(item_filter, hit.item.labels, hit.item.metadata)
@@ -154,14 +154,14 @@ def test_writes_after_training_are_seen_by_the_next_search(
     assert added.index_revision == written.revision
     expected = similarities(trained, [query], [strong])[0, 0]
     assert added.hits[0].score == pytest.approx(expected, rel=1e-5)
-    assert ids(search(trained, query, 5, item_filter=ItemFilter(("brand new",)))) == ["new"]
+    assert ids(search(trained, query, 5, item_filter=ItemFilter.of(("brand new",)))) == ["new"]
 
     trained.catalogue.add_items(NAME, [vector_item("x", "new", -strong, "renamed")], replace=True)
     changed = search(trained, query, N_X + 5)
     assert changed.hits[-1].id == "new"
     assert len(changed.hits) == N_X + 1
     with refused("unknown-label", match="'brand new'") as unknown:
-        search(trained, query, 5, item_filter=ItemFilter(("renamed", "brand new")))
+        search(trained, query, 5, item_filter=ItemFilter.of(("renamed", "brand new")))
     assert unknown.value.field == "filter.labels.1"
 
     for item_id in ("new", winner.id):
@@ -236,7 +236,7 @@ def test_a_page_of_one_modality_is_a_part_of_the_ranking(trained: Services, vect
     assert [*found(stored, 4), *found(stored, 4, 4), *found(stored, 4, 8)] == ranking[:12]
     assert found(stored, 5, N_Z - 1) == []
     odd = [item_id for item_id in ranking if int(item_id[1:]) % 2]
-    assert found(stored, N_Z, 0, ItemFilter(metadata={"odd": (True,)})) == odd
+    assert found(stored, N_Z, 0, ItemFilter.of(metadata={"odd": (True,)})) == odd
     trained.catalogue.delete_item(NAME, ranking[0])
     trained.catalogue.add_items(NAME, [vector_item("z", "new", vectors.Z[7])])
     assert found(stored, N_Z) == ["new", *ranking[1:]]
@@ -254,7 +254,7 @@ def test_other_labels_leave_the_item_as_it_is(trained: Services, vectors: Synthe
     assert ids(after) == ids(before)
     scores = [[hit.score for hit in result.hits] for result in (before, after)]
     np.testing.assert_allclose(*scores, rtol=1e-5)  # the row is projected alone this time
-    assert ids(search(trained, vectors.Z[0], N_X, 0, ItemFilter(("newer",)))) == ["x05"]
+    assert ids(search(trained, vectors.Z[0], N_X, 0, ItemFilter.of(("newer",)))) == ["x05"]
     with refused("item-not-found"):
         trained.catalogue.change_labels(NAME, "nothing", ())
     with pytest.raises(InvalidFieldError, match="labels"):

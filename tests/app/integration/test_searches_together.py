@@ -9,7 +9,8 @@ import pytest
 
 from app.domain.entities import Content, Modality
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
-from app.domain.searches import HIT_FIELDS, ItemFilter
+from app.domain.filters import ItemFilter
+from app.domain.searches import HIT_FIELDS
 from app.services.catalogue.preparation import NewItem
 from app.services.models.model_bundles import ProjectedQuery, RecentTexts
 from app.services.serving.search import Outcome, Query, Search
@@ -61,7 +62,12 @@ def searches(pairs: Any) -> list[Search]:
         Query(Content(vector=[1e30] * 6)),
     ]
     items = [Query(item_id="z03"), Query(item_id="x03"), Query(item_id="nobody")]
-    filters = [ItemFilter(), ItemFilter(("class 1",)), ItemFilter(("nowhere",)), ItemFilter((), {"a": (1,)})]
+    filters = [
+        ItemFilter(),
+        ItemFilter.of(("class 1",)),
+        ItemFilter.of(("nowhere",)),
+        ItemFilter.of((), {"a": (1,)}),
+    ]
     return [
         *(
             Search(
@@ -137,7 +143,7 @@ def test_what_takes_longer_than_a_moment_is_not_done_at_once(
         Search(row, 10, 95),
         Search(row * 2, 1),
         Search([Query(item_id="z03")], 1),
-        Search(row, 10, 0, ItemFilter(("class 1",), {"new": (1,)})),
+        Search(row, 10, 0, ItemFilter.of(("class 1",), {"new": (1,)})),
     ):
         assert ask_at_once(pairs, [search]) is None
     assert ask_at_once(pairs, searches[:1], "z", "z") is None

@@ -5,7 +5,7 @@ import pytest
 
 from app.domain.entities import Content, Modality
 from app.domain.errors import InvalidFieldError
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.services.catalogue.service import NewItem
 from app.services.serving.search import Query
 from app.services.training.requests import TrainingParameters

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.domain.entities import IndexedItem
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.index.exact import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
@@ -16,15 +16,15 @@ from app.services.serving.stored_items import ItemIds, StoredItems
 ORDINARY: list[dict[str, Any]] = [{"n": n % 7, "title": f'"{n}",\n', 'é\\"\t': [n]} for n in range(9000)]
 REFUSED: list[dict[str, Any]] = [{"n": 3}, {"n": float("inf")}, {"s": "\ud800"}, {"n": 10**400}, {}]
 FILTERS = (
-    ItemFilter(("odd",)),
-    ItemFilter(("every", "odd"), {"n": (3,)}),
-    ItemFilter(None, {"n": (3, None)}),
-    ItemFilter(None, {"n": (10**400, float("inf"))}),
-    ItemFilter(None, {"s": ("\ud800",)}),
-    ItemFilter(None, {'é\\"\t': (None,)}),
-    ItemFilter(None, {"absent": (1,)}),
-    ItemFilter(None, {"absent too": (None,)}),
-    ItemFilter(None, {"title": ('"4097",\n',)}),
+    ItemFilter.of(("odd",)),
+    ItemFilter.of(("every", "odd"), {"n": (3,)}),
+    ItemFilter.of(None, {"n": (3, None)}),
+    ItemFilter.of(None, {"n": (10**400, float("inf"))}),
+    ItemFilter.of(None, {"s": ("\ud800",)}),
+    ItemFilter.of(None, {'é\\"\t': (None,)}),
+    ItemFilter.of(None, {"absent": (1,)}),
+    ItemFilter.of(None, {"absent too": (None,)}),
+    ItemFilter.of(None, {"title": ('"4097",\n',)}),
 )
 
 
@@ -76,7 +76,7 @@ def test_a_gallery_of_text_takes_writes_and_merges() -> None:
         galleries = [plain, texts]
         assert isinstance(texts.segments[0].segment.items, StoredItems)
         assert list(texts.item_ids()) == list(plain.item_ids())
-        for item_filter in (*FILTERS, ItemFilter(("new",)), ItemFilter()):
+        for item_filter in (*FILTERS, ItemFilter.of(("new",)), ItemFilter()):
             query = vectors[5:6]
             assert texts.search(query, 30, 2, item_filter) == plain.search(query, 30, 2, item_filter)
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from app.api.schemas.filters import read_filter
 from app.bootstrap import Services
 from app.domain.entities import Modality
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter, filter_of
 from app.services.serving.search import Query
 from solver.datasets import SyntheticPairs
 from tests.app.integration.searching import NAME, fill, find, vector_item
@@ -20,13 +21,13 @@ def check_counts(services: Services) -> dict[str, Any]:
     counts = services.overviews.count_values(NAME, "x", 50)
     assert counts.items == n_found(services, ItemFilter())
     for entry in counts.labels:
-        assert n_found(services, ItemFilter((entry.value,))) == entry.count
+        assert n_found(services, ItemFilter.of((entry.value,))) == entry.count
     metadata = {
         key: [(entry.value, entry.count) for entry in entries] for key, entries in counts.metadata.items()
     }
     for key, entries in metadata.items():
         for value, count in entries:
-            assert n_found(services, ItemFilter(metadata={key: (value,)})) == count
+            assert n_found(services, ItemFilter.of(metadata={key: (value,)})) == count
     numbers = [entry.count for entry in counts.labels]
     assert numbers == sorted(numbers, reverse=True)
     return metadata
@@ -96,28 +97,63 @@ def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
         "colour=Red": "no item has under 'colour' 'Red' (did you mean 'red'?); values are 'red' and 'blue'",
         "size=XL": "no item has under 'size' 'XL'; the values, which are numbers, are 1, 2 and 3",
         "code=7": "no item has under 'code' 7; the values, which are texts, are 'A7'",
-        "tags=x": "the values of 'tags' are lists or objects, which no filter compares",
+        "tags=x": "the values of 'tags' are lists or objects, of which 'contains' compares elements of lists",
     }
     for condition, reason in reasons.items():
-        item_filter = ItemFilter.of_conditions((), [condition])
+        item_filter = read_filter(filter_of((), [condition]), "where")
         (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 0, item_filter)
         (listed,) = trained.catalogue.page(NAME, "x", 0, 5, None, item_filter).notices
         (notice,) = result.notices
         assert notice.code == listed.code == "filter-matches-nothing"
         assert notice.message.startswith(reason)
         assert listed.message.startswith(reason)
-    (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter(None, {"colour": ()})).notices
+    (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter.of(None, {"colour": ()})).notices
     assert notice.message.startswith("no item has under 'colour' any value of an empty list; the values, ")
-    both = ItemFilter.of_conditions(("new",), ["odd=true"])
+    both = read_filter(filter_of(("new",), ["odd=true"]), "where")
     (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, both).notices
     assert notice.message == "each condition is met by some item, but no item meets all of them"
-    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter(("New",))).notices
+    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter.of(("New",))).notices
     assert notice.message.startswith("no item has the label 'New' (did you mean 'new'?); labels are ")
     trained.catalogue.add_items(NAME, [vector_item("x", "boat", vectors.X[0], "sailing boats")])
-    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter(("Boats",))).notices
+    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter.of(("Boats",))).notices
     assert notice.message.startswith("no item has the label 'Boats' (did you mean 'sailing boats'?)")
     # Of what passes, of a later page and of an empty collection there is nothing to say.
-    assert trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter(("new",))).notices == ()
+    assert trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter.of(("new",))).notices == ()
     assert trained.catalogue.page(NAME, "x", 10**6, 5, None, both).notices == ()
-    (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 5, ItemFilter(("new",)))
+    (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 5, ItemFilter.of(("new",)))
     assert (result.hits, result.notices) == ((), ())
+
+
+def test_searches_and_counts_take_what_only_rows_know(trained: Services, vectors: SyntheticPairs) -> None:
+    facts: list[dict[str, Any]] = [
+        {"price": 5},
+        {"price": 7.5, "colour": "red"},
+        {"price": 9, "colour": "blue"},
+    ]
+    new = [
+        vector_item("x", f"new{n}", vectors.X[n], "new", metadata=fact, pair_id=f"p{n % 2}")
+        for n, fact in enumerate(facts)
+    ]
+    trained.catalogue.add_items(NAME, new)
+
+    def find_ids(wanted: dict[str, Any]) -> list[str]:
+        item_filter = read_filter(wanted, "filter")
+        (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 1000, 0, item_filter)
+        counts = trained.overviews.count_values(NAME, "x", 50, item_filter=item_filter)
+        listed = trained.catalogue.page(NAME, "x", 0, 1000, None, item_filter)
+        assert counts.items == len(result.hits) == len(listed.rows)
+        return sorted(hit.id for hit in result.hits)
+
+    assert find_ids({"pair_id": "p0"}) == ["new0", "new2"]
+    assert find_ids({"pair_id": "none"}) == []
+    assert find_ids({"not": {"pair_id": "p0"}, "labels": ["new"]}) == ["new1"]
+    assert find_ids({"modality": "x", "ids": ["new1", "x00", "z00"]}) == ["new1", "x00"]
+    assert find_ids({"modality": "z"}) == []
+    assert find_ids({"metadata": {"price": {"gt": 5}}, "not": {"metadata": {"colour": "red"}}}) == ["new2"]
+    cheap = read_filter({"metadata": {"price": {"lt": 8}}, "labels": ["new"]}, "filter")
+    counts = trained.overviews.count_values(NAME, "x", 50, item_filter=cheap)
+    assert [(entry.value, entry.count) for entry in counts.labels] == [("new", 2)]
+    assert counts.ranges["price"] == (5, 9)
+    with refused("unknown-label", match="'newer'") as unknown:
+        find_ids({"any": [{"labels": ["new"]}, {"labels": {"none": ["newer"]}}]})
+    assert unknown.value.field == "filter.any.1.labels.none.0"

@@ -26,8 +26,9 @@ from app.domain.errors import (
     InvalidFieldError,
     VectorEngineUnavailableError,
 )
+from app.domain.filters import ItemFilter
 from app.domain.ports import GalleryKey
-from app.domain.searches import ItemFilter, SearchResult
+from app.domain.searches import SearchResult
 from app.engines.common import FileLocks, name_of
 from app.services.serving.search import Query, Search
 from app.services.storage.pacing import Round
@@ -167,11 +168,11 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
                     assert found.model_version == expected.model_version
                     assert found.index_revision == expected.index_revision
 
-    odd = ItemFilter(metadata={"odd": (True,)})
-    of_class = ItemFilter(labels=("class 1",), metadata={"odd": (False, None)})
+    odd = ItemFilter.of(metadata={"odd": (True,)})
+    of_class = ItemFilter.of(labels=("class 1",), metadata={"odd": (False, None)})
     compare(odd, of_class)
     with refused("unknown-label"):
-        search(there, vectors.Z[0], item_filter=ItemFilter(labels=("none",)))
+        search(there, vectors.Z[0], item_filter=ItemFilter.of(labels=("none",)))
     assert here.overviews.count_values(NAME, "x", 10) == memory.overviews.count_values(NAME, "x", 10)
     drawn, expected_map = (
         {point.id for points in services.overviews.draw_map(NAME, 100).points.values() for point in points}
@@ -187,7 +188,7 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
         NAME, [vector_item("x", "x01", 2.0 * vectors.X[2], "class 1", metadata={"odd": True})], replace=True
     )
     here.catalogue.delete_item(NAME, "x02")
-    compare(odd, of_class, ItemFilter(labels=("class new",)))
+    compare(odd, of_class, ItemFilter.of(labels=("class new",)))
     assert "x02" not in ids(search(there, vectors.Z[0], 100))
 
     assert train(there) == 2
@@ -431,7 +432,7 @@ def test_a_model_of_rank_0_answers_as_in_memory(open_services: Open, vectors: Sy
     train(services, TrainingParameters(method="lrbs", alpha=1e5))
     for one in (services, memory):
         one.catalogue.add_items(NAME, [vector_item("x", f"new-{one is memory}", vectors.X[0], "class 1")])
-    of_class = ItemFilter(labels=("class 1",))
+    of_class = ItemFilter.of(labels=("class 1",))
     for item_filter in (ItemFilter(), of_class):
         expected = search(memory, vectors.Z[0], 70, item_filter=item_filter)
         assert shown(search(services, vectors.Z[0], 70, item_filter=item_filter)) == shown(expected)

@@ -1,12 +1,15 @@
 import json
+from typing import Any
 
 import pytest
 from fastapi.exceptions import RequestValidationError
 
 from app.api.bodies import limit_keys, parse_json, parse_line
 from app.api.problems import field_path
+from app.api.schemas.filters import read_filter
 from app.api.schemas.searches import SearchIn
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
+from app.domain.names import plain_message
 
 
 def keys(count: int, between: str = "") -> bytes:
@@ -48,13 +51,75 @@ def test_lists_and_objects_are_counted() -> None:
             limit_keys(b"[" + (nested + b",") * 2000 + nested + b"]", 100)
 
 
+ANY_VALUE = "expected a text, a number, true, false or null"
+NO_WORD = {"metadata": {"n": {"text": "!"}}}
+
+
+@pytest.mark.parametrize(
+    ("filter_", "field", "message"),
+    [
+        ({"metadata": {"price": {"lt": True}}}, "metadata.price.lt", "expected a number or a text"),
+        ({"metadata": {"price": {"lt": None}}}, "metadata.price.lt", "expected a number or a text"),
+        (
+            {"metadata": {"n": {"gte": "a" * 101}}},
+            "metadata.n.gte",
+            "expected at most 100 characters, got 101",
+        ),
+        ({"metadata": {"n": [1, [2]]}}, "metadata.n.1", ANY_VALUE),
+        (
+            {"metadata": {"n": {"in": [{}]}}},
+            "metadata.n.in.0",
+            "expected a text, a number, true, false or null",
+        ),
+        (
+            {"any": [{"not": {"metadata": {"n": {"text": "!"}}}}]},
+            "any.0.not.metadata.n.text",
+            "expected a word at least",
+        ),
+        ({"labels": {"none": ["a", 3]}}, "labels.none.1", "Input should be a valid string"),
+    ],
+)
+def test_a_wrong_filter_gets_one_sentence(filter_: Any, field: str, message: str) -> None:
+    with pytest.raises(RequestValidationError) as refused:
+        parse_json(SearchIn, json.dumps({"text": "red", "filter": filter_}).encode())
+    (fault,) = refused.value.errors()
+    assert (field_path(fault["loc"]), plain_message(fault["msg"])) == (f"filter.{field}", message)
+
+
+@pytest.mark.parametrize("body", ['{"metadata": {"n": NaN}}', '{"metadata": {"n": {"lt": Infinity}}}'])
+def test_a_filter_has_no_number_that_is_not_finite(body: str) -> None:
+    with pytest.raises(InvalidFieldError, match=r"metadata\.n.*expected a finite number"):
+        read_filter(json.loads(body), "filter")
+
+
+@pytest.mark.parametrize(("depth", "is_taken"), [(20, True), (21, False)])
+def test_filters_in_each_other_are_bounded(depth: int, is_taken: bool) -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(depth):
+        nested = {"not": nested}
+    if is_taken:
+        assert read_filter(nested, "filter").conditions == ()
+        return
+    with pytest.raises(InvalidFieldError, match="more than 20 objects and lists in each other"):
+        read_filter(nested, "filter")
+
+
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
         ('{"txt": "red"}', "txt", ": do you mean text?"),
         ('{"text": "red", "K": 3}', "K", ": do you mean k?"),
         ('{"text": "red", "filter": {"label": []}}', "filter.label", ": do you mean labels?"),
-        ('{"text": "red", "filter": {"x": []}}', "filter.x", ", which has labels, metadata"),
+        (
+            '{"text": "red", "filter": {"x": []}}',
+            "filter.x",
+            ", which has labels, metadata, ids, modality, pair_id, all, any, not",
+        ),
+        (
+            '{"text": "red", "filter": {"metadata": {"x": {"ltt": 3}}}}',
+            "filter.metadata.x.ltt",
+            ": do you mean lt?",
+        ),
     ],
 )
 def test_of_an_unknown_field_the_nearest_or_all_are_named(body: str, field: str, message: str) -> None:

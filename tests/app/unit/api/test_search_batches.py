@@ -13,7 +13,7 @@ from app.api.admission import Asker, ConcurrencyLimits, Place
 from app.api.search_batches import SearchBatches
 from app.domain.entities import Content
 from app.domain.errors import UnavailableError
-from app.domain.searches import ItemFilter
+from app.domain.filters import ItemFilter
 from app.services.serving.search import MOMENT_NUMBERS, Outcome, Query, Search
 
 DIRECTION = ("a", "x", "z")
@@ -131,7 +131,7 @@ def test_what_arrives_together_is_answered_in_one_call_by_the_event_loop() -> No
 
 def test_other_directions_and_filters_are_answered_apart() -> None:
     service = Service()
-    filters = [ItemFilter(), ItemFilter(("red",)), ItemFilter(("red",))]
+    filters = [ItemFilter(), ItemFilter.of(("red",)), ItemFilter.of(("red",))]
     answers = Requests(service).run(
         range(6),
         direction=lambda number: DIRECTION if number < 3 else ("a", "z", "x"),
@@ -337,7 +337,7 @@ def test_large_answers_and_new_filters_go_alone() -> None:
     service = Service(is_long=True)
     requests = Requests(service)
     assert requests.run(range(3), k=lambda _: 101) == texts(range(3))
-    assert requests.run(range(3), item_filter=lambda _: ItemFilter(("red",))) == texts(range(3))
+    assert requests.run(range(3), item_filter=lambda _: ItemFilter.of(("red",))) == texts(range(3))
     assert sorted(service.calls) == sorted([[text] for text in texts_of(range(3))] * 2)
 
 

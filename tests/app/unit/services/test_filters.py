@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api.schemas.filters import read_filter
 from app.domain.entities import IndexedItem
-from app.domain.searches import ItemFilter
+from app.domain.errors import InvalidFieldError
+from app.domain.filters import ItemFilter, filter_of
 from app.services.serving.galleries import Gallery
 from tests.app.filters import accepts
 
@@ -53,25 +55,25 @@ def is_returned(item_filter: ItemFilter, labels: tuple[str, ...], metadata: dict
     ],
 )
 def test_values_are_equal_when_json_says_so(value: Any, values: tuple[Any, ...], is_match: bool) -> None:
-    assert is_returned(ItemFilter(metadata={"n": values}), (), {"n": value}) is is_match
-    assert is_returned(ItemFilter(metadata={"n": values}), (), {"m": value}) is False
+    assert is_returned(ItemFilter.of(metadata={"n": values}), (), {"n": value}) is is_match
+    assert is_returned(ItemFilter.of(metadata={"n": values}), (), {"m": value}) is False
 
 
 @pytest.mark.parametrize("stored", ["caf\u00e9", "cafe\u0301"])
 @pytest.mark.parametrize("wanted", ["caf\u00e9", "cafe\u0301"])
 def test_labels_are_equal_however_accents_are_composed(stored: str, wanted: str) -> None:
-    assert is_returned(ItemFilter((wanted,)), (stored,), {})
-    assert ItemFilter((wanted,)).accepts((stored,), {})
-    assert not is_returned(ItemFilter((wanted,)), ("cafe",), {})
+    assert is_returned(ItemFilter.of((wanted,)), (stored,), {})
+    assert ItemFilter.of((wanted,)).accepts(IndexedItem("i", (stored,), {}))
+    assert not is_returned(ItemFilter.of((wanted,)), ("cafe",), {})
 
 
 @pytest.mark.parametrize("labels", [(), ("a",)])
 def test_any_of_none_is_none(labels: tuple[str, ...]) -> None:
-    assert not is_returned(ItemFilter(()), labels, {"n": 1})
-    assert not is_returned(ItemFilter(metadata={"n": ()}), labels, {"n": 1})
-    assert not ItemFilter(()).is_empty
+    assert not is_returned(ItemFilter.of(()), labels, {"n": 1})
+    assert not is_returned(ItemFilter.of(metadata={"n": ()}), labels, {"n": 1})
+    assert not ItemFilter.of(()).is_empty
     assert ItemFilter().is_empty
-    assert is_returned(ItemFilter(None, {}), labels, {"n": 1})
+    assert is_returned(ItemFilter.of(None, {}), labels, {"n": 1})
 
 
 VALUES = st.one_of(
@@ -85,7 +87,7 @@ DOCUMENTS = st.dictionaries(
 )
 LABELS = st.lists(st.sampled_from("abc"), max_size=2).map(tuple)
 FILTERS = st.builds(
-    ItemFilter,
+    ItemFilter.of,
     st.none() | LABELS,
     st.dictionaries(st.sampled_from("mno"), st.lists(VALUES, max_size=3).map(tuple), max_size=2),
 )
@@ -105,6 +107,43 @@ def test_a_gallery_returns_the_items_that_the_filter_accepts(
         assert search(gallery, item_filter) == accepted
 
 
+@pytest.mark.parametrize(
+    ("conditions", "metadata"),
+    [
+        (["colour=red", "colour=blue"], {"colour": {"in": ["red", "blue"]}}),
+        (["a b = 42"], {"a b": {"in": [42]}}),
+        (["code=1E5"], {"code": {"in": [1e5, "1E5"]}}),
+        (["size in 41, 42 ,x y"], {"size": {"in": [41, 42, "x y"]}}),
+        (["size not in 41,true"], {"size": {"not_in": [41, True]}}),
+        (["colour!=black"], {"colour": {"not_in": ["black"]}}),
+        (["price<50"], {"price": {"lt": 50}}),
+        (["price >= 9.5"], {"price": {"gte": 9.5}}),
+        (["day<=2024-05-01"], {"day": {"lte": "2024-05-01"}}),
+        (["tags contains new"], {"tags": {"contains": "new"}}),
+        (["name text Red 42"], {"name": {"text": "Red 42"}}),
+        (['made in = "5"'], {"made in": {"in": ["5"]}}),
+        (["gone=null"], {"gone": {"in": [None]}}),
+    ],
+)
+def test_conditions_are_read_as_people_type_them(conditions: list[str], metadata: dict[str, Any]) -> None:
+    body = filter_of((), conditions)
+    (wanted,) = [one["metadata"] for one in [body, *body.get("all", ())] if "metadata" in one]
+    assert wanted == metadata
+    assert read_filter(body, "filter") is not None
+
+
+def test_conditions_hold_together() -> None:
+    body = filter_of(["a"], ["price>1", "price<9", "colour=red"])
+    assert body == {
+        "labels": ["a"],
+        "metadata": {"colour": {"in": ["red"]}},
+        "all": [{"metadata": {"price": {"gt": 1}}}, {"metadata": {"price": {"lt": 9}}}],
+    }
+    for wrong in ("colour", "=red", "<5", ""):
+        with pytest.raises(InvalidFieldError, match=r"where\.1: expected a condition such as KEY=VALUE"):
+            filter_of([], ["a=1", wrong])
+
+
 class Counted(int):
     """A number that counts how often it is compared."""
 
@@ -121,7 +160,7 @@ class Counted(int):
 def test_a_row_is_not_compared_with_every_value() -> None:
     rows = [IndexedItem(f"i{number:03d}", (), {"n": 999 + number}) for number in range(100)]
     gallery = Gallery.from_items(rows, np.ones((100, 1), np.float32))
-    item_filter = ItemFilter(metadata={"n": tuple(map(Counted, range(1000)))})
+    item_filter = ItemFilter.of(metadata={"n": tuple(map(Counted, range(1000)))})
     Counted.comparisons = 0
     assert search(gallery, item_filter) == ["i000"]
     assert Counted.comparisons <= 1000 + 100
@@ -146,7 +185,7 @@ def test_metadata_are_read_once_for_any_number_of_filters() -> None:
     gallery = Gallery.from_items(rows, np.ones((500, 1), np.float32))
     Watched.reads = 0
     for number in range(100):
-        item_filter = ItemFilter(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
+        item_filter = ItemFilter.of(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
         assert search(gallery, item_filter) == [f"i{number:03d}", f"i{number + 2:03d}"]
     assert Watched.reads <= 3 * 500, "once for each key and row"
 
@@ -154,14 +193,14 @@ def test_metadata_are_read_once_for_any_number_of_filters() -> None:
 def test_the_fingerprint_of_a_filter_is_short_and_unique() -> None:
     filters = [
         ItemFilter(),
-        ItemFilter(()),
-        ItemFilter(("n",)),
-        ItemFilter(metadata={"n": ()}),
-        ItemFilter(metadata={"n": (1,)}),
-        ItemFilter(metadata={"n": (True,)}),
-        ItemFilter(metadata={"n": ("x" * 1_000_000,)}),
+        ItemFilter.of(()),
+        ItemFilter.of(("n",)),
+        ItemFilter.of(metadata={"n": ()}),
+        ItemFilter.of(metadata={"n": (1,)}),
+        ItemFilter.of(metadata={"n": (True,)}),
+        ItemFilter.of(metadata={"n": ("x" * 1_000_000,)}),
     ]
     fingerprints = [item_filter.fingerprint for item_filter in filters]
     assert len(set(fingerprints)) == len(filters)
     assert all(len(fingerprint) <= 64 for fingerprint in fingerprints)
-    assert ItemFilter(("a", "b")).fingerprint == ItemFilter(("b", "a")).fingerprint
+    assert ItemFilter.of(("a", "b")).fingerprint == ItemFilter.of(("b", "a")).fingerprint
