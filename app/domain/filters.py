@@ -202,6 +202,11 @@ class ItemFilter:
             lambda condition, _: (condition,), lambda _, parts: tuple(itertools.chain.from_iterable(parts))
         )
 
+    @cached_property
+    def is_of_rows(self) -> bool:
+        """Whether it asks for what only rows of the database have: a pair or a modality."""
+        return any(condition.subject in ("pair_id", "modality") for condition in self.conditions)
+
     def fold(
         self,
         read: Callable[[Condition, bool], _Reading],

@@ -28,6 +28,7 @@ MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_FILTER_DEPTH = 100, 1000, 20
 _LONGEST_BOUND = 100  # characters of a text that ends a range: engines keep as much of each value
 _TYPES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _KINDS = {"string": ["a text"], "number": ["a number"], "boolean": ["true", "false"], "null": ["null"]}
+_NO_FILTER = ItemFilter()
 _ELEMENTS, _BOUNDS = ("string", "number", "boolean"), ("number", "string")
 
 
@@ -166,6 +167,8 @@ class FilterIn(Strict):
 
     def to_filter(self, path: str = "filter") -> ItemFilter:
         """Return the domain's filter; `path` is where it stands in the request."""
+        if not self.model_fields_set:  # as of most searches
+            return _NO_FILTER
         parts: list[Condition | ItemFilter] = []
         if self.labels is not None:
             parts += self.labels.parts(join_path(path, "labels"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection as AbstractCollection
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -64,7 +64,8 @@ class GalleryOverviews:
                 if gallery is None:
                     raise unknown_modality("modality", modality, snapshot.collection.modality_names)
                 own_filter = snapshot.read_filter(item_filter, modality, work)
-            keys = tuple(_categorical_keys(gallery))
+            values = _sample_values(gallery)
+            keys = tuple(_categorical_keys(values))
             named = ColumnNames(labels=True, keys=frozenset(keys)) | ColumnNames.of(own_filter)
             needs = [(gallery, named)]
             if self._columns.is_ready(needs):
@@ -75,7 +76,7 @@ class GalleryOverviews:
             key: [ValueCount(*entry) for entry in _most_frequent(_count_key(gallery, key, own_filter), limit)]
             for key in keys
         }
-        return Values(gallery.count_matching(own_filter), labels, counted, _ranges(gallery))
+        return Values(gallery.count_matching(own_filter), labels, counted, _ranges(values))
 
     def draw_map(
         self,
@@ -123,9 +124,8 @@ def _is_choice(value: Any) -> bool:
     return isinstance(value, str | int | float) and len(str(value)) <= _LONGEST_VALUE
 
 
-def _categorical_keys(gallery: Gallery) -> Iterator[str]:
-    """Yield keys whose values repeat in the first items, the most frequent key first."""
-    values = _sample_values(gallery)
+def _categorical_keys(values: Mapping[str, list[Any]]) -> Iterator[str]:
+    """Yield keys whose values repeat, the most frequent key first."""
     by_frequency = sorted(values.items(), key=lambda entry: (-len(entry[1]), entry[0]))
     yield from islice((key for key, of_key in by_frequency if _is_categorical(of_key)), _MAX_KEYS)
 
@@ -140,9 +140,8 @@ def _sample_values(gallery: Gallery) -> dict[str, list[Any]]:
     return values
 
 
-def _ranges(gallery: Gallery) -> dict[str, tuple[float, float]]:
-    """Return the least and the most value of the keys that are numbers in the first items."""
-    values = _sample_values(gallery)
+def _ranges(values: Mapping[str, list[Any]]) -> dict[str, tuple[float, float]]:
+    """Return the least and the most value of the keys that are numbers."""
     numbers = {key: of_key for key, of_key in values.items() if all(is_ordered(one, 0) for one in of_key)}
     return {key: (min(of_key), max(of_key)) for key, of_key in islice(sorted(numbers.items()), _MAX_KEYS)}
 

@@ -115,10 +115,8 @@ class Search:
     def is_stored(self) -> bool:
         """Whether it asks for rows: a query is a stored item, or the filter names a pair or a modality."""
         parts = (part.query for query in self.queries for part in query.parts)
-        subjects = (condition.subject for condition in self.item_filter.conditions)
-        return any(query.item_id is not None for query in itertools.chain(self.queries, parts)) or any(
-            subject in ("pair_id", "modality") for subject in subjects
-        )
+        are_stored = any(query.item_id is not None for query in itertools.chain(self.queries, parts))
+        return are_stored or self.item_filter.is_of_rows
 
 
 Outcome = list[SearchResult] | Exception
@@ -412,8 +410,9 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
     try:
         _check_direction(ground.snapshot, ground.source, ground.target)
         _check_labels(ground.snapshot, search.item_filter)
-        item_filter = ground.snapshot.read_filter(search.item_filter, ground.target, ground.work)
-        search = replace(search, item_filter=item_filter)
+        if search.item_filter.is_of_rows:
+            item_filter = ground.snapshot.read_filter(search.item_filter, ground.target, ground.work)
+            search = replace(search, item_filter=item_filter)
         projections = [
             _compose(ground, query.parts)
             if query.parts
