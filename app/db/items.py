@@ -158,6 +158,7 @@ def _canonical(document: str) -> str:
     return json.dumps(json.loads(document), sort_keys=True)
 
 
+_NO_FILTER = ItemFilter()
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
 _AnyRow = Row[*tuple[Any, ...]]
@@ -318,17 +319,17 @@ class ItemRepository(Repository):
         after: int,
         limit: int,
         pair_id: str | None = None,
-        item_filter: ItemFilter | None = None,
+        item_filter: ItemFilter = _NO_FILTER,
         until: int | None = None,
     ) -> list[tuple[int, Item]]:
         """Return items with their stable position, in order of creation; of one pair when it is given. Of
         those that do not pass the filter some are left out, as of `FilterSql`."""
         if pair_id is not None:
-            rows = self._of_pair(collection, pair_id, modality, after, limit, until)
+            rows = self._of_pair(collection, pair_id, modality, after, limit)
         else:
             modalities = collection.modality_names if modality is None else (modality,)
-            passes = None if item_filter is None else self._narrow(item_filter)
-            stretches = (_present(name, after, passes or (lambda _: true())) for name in modalities)
+            passes = (lambda _: true()) if item_filter.is_empty else self._narrow(item_filter)
+            stretches = (_present(name, after, passes) for name in modalities)
             parts = [
                 first_rows(self._session, collection.id, _PLACED, replace(stretch, until=until), limit)
                 for stretch in stretches
@@ -473,21 +474,13 @@ class ItemRepository(Repository):
             stretch = stretch.after_row(page[-1])
 
     def _of_pair(
-        self,
-        collection: Collection,
-        pair_id: str,
-        modality: str | None,
-        after: int,
-        limit: int,
-        until: int | None,
+        self, collection: Collection, pair_id: str, modality: str | None, after: int, limit: int
     ) -> Sequence[_AnyRow]:
         rows = published_items(collection.id, *_PLACED, "is_deleted")
         # Not `is_`, with which the index of existing items would qualify: that of pairs leaves fewer rows.
         query = select(rows).where(rows.c.pair_id == pair_id, rows.c.is_deleted == false(), rows.c.id > after)
         if modality is not None:
             query = query.where(rows.c.modality == modality)
-        if until is not None:
-            query = query.where(rows.c.id <= until)
         return self._session.execute(query.order_by(rows.c.id).limit(limit)).all()
 
     def _select(

@@ -291,7 +291,7 @@ class CatalogueService:
                 return Page(tuple(named), None)
             while len(rows) <= limit and n_read < _MOST_READ:
                 n_rows, until = min(limit + 1 - len(rows), _ITEMS_PER_FETCH), None
-                if not item_filter.is_empty:
+                if not item_filter.is_empty and pair_id is None:
                     n_rows, until = _ITEMS_PER_FETCH, after + _ITEMS_PER_FETCH * _PASSED_AT_ONCE
                 batch = work.items.page(collection, modality, after, n_rows, pair_id, item_filter, until)
                 for position, item in batch:

@@ -52,6 +52,8 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
         where = {"label": "a", "where": ["size=2", "size=3"]}
         assert [item["id"] for item in filtered] == ["t2"]
         assert filtered == client.get(f"{shop}/items", params=where).json()["items"]
+        ranged = lines("items", "list", "shop", "--where", "size>0", "--where", "size!=2")
+        assert [item["id"] for item in ranged] == ["t1"]
         assert lines("items", "show", "shop", "t1") == [client.get(f"{shop}/items/t1").json()]
         assert lines("items", "label", "shop", "t1", "b", "c") == [{"ids": ["t1"], "revision": 2}]
         assert client.get(f"{shop}/items/t1").json()["labels"] == ["b", "c"]
