@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from pydantic import (
 from app.api.schemas.base import Identifier, Label, Strict
 from app.domain.errors import InvalidFieldError
 from app.domain.filters import Condition, ItemFilter
-from app.domain.names import join_path, join_words, plain_message
+from app.domain.names import is_storable, join_path, join_words, plain_message
 from app.domain.words import split_words
 
 MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_FILTER_DEPTH = 100, 1000, 20
@@ -38,8 +37,8 @@ def _one_of(*kinds: str) -> AfterValidator:
     def check(value: Any) -> Any:
         if _TYPES.get(type(value)) not in kinds:
             raise ValueError(f"expected {join_words(word for kind in kinds for word in _KINDS[kind])}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError("expected a finite number")
+        if not is_storable(value):
+            raise ValueError("contains NUL, a lone surrogate, NaN or infinity")
         if kinds == _BOUNDS and isinstance(value, str) and len(value) > _LONGEST_BOUND:
             raise ValueError(f"expected at most {_LONGEST_BOUND} characters, got {len(value)}")
         return value
@@ -60,7 +59,6 @@ _Values = Annotated[list[_Value], Field(max_length=MAX_FILTER_VALUES, fail_fast=
 _Labels = Annotated[list[Label], Field(max_length=MAX_FILTER_VALUES, fail_fast=True)]
 _LABELS: TypeAdapter[list[str]] = TypeAdapter(_Labels, config=ConfigDict(strict=True))
 _VALUES: TypeAdapter[Any] = TypeAdapter(_Values)
-_VALUE: TypeAdapter[Any] = TypeAdapter(_Value)
 
 
 class LabelConditions(Strict):
@@ -96,8 +94,8 @@ class ValueConditions(Strict):
 
     eq: _Value = Field(None, description="the same; a text that spells a number is that number")
     ne: _Value = None
-    in_: _Values = Field(default_factory=list, alias="in", description="any of these")
-    not_in: _Values = Field(default_factory=list)
+    in_: _Values = Field([], alias="in", description="any of these")
+    not_in: _Values = Field([])
     lt: _Bound = Field(None, description="below; dates of ISO 8601 are texts in their order")
     lte: _Bound = None
     gt: _Bound = None
@@ -106,14 +104,14 @@ class ValueConditions(Strict):
     contains: _Element = Field(None, description="a list with such an element")
     text: Annotated[str, AfterValidator(_check_words)] = Field("", description="a text with all these words")
 
-    @classmethod
-    def read(cls, value: Any) -> Any:
+    @staticmethod
+    def read(value: Any) -> Any:
         """Return the form of a value, or of a list of which any is asked for; an object as it is."""
         if isinstance(value, dict):
             return value
         if isinstance(value, list):
-            return cls.model_validate({"in": _VALUES.validate_python(value)})
-        return cls(eq=_VALUE.validate_python(value))
+            return {"in": _VALUES.validate_python(value)}
+        return {"eq": value}
 
     def parts(self, key: str) -> Iterator[Condition | ItemFilter]:
         """Yield the domain's conditions."""

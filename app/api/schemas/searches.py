@@ -16,6 +16,7 @@ from app.domain.searches import Hit, SearchResult
 from app.services.serving.search import Query, QueryPart
 
 MAX_PARTS = 16
+_NO_FILTER = FilterIn()
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
 SHOWN_FIELDS = frozenset(get_args(OptionalField))
 """Everything that an answer can show of an item."""
@@ -43,7 +44,7 @@ class SearchOptions(Strict):
 
     k: Integer = Field(10, ge=1, le=MAX_K)
     offset: Integer = Field(0, ge=0, le=1_000_000)
-    filter: FilterIn = Field(default_factory=FilterIn)
+    filter: FilterIn = Field(default_factory=lambda: _NO_FILTER)  # making one takes long
     include: list[OptionalField] | None = Field(
         None,
         max_length=4,
