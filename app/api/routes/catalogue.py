@@ -19,7 +19,16 @@ from app.api.bodies import (
     read_json_or_form,
     read_json_with,
 )
-from app.api.deps import FilterParameter, KeyId, Readers, RootPath, may_administer, may_list, may_search, may_write
+from app.api.deps import (
+    FilterParameter,
+    KeyId,
+    Readers,
+    RootPath,
+    may_administer,
+    may_list,
+    may_search,
+    may_write,
+)
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import CollectionIn
@@ -38,8 +47,8 @@ from app.api.shown import (
 from app.api.state import ApiLimits, State
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidFieldError
-from app.domain.names import LARGEST_FEEDBACK_ID
 from app.domain.filters import ItemFilter, filter_of
+from app.domain.names import LARGEST_FEEDBACK_ID
 from app.services.catalogue.preparation import NewItem
 from app.services.catalogue.service import NewFeedback
 

@@ -88,9 +88,7 @@ def test_a_wrong_filter_gets_one_sentence(filter_: Any, field: str, message: str
 
 @pytest.mark.parametrize("body", ['{"metadata": {"n": NaN}}', '{"metadata": {"n": {"lt": Infinity}}}'])
 def test_a_filter_has_no_number_that_is_not_finite(body: str) -> None:
-    with pytest.raises(
-        InvalidFieldError, match=r"metadata\.n.*a lone surrogate, NaN or infinity"
-    ):
+    with pytest.raises(InvalidFieldError, match=r"metadata\.n.*a lone surrogate, NaN or infinity"):
         read_filter(json.loads(body), "filter")
 
 
