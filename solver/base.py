@@ -189,7 +189,8 @@ class CrossModalEstimator(BaseEstimator, ABC):
             raise EstimatorNotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _check_parameters(self) -> None:
-        own = {one.name: one.metadata["rule"] for one in fields(self)} if is_dataclass(self) else {}
+        declared = fields(self) if is_dataclass(self) else ()
+        own = {one.name: one.metadata["rule"] for one in declared if "rule" in one.metadata}
         check_parameters({**own, **self._parameter_rules}, self.get_params(deep=False))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.filters import RANGES, Condition
+from app.domain.filters import RANGES, Condition, keyed_word
 
 _SIGNS = dict(zip(RANGES, ("<", "<=", ">", ">="), strict=True))
 _LARGEST = 2**63  # from which on SQLite takes integers for floating-point numbers
@@ -35,7 +35,7 @@ class FilterSql:
         return "TRUE" if written is None else f"({written}) IS NOT TRUE" if negated else f"({written})"
 
     @staticmethod
-    def join(is_all: bool, conditions: Sequence[str]) -> str:
+    def join(is_all: bool, conditions: Iterable[str]) -> str:
         """Return conditions of which all hold, or any."""
         joined = (" AND " if is_all else " OR ").join(conditions)
         return f"({joined})" if joined else "TRUE" if is_all else "FALSE"
@@ -84,7 +84,7 @@ class FilterSql:
             texts = condition.equal if condition.subject == "labels" else condition.values
             return f"{compare} (CAST({self._put(list(texts))} AS text[]))"
         if condition.operator == "text":
-            words = [condition.key + " " + word for word in condition.words]
+            words = [keyed_word(condition.key, word) for word in condition.words]
             return f"{self.words} @> CAST({self._put(words)} AS text[])" if self.words else None
         key = self._put(condition.key)
         value = f"({self.metadata} -> {key})"

@@ -16,7 +16,7 @@ import itertools
 import json
 import operator
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self, TypeVar
@@ -33,12 +33,12 @@ RANGES: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 """Operators of ranges, and how they compare a value with their bound."""
 _SIGNS = {"=": "in", "!=": "not_in", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-_BY_SIGN = re.compile(r"\s*([^=<>!]+?)\s*(!=|[<>]=?|=)\s*(.*?)\s*", re.DOTALL)
-_BY_WORD = re.compile(r"\s*(.+?)\s+(not in|in|contains|text)\s+(.*?)\s*", re.DOTALL)
+_SIGN, _WORD = re.compile(r"!=|[<>]=?|="), re.compile(r"\s(not in|in|contains|text)\s")
 _Reading = TypeVar("_Reading")
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,17})?", re.ASCII)
 _MOST_DIGITS = 40
+_LONGEST_WORD = 200  # characters of a key and a word: PostgreSQL's index takes 2.7 kB
 _BOOLEANS = {True: ("true", "True", "TRUE"), False: ("false", "False", "FALSE")}
 
 
@@ -87,12 +87,13 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
     equal: dict[str, dict[str, list[Any]]] = {}
     others: list[dict[str, Any]] = []
     for number, condition in enumerate(conditions):
-        match = _BY_SIGN.fullmatch(condition) or _BY_WORD.fullmatch(condition)
-        if match is None:
+        match = _SIGN.search(condition) or _WORD.search(condition.strip() + " ")
+        key = "" if match is None else match.string[: match.start()].strip()
+        if match is None or not key:
             forms = "KEY=VALUE, KEY!=VALUE, KEY<VALUE, KEY in A,B or KEY text WORDS"
             message = f"expected a condition such as {forms}, got {condition!r}"
             raise InvalidFieldError(f"where.{number}", message)
-        key, sign, text = match.groups()
+        sign, text = match[0].strip(), match.string[match.end() :].strip()
         name = _SIGNS.get(sign, sign.replace(" ", "_"))
         texts = text.split(",") if sign in ("in", "not in") else [text]
         values = [text] if name == "text" else list(itertools.chain.from_iterable(map(_parse, texts)))
@@ -210,16 +211,16 @@ class ItemFilter:
     def fold(
         self,
         read: Callable[[Condition, bool], _Reading],
-        join: Callable[[bool, list[_Reading]], _Reading],
+        join: Callable[[bool, Iterator[_Reading]], _Reading],
         negated: bool = False,
     ) -> _Reading:
         """Return what the readings of all conditions, or of their complements (True), are when joined; `join`
         gets whether all of them have to hold, or any."""
         inside = negated != (self.kind == "none")
-        readings = [
+        readings = (
             part.fold(read, join, inside) if isinstance(part, ItemFilter) else read(part, inside)
             for part in self.parts
-        ]
+        )
         return join((self.kind == "all") != inside, readings)
 
     def replace(self, by: Callable[[Condition], Condition | ItemFilter]) -> ItemFilter:
@@ -241,9 +242,13 @@ class ItemFilter:
             lambda one, negated: repr(
                 (negated, one.subject, one.operator, one.key, sorted(map(repr, one.values)))
             ),
-            lambda is_all, parts: repr((is_all, sorted(parts))),
+            lambda is_all, parts: _digest(repr((is_all, sorted(parts)))),  # a repr of reprs grows with depth
         )
-        return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        return bytes.fromhex(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def is_ordered(value: Any, bound: Any) -> bool:
@@ -262,4 +267,10 @@ def comparable(value: Hashable) -> Hashable:
 def keyed_words(metadata: Mapping[str, Any]) -> list[str]:
     """Return the words of the texts in metadata, each with its key before it, as engines look for them."""
     texts = ((key, value) for key, value in metadata.items() if isinstance(value, str))
-    return list(dict.fromkeys(f"{key} {word}" for key, text in texts for word in split_words(text)))
+    return list(dict.fromkeys(keyed_word(key, word) for key, text in texts for word in split_words(text)))
+
+
+def keyed_word(key: str, word: str) -> str:
+    """Return a word with its key before it; a digest of what an index would not take."""
+    text = f"{key} {word}"
+    return text if len(text) <= _LONGEST_WORD else _digest(text)

@@ -614,14 +614,18 @@ class _Terms:
         if feature_map.kernel == "linear":
             return 0.0
         drawn = landmark_rows(samples.shape[0], feature_map.landmarks.shape[0], seed)
-        values = []
+        values = [np.empty(0)]
         for part in parts:
-            rows, others = part[side][:_MOST_COMPARED], ~np.isin(drawn, part[side])
+            order = np.linspace(0, len(part[side]) - 1, min(len(part[side]), _MOST_COMPARED)).astype(np.intp)
+            rows, others = part[side][order], ~np.isin(drawn, part[side])
+            if not others.any():
+                continue
             nothing = feature_map.whitening[others, :0]
             rest = replace(feature_map, landmarks=feature_map.landmarks[others], whitening=nothing)
             values.append(np.empty(len(rows)))
             rest.weigh(samples[rows], nothing, values[-1])
-        return float(np.quantile(np.concatenate(values), 0.01))
+        compared = np.concatenate(values)
+        return float(np.quantile(compared, 0.01)) if len(compared) else 0.0
 
     def sides(
         self,

@@ -133,8 +133,8 @@ def information(queries: FloatArray, blocks: Sequence[Block]) -> FloatArray:
 def certainty(posteriors: FloatArray, block: Block) -> FloatArray:
     """Return what each row of posteriors says of a facet, as a share of all there is to say."""
     largest = np.log(block.width) if block.is_exclusive else block.width * np.log(2.0)
-    share: FloatArray = _entropy_gap(posteriors, block) / max(largest, _TINY)
-    return share
+    share: FloatArray = _entropy_gap(posteriors.astype(np.float64), block) / max(largest, _TINY)
+    return np.clip(share, 0.0, 1.0)
 
 
 def _entropy_gap(posteriors: FloatArray, block: Block) -> FloatArray:

@@ -389,7 +389,7 @@ class CompositeProjector(Projector):
         total = np.maximum(np.sum(sure, axis=0), _LEAST_SHARE)
         decisive = iter([(one * one / total) ** 2 for one in sure])
         parts: list[FloatArray] = []
-        posteriors: list[FloatArray] = []
+        posteriors: list[FloatArray] = [projected[0, :0]]
         for own, other, rows in pieces:
             shares = weights * is_across if is_across.any() and not own.is_content else weights
             if own.facet is not None:

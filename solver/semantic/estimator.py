@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -193,7 +193,7 @@ class SemanticBilinear(CrossModalEstimator):
         limits = (most_compact(side.shape[1]) for side in (x_samples, z_samples) if is_sparse(side))
         max_samples, n_jobs = min([self.max_samples, *limits]), self.n_jobs or os.cpu_count() or 1
         own = {**self.get_params(deep=False), "max_samples": max_samples, "n_jobs": n_jobs}
-        options = SearchOptions(**own)
+        options = SearchOptions(**{one.name: own[one.name] for one in fields(SearchOptions)})
         work.plan(_STAGE_COSTS)
         work.begin("x", options.n_steps(x_configs))
         x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, options, work, x_configs))

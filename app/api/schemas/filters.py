@@ -23,7 +23,8 @@ from app.domain.filters import Condition, ItemFilter
 from app.domain.names import is_storable, join_path, join_words, plain_message
 from app.domain.words import split_words
 
-MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_FILTER_DEPTH = 100, 1000, 20
+MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_FILTER_DEPTH, MAX_FILTER_CONDITIONS = 100, 1000, 20, 128
+_LONGEST_TEXT = 200
 _LONGEST_BOUND = 100  # characters of a text that ends a range: engines keep as much of each value
 _TYPES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _KINDS = {"string": ["a text"], "number": ["a number"], "boolean": ["true", "false"], "null": ["null"]}
@@ -49,6 +50,8 @@ def _one_of(*kinds: str) -> AfterValidator:
 def _check_words(text: str) -> str:
     if not split_words(text):
         raise ValueError("expected a word at least")
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(f"expected at most {_LONGEST_TEXT} characters, got {len(text)}")
     return text
 
 
@@ -137,8 +140,8 @@ _Valued = Annotated[
 class FilterIn(Strict):
     """Which items are meant: what stands together holds together.
 
-    Values are 1000 at most, objects and lists in each other 20. An empty list of `labels`, of `any`, or of
-    values lets nothing through, since no item has any of none; what is left out asks for nothing.
+    Values are 1000 at most, conditions 128, objects and lists in each other 20. An empty list of `labels`, of
+    `any`, or of values lets nothing through, since no item has any of none; what is absent asks for nothing.
     """
 
     labels: _Labelled | None = Field(None, description="any of a list, or conditions")
@@ -164,9 +167,18 @@ class FilterIn(Strict):
         return data
 
     def to_filter(self, path: str = "filter") -> ItemFilter:
-        """Return the domain's filter; `path` is where it stands in the request."""
+        """Return the domain's filter, of which `path` is the place in the request; raises InvalidFieldError
+        (names it) where it has too many conditions."""
         if not self.model_fields_set:  # as of most searches
             return _NO_FILTER
+        item_filter = self._read(path)
+        n_conditions = len(item_filter.conditions)
+        if n_conditions > MAX_FILTER_CONDITIONS:
+            message = f"{n_conditions} conditions, at most {MAX_FILTER_CONDITIONS} allowed together"
+            raise InvalidFieldError(path, message)
+        return item_filter
+
+    def _read(self, path: str) -> ItemFilter:
         parts: list[Condition | ItemFilter] = []
         if self.labels is not None:
             parts += self.labels.parts(join_path(path, "labels"))
@@ -178,12 +190,12 @@ class FilterIn(Strict):
             parts.append(Condition("modality", "in", (self.modality,)))
         if self.pair_id is not None:
             parts.append(Condition("pair_id", "in", (self.pair_id,)))
-        parts += (one.to_filter(f"{path}.all.{number}") for number, one in enumerate(self.all))
+        parts += (one._read(f"{path}.all.{number}") for number, one in enumerate(self.all))
         if self.any is not None:
-            alternatives = (one.to_filter(f"{path}.any.{number}") for number, one in enumerate(self.any))
+            alternatives = (one._read(f"{path}.any.{number}") for number, one in enumerate(self.any))
             parts.append(ItemFilter(tuple(alternatives), "any"))
         if self.not_ is not None:
-            parts.append(ItemFilter((self.not_.to_filter(f"{path}.not"),), "none"))
+            parts.append(ItemFilter((self.not_._read(f"{path}.not"),), "none"))
         return ItemFilter(tuple(parts))
 
 
@@ -205,4 +217,4 @@ def _count(data: Any, depth: int = 0) -> int:
         return sum(_count(value, depth + 1) for value in data)
     if isinstance(data, dict):
         return sum(_count(value, depth + 1) for value in data.values()) or 1
-    return int(data is not None)
+    return 1

@@ -55,7 +55,8 @@ def _value_digest(kind: str, key: str, value: Hashable) -> str:
 def facets_of(item: IndexedItem) -> list[str]:
     """Return what filters ask for: the labels, the keys that have a value, the values, the elements of lists,
     whether ranges compare numbers or texts, and the words of texts."""
-    facets = [digest_of("label", label) for label in item.labels]
+    facets: list[str] = [digest_of("label", label) for label in item.labels]
+    elements: list[str] = []
     for key, value in item.metadata.items():
         if value is not None:
             facets.append(digest_of("key", key))
@@ -63,9 +64,10 @@ def facets_of(item: IndexedItem) -> list[str]:
             facets.append(_value_digest("value", key, value))
         if isinstance(value, list):
             scalars = (one for one in value if isinstance(one, str | int | float | bool))
-            facets += dict.fromkeys(_value_digest("element", key, one) for one in scalars)
+            elements += dict.fromkeys(_value_digest("element", key, one) for one in scalars)
     facets += (digest_of(*name) for name in (_ordered_of(item.metadata)))
-    return [*facets, *(digest_of("word", word) for word in keyed_words(item.metadata))][:MOST_FACETS]
+    words = (digest_of("word", word) for word in keyed_words(item.metadata))
+    return [*facets, *elements, *words][:MOST_FACETS]  # the longest come last
 
 
 def values_of(item: IndexedItem) -> dict[str, int | float | str]:
@@ -102,10 +104,9 @@ def condition_of(revision: int, item_filter: ItemFilter) -> str:
     return " and ".join(parts)
 
 
-def _join(is_all: bool, conditions: Sequence[str]) -> str:
-    if not conditions:
-        return "since >= 0" if is_all else "since < 0"
-    return f"({(' and ' if is_all else ' or ').join(conditions)})"
+def _join(is_all: bool, conditions: Iterable[str]) -> str:
+    joined = (" and " if is_all else " or ").join(conditions)
+    return f"({joined})" if joined else "since >= 0" if is_all else "since < 0"
 
 
 def _read(condition: Condition, negated: bool) -> str:

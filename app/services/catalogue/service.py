@@ -289,7 +289,8 @@ class CatalogueService:
                     and item_filter.accepts(item)
                 )
                 return Page(tuple(named), None)
-            while len(rows) <= limit and n_read < _MOST_READ:
+            most_read = _MOST_READ // max(1, len(item_filter.conditions) // 4)
+            while len(rows) <= limit and n_read < most_read:
                 n_rows, until = min(limit + 1 - len(rows), _ITEMS_PER_FETCH), None
                 if not item_filter.is_empty and pair_id is None:
                     n_rows, until = _ITEMS_PER_FETCH, after + _ITEMS_PER_FETCH * _PASSED_AT_ONCE

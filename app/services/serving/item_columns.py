@@ -178,6 +178,8 @@ class ItemColumns:
             if terms:
                 self._terms_by_key[key] = terms
         self._note_keys(self._terms_by_key, keys, pause)
+        for key in self._keys.intersection(keys) if self._keys is not None else ():
+            self._terms_by_key.setdefault(key, {})  # it has neither texts nor lists
 
     def _note_keys(self, there: Collection[str], keys: Sequence[str], pause: Callable[[], None]) -> None:
         """Remember which keys there are once one was asked for of which there is nothing."""

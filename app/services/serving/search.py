@@ -17,7 +17,7 @@ from app.answers import Notice
 from app.db.session import UnitOfWork
 from app.domain.entities import Content, Features, ShownItem
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
-from app.domain.filters import ItemFilter, equal_texts
+from app.domain.filters import Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
 from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, describe_others
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
@@ -573,9 +573,9 @@ def _needs(snapshot: Snapshot, target: str, search: Search) -> Needs:
 
 
 def _labels_of(item_filter: ItemFilter) -> Iterator[tuple[str, str]]:
-    """Yield the labels that a filter names, with their paths."""
-    for condition in item_filter.conditions:
-        if condition.subject == "labels":
+    """Yield the labels without which a filter lets nothing pass, with their paths."""
+    for condition in item_filter.parts if item_filter.kind == "all" else ():
+        if isinstance(condition, Condition) and condition.subject == "labels":
             yield from ((f"{condition.path}.{n}", label) for n, label in enumerate(condition.values))
 
 

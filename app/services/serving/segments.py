@@ -177,11 +177,12 @@ class Segment:
             mask = self.columns.matches(condition)
         return ~mask if negated else mask
 
-    def _join(self, is_all: bool, masks: list[Mask]) -> Mask:
-        if not masks:
+    def _join(self, is_all: bool, masks: Iterator[Mask]) -> Mask:
+        first = next(masks, None)
+        if first is None:
             return np.full(len(self.items), is_all)
         join = np.logical_and if is_all else np.logical_or
-        return functools.reduce(lambda left, right: join(left, right, out=left), masks)
+        return functools.reduce(lambda left, right: join(left, right, out=left), masks, first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,6 +98,12 @@ class Snapshot:
         return any(gallery.is_gone for gallery in self.galleries.values())
 
     @property
+    def may_place_names(self) -> bool:
+        """Whether to place items again by names that were missed: it is time, and the encoder is back."""
+        is_time = self.missed is not None and self.missed.may_retry
+        return is_time and not any(encoder.fault() for encoder in self.model.encoders.values())
+
+    @property
     def size(self) -> int:
         """Number of items in its galleries, as far as it is known."""
         return sum(gallery.known_size or 0 for gallery in self.galleries.values())

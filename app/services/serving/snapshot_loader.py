@@ -141,8 +141,7 @@ class SnapshotLoader:
         """Return whether items are to be placed again, as names were missed, or an untrained model is to be
         made again: as often as half of the items are new, and of few with words to learn at each write."""
         model, since, encoders = base.model, base.collection.revision, base.model.encoders.values()
-        may_retry = base.missed is not None and base.missed.may_retry
-        if may_retry and not any(encoder.fault() for encoder in encoders):
+        if base.may_place_names:
             return True
         if model.is_trained:
             return False

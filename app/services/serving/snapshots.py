@@ -151,7 +151,7 @@ class Snapshots:
         snapshot = self._cache.get(collection.id)
         if snapshot is None or snapshot.is_gone or snapshot.collection.revision != collection.revision:
             return None
-        if not snapshot.is_connected or (snapshot.missed is not None and snapshot.missed.may_retry):
+        if not snapshot.is_connected or snapshot.may_place_names:
             return None
         return snapshot if snapshot.is_settled(collection) or self._scheduler.is_long(collection.id) else None
 

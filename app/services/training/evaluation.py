@@ -302,9 +302,8 @@ def describe_progress(quality: HeldOutQuality, gain: float | None, n_items: Mapp
     sentences = []
     if compared:
         before, after = np.mean(compared, axis=0)
-        sentences.append(
-            f"training has brought nDCG@10 from {before:.2f} to {after:.2f} as people find items"
-        )
+        verb = "has brought" if after >= before else "has taken"
+        sentences.append(f"training {verb} nDCG@10 from {before:.2f} to {after:.2f} as people find items")
     if gain is not None:
         more = join_words((f"{count} more of {name}" for name, count in n_items.items()), "and")
         worth = f"about {gain:+.2f}" if gain >= _LEAST_GAIN else "little"

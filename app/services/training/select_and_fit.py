@@ -26,7 +26,14 @@ from app.services.training.evaluation import describe_progress, held_out_quality
 from app.services.training.items import LabelledItems
 from app.services.training.methods import FullFit, TrainingMethod, affordable_methods, evaluate_all
 from app.services.training.progress import Report, StagedReport
-from solver import InvalidInputError, Projector, SupervisionError, objective_value
+from solver import (
+    EngineError,
+    InvalidInputError,
+    Projector,
+    SolverError,
+    SupervisionError,
+    objective_value,
+)
 
 __all__ = ["SelectedModel", "Report", "select_and_fit"]
 
@@ -115,13 +122,17 @@ def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_i
     n_fitted = len(fitting.x_ids) + len(fitting.z_ids)
     if not figures or min(quality.items.values()) < _FEWEST_FORESEEN or 2 * n_fitted < n_items:
         return None
-    half, _ = fitting.split(0.5, _MOST_SAMPLES, 0)
     try:
+        half, _ = fitting.split(0.5, _MOST_SAMPLES, 0)
         before = 1.0 - measure(method.fit(with_names(half)).projector, held_out).mean.ndcg
-    except (SupervisionError, InvalidInputError):
+    except EngineError:
+        raise
+    except (SolverError, ConflictError):
         return None
     after, missing = (1.0 - float(value) for value in np.mean(figures, axis=0))
-    if not 0.0 < after < before:
+    if not (math.isfinite(before) and after > 0.0):
+        return None
+    if after >= before:
         return 0.0
     power = math.log(before / after) / math.log(n_fitted / (len(half.x_ids) + len(half.z_ids)))
     gain: float = missing * (n_items / n_fitted) ** -power * (1.0 - 2.0**-power)

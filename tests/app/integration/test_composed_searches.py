@@ -115,6 +115,23 @@ def test_a_gallery_that_is_none_is_named(ask: Ask) -> None:
     )
 
 
+def test_nothing_needs_to_be_trained_or_labelled(pairs: Pairs) -> None:
+    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create("shop", modalities)
+    items = []
+    for number in range(40):
+        name = f"{COLOURS[number % 3]} {KINDS[number % 2]}"
+        items.append(pairs.item("x", f"x{number}", pairs.data.X[number % 24], pair_id=f"p{number}"))
+        items.append(NewItem("text", Content(text=name), f"t{number}", pair_id=f"p{number}"))
+    pairs.services.catalogue.add_items("shop", items)
+    body = {"queries": [{"item_id": "x0"}, {"text": "blue"}, {"text": "red", "weight": -1}]}
+    for _ in range(2):  # by words alone, and by what pairs taught
+        answer = pairs.client().post(SEARCH, json=body)
+        assert answer.status_code == 200, answer.text
+        assert int(answer.json()["hits"][0]["id"][1:]) % 3 == 1
+        pairs.train("shop", TrainingParameters(method="composite"))
+
+
 def test_of_two_modalities_of_vectors_a_part_says_which(pairs: Pairs) -> None:
     pairs.fill("two")
     pairs.train("two", TrainingParameters(alpha=1e-3, scaling="center", max_iter=10))

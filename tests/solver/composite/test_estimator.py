@@ -472,3 +472,14 @@ def test_what_was_chosen_for_each_measure_is_kept_by_a_second_fit_and_in_a_file(
     loaded = load(tmp_path / "model")
     assert isinstance(loaded, CompositeBilinear)
     assert (loaded.choice_, loaded.objective) == (model.choice_, objective)
+
+
+def test_samples_that_are_all_partners_of_one_are_fitted() -> None:
+    # One part holds them all, and with them all landmarks: none is left to say how unlike a sample may be.
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((2, 40, 6)).astype(np.float32)
+    values = [[str(number % 2)] for number in range(40)]
+    chain = np.array([(n, m) for n in range(40) for m in (n, n + 1) if m < 40])
+    annotations = Annotations((40, 40), {"kind": Facet.of(values, values)}, chain)
+    model = CompositeBilinear(kernels=("rbf",)).fit(X, Z, annotations)
+    assert np.isfinite(model.project_x(X)).all()

@@ -23,6 +23,7 @@ from solver.composite.placement import (
     Block,
     HeldOutVectors,
     attainable,
+    certainty,
     information,
     place,
     project_words,
@@ -263,3 +264,13 @@ def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_th
     save_projector(model.projector_, tmp_path, {})
     stored, _ = load_projector(tmp_path)
     np.testing.assert_array_equal(stored.place_x(projected, model.project_z(Z[160:]), {}), placed)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_certainty_is_a_share_of_what_there_is_to_say(dtype: type) -> None:
+    sure, unsure = np.eye(N_COLOURS, dtype=dtype), np.full((1, N_COLOURS), 0.5, dtype)
+    np.testing.assert_allclose(certainty(sure, EXCLUSIVE[0]), 1.0)
+    np.testing.assert_allclose(certainty(sure, SEVERAL[0]), 1.0)
+    np.testing.assert_allclose(certainty(unsure, SEVERAL[0]), 0.0, atol=1e-9)
+    np.testing.assert_allclose(certainty(unsure / 2, EXCLUSIVE[0]), 0.0, atol=1e-6)
+    np.testing.assert_array_equal(certainty(np.ones((1, 1), dtype), Block("one", True, 1.0, 1)), [0.0])

@@ -77,6 +77,11 @@ NO_WORD = {"metadata": {"n": {"text": "!"}}}
             "expected a word at least",
         ),
         ({"labels": {"none": ["a", 3]}}, "labels.none.1", "Input should be a valid string"),
+        (
+            {"metadata": {"n": {"text": "a " * 101}}},
+            "metadata.n.text",
+            "expected at most 200 characters, got 202",
+        ),
     ],
 )
 def test_a_wrong_filter_gets_one_sentence(filter_: Any, field: str, message: str) -> None:
@@ -90,6 +95,15 @@ def test_a_wrong_filter_gets_one_sentence(filter_: Any, field: str, message: str
 def test_a_filter_has_no_number_that_is_not_finite(body: str) -> None:
     with pytest.raises(InvalidFieldError, match=r"metadata\.n.*a lone surrogate, NaN or infinity"):
         read_filter(json.loads(body), "filter")
+
+
+def test_conditions_and_values_are_bounded_together() -> None:
+    many = [{"metadata": {f"key {n}": None}} for n in range(100)]
+    assert len(read_filter({"all": many, "labels": {"all": ["a"] * 28}}, "filter").conditions) == 128
+    with pytest.raises(InvalidFieldError, match="filter: 129 conditions, at most 128 allowed together"):
+        read_filter({"all": many, "labels": {"all": ["a"] * 29}}, "filter")
+    with pytest.raises(InvalidFieldError, match="1100 labels and values, at most 1000"):
+        read_filter({"all": many * 11}, "filter")
 
 
 @pytest.mark.parametrize(("depth", "is_taken"), [(20, True), (21, False)])

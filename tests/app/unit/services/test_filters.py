@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from app.api.schemas.filters import read_filter
 from app.domain.entities import IndexedItem
 from app.domain.errors import InvalidFieldError
-from app.domain.filters import ItemFilter, filter_of
+from app.domain.filters import ItemFilter, filter_of, keyed_word, keyed_words
 from app.services.serving.galleries import Gallery
+from app.services.serving.item_columns import ColumnNames
 from tests.app.filters import accepts
 
 
@@ -204,3 +205,31 @@ def test_the_fingerprint_of_a_filter_is_short_and_unique() -> None:
     assert len(set(fingerprints)) == len(filters)
     assert all(len(fingerprint) <= 64 for fingerprint in fingerprints)
     assert ItemFilter.of(("a", "b")).fingerprint == ItemFilter.of(("b", "a")).fingerprint
+    # Filters in each other keep it short: texts that quote texts would double with each level.
+    nested = ItemFilter.of(("'\"n",))
+    prints = set()
+    for _ in range(20):
+        nested = ItemFilter((nested,), "none")
+        prints.add(nested.fingerprint)
+    assert {len(fingerprint) for fingerprint in prints} == {32}
+
+
+def test_what_a_key_never_holds_is_read_once() -> None:
+    rows = [IndexedItem(f"i{number}", (), {"n": number}) for number in range(3)]
+    gallery = Gallery.from_items(rows, np.ones((3, 1), np.float32))
+    for condition in ({"contains": 1}, {"text": "a"}):
+        item_filter = read_filter({"metadata": {"n": condition}}, "filter")
+        assert search(gallery, item_filter) == []
+        assert not any(view.segment.columns.missing(ColumnNames.of(item_filter)) for view in gallery.segments)
+
+
+@pytest.mark.parametrize("condition", [" " * 1000, "a" + " " * 999, "=3", " text x"])
+def test_a_condition_of_spaces_is_refused_in_linear_time(condition: str) -> None:
+    with pytest.raises(InvalidFieldError, match="expected a condition such as"):
+        filter_of([], [condition])
+
+
+def test_words_that_no_index_takes_are_looked_for_by_a_digest() -> None:
+    (short,), (long,) = keyed_words({"a": "word"}), keyed_words({"a": "f" * 9000})
+    assert (short, len(long)) == ("a word", 64)
+    assert long == keyed_word("a", "f" * 9000) != keyed_word("b", "f" * 9000)
