@@ -432,6 +432,8 @@ def _problem(refused: _RefusedError) -> bytes:
             "title": PROBLEMS["overloaded"].title if is_overload else refused.status.phrase,
             "status": refused.status.value,
             "detail": refused.detail,
+            "instance": "/",  # its path may be what is too long
+            "request_id": request_id,
         }
     ).encode()
     headers = {

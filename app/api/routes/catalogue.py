@@ -107,7 +107,7 @@ _MAX_PAGE = 1000
 _FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
 """Of an item that is sent as a file alone."""
 _MAX_CONDITIONS = 20
-"""Of each kind: the address of a request, with all of them at their longest, has to fit into 64 KiB."""
+"""Of each kind; an address of more than 64 KiB is refused (431)."""
 _Ids = Annotated[Sequence[Identifier], Field(max_length=10)]
 _Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
 _Conditions = Annotated[
@@ -164,7 +164,7 @@ def create_items(
 @items_of.get(
     "",
     dependencies=[Depends(may_search)],
-    responses=responses(401, 403, 404),
+    responses=responses(401, 403, 404, 431),
     response_model=answers.ItemPage,
 )
 def list_items(
@@ -295,7 +295,7 @@ def list_partners(
     return show_partners(collection, partners, root_path)
 
 
-@galleries.get("/values", responses=responses(401, 403, 404, 409))
+@galleries.get("/values", responses=responses(401, 403, 404, 409, 431))
 def count_values(
     collection: str,
     modality: str,

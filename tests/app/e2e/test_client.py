@@ -34,7 +34,7 @@ def png(colour: str, number: int) -> bytes:
 
 
 def items() -> Iterator[dict[str, object]]:
-    for number in range(12):
+    for number in range(40):
         colour = ("red", "blue")[number % 2]
         facts = {"labels": [colour], "pair_id": f"p{number}", "metadata": {"number": number}}
         yield {"id": f"photo{number}", "modality": "photo", "picture": png(colour, number), **facts}
@@ -46,17 +46,17 @@ def test_a_collection_from_its_making_to_its_deletion(
 ) -> None:
     assert client.create_collection(NAME, MODALITIES).modalities["photo"].content == "picture"
     imported = client.import_items(NAME, items())
-    assert (imported.created, len(imported.ids)) == (24, 24)
-    assert client.import_items(NAME, items()).unchanged == 24
+    assert (imported.created, len(imported.ids)) == (80, 80)
+    assert client.import_items(NAME, items()).unchanged == 80
     assert [item.id for item in client.iter_items(NAME, modality="photo", label=["red"], limit=2)] == [
-        f"photo{number}" for number in range(0, 12, 2)
+        f"photo{number}" for number in range(0, 40, 2)
     ]
     assert client.get_content(NAME, "photo0") == png("red", 0)
     assert client.list_partners(NAME, ["photo1"]).partners["photo1"].id == "caption1"
     seen = []
     job = client.wait_for_job(client.retrain(NAME, method="composite").id, timeout=120, progress=seen.append)
     assert (job.state, job.model_version, seen[-1]) == ("succeeded", 1, job)
-    assert client.get_collection(NAME).items == {"photo": 12, "caption": 12}
+    assert client.get_collection(NAME).items == {"photo": 40, "caption": 40}
     assert client.get_model(NAME, 1).report["method"] == "composite"
     assert client.get_plot(NAME, 1, "precision-recall").startswith(b"<svg")
 

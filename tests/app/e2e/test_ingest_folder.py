@@ -206,7 +206,8 @@ def test_of_four_pairs_a_right_hit_is_not_called_none(lrbs_inside: LrbsInside, t
         found = lrbs_inside("search", "few", "--text", colour, "-k", "2")
         lines = found.stdout.splitlines()
         assert [colour in line for line in lines] == [True, True]
-        assert all(float(line.split()[2].rstrip("%")) >= 100 / 8 for line in lines)
+        # Only partners match without labels and columns: nothing says how probable others are.
+        assert not any("%" in line for line in lines)
         assert "no result stands out" not in found.stderr
 
 
