@@ -43,6 +43,8 @@ DEPENDS = {
     r"invalid-field: name: .*printable": "which characters are printable is Unicode's table",
     r"invalid-field: (supervision|objective)": "what can be learned from is in the items",
     r"invalid-field: expires_at: (is in the past|expected a time before)": "a document has no clock",
+    r"invalid-field: queries\.\d+\..*: (has to be named|neither modality takes)": "so is who takes it",
+    r"invalid-request: filter\..*: expected a word at least": "what a word is is Unicode's to say",
     r"invalid-request: filter: (Invalid JSON|Input should be)": "JSON in an address is a text to a document",
     r"invalid-field: (where\.\d+: expected a condition|filter: \d+ conditions)": "nor is it a grammar",
     r"invalid-(request|field): .*contains NUL": "inside of metadata, where any JSON may stand",

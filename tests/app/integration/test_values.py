@@ -155,5 +155,6 @@ def test_searches_and_counts_take_what_only_rows_know(trained: Services, vectors
     assert [(entry.value, entry.count) for entry in counts.labels] == [("new", 2)]
     assert counts.ranges["price"] == (5, 9)
     with refused("unknown-label", match="'newer'") as unknown:
-        find_ids({"any": [{"labels": ["new"]}, {"labels": {"none": ["newer"]}}]})
-    assert unknown.value.field == "filter.any.1.labels.none.0"
+        find_ids({"labels": ["newer"]})
+    assert unknown.value.field == "filter.labels.0"
+    assert find_ids({"labels": {"all": ["new"], "none": ["newer"]}}) == ["new0", "new1", "new2"]
