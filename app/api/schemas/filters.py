@@ -210,12 +210,12 @@ def read_filter(value: Mapping[str, Any], place: str) -> ItemFilter:
 
 
 def _count(data: Any, depth: int = 0) -> int:
-    """Return about how many values JSON has, an empty object among them."""
+    """Return about how many values JSON has; each entry of a list is one at least."""
     if depth > MAX_FILTER_DEPTH:
         raise ValueError(f"more than {MAX_FILTER_DEPTH} objects and lists in each other")
     if isinstance(data, list):
-        return sum(_count(value, depth + 1) for value in data)
+        return sum(max(_count(value, depth + 1), 1) for value in data)
     if isinstance(data, dict):
         # Absent fields may be null; many keys that are null are conditions.
-        return max(sum(_count(value, depth + 1) for value in data.values()), len(data) // 4, 1)
+        return max(sum(_count(value, depth + 1) for value in data.values()), len(data) // 4)
     return int(data is not None)

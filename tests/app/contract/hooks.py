@@ -44,6 +44,7 @@ DEPENDS = {
     r"invalid-field: (supervision|objective)": "what can be learned from is in the items",
     r"invalid-field: expires_at: (is in the past|expected a time before)": "a document has no clock",
     r"invalid-field: queries\.\d+\..*: (has to be named|neither modality takes)": "so is who takes it",
+    r"invalid-request: filter: \d+ labels and values": "nor can it add",
     r"invalid-request: filter\..*: expected a word at least": "what a word is is Unicode's to say",
     r"invalid-request: filter: (Invalid JSON|Input should be)": "JSON in an address is a text to a document",
     r"invalid-field: (where\.\d+: expected a condition|filter: \d+ conditions)": "nor is it a grammar",
