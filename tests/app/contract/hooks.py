@@ -110,9 +110,10 @@ def _steer(case: schemathesis.Case) -> None:
     if any("%" in str(value) for value in case.path_parameters.values()):
         return  # quoted already, and taken for invalid once any of them is edited
     body = dict(case.body)
-    items = body.get("items")
+    several = "queries" if "queries" in body else "items"
+    items = body.get(several)
     if isinstance(items, list) and items and all(isinstance(item, dict) for item in items):
-        body["items"] = items = [dict(item) for item in items]
+        body[several] = items = [dict(item) for item in items]
     else:
         items = [body]
     for item in reversed(items):  # the first of several decides on the gallery
@@ -123,7 +124,7 @@ def _steer(case: schemathesis.Case) -> None:
             case.path_parameters["collection"] = VECTORS if is_vector else PRODUCTS
             if {case.path_parameters.get(name) for name in ("source", "target")} <= {"image", "text"}:
                 case.path_parameters |= {"source": own, "target": other}
-            if item.get("modality") in ("image", "text"):
+            if item.get("modality", "none") in ("image", "text", None):
                 item["modality"] = own
     if case.method == "PUT" and body.get("id") is not None:
         body["id"] = case.path_parameters["item_id"]
