@@ -385,22 +385,27 @@ class CompositeProjector(Projector):
         # be expected of the facets. Chosen with 464 held-out pictures of products and names of other colours.
         ends = np.cumsum(self.x.widths)[:-1]
         pieces = list(zip(self.x.blocks, self.z.blocks, np.split(projected, ends, axis=1), strict=True))
-        sure = [certainty(rows / own.scale, own) for own, _, rows in pieces if own.facet is not None]
-        total = np.maximum(np.sum(sure, axis=0), _LEAST_SHARE)
-        decisive = iter([(one * one / total) ** 2 for one in sure])
+        sure = {
+            own.facet: certainty(rows / own.scale, own) for own, _, rows in pieces if own.facet is not None
+        }
+        total = np.maximum(sum(sure.values()), _LEAST_SHARE)
+        across = weights * is_across if is_across.any() else weights
         parts: list[FloatArray] = []
         posteriors: list[FloatArray] = [projected[0, :0]]
         for own, other, rows in pieces:
-            shares = weights * is_across if is_across.any() and not own.is_content else weights
             if own.facet is not None:
-                shares = weights * next(decisive)
+                shares = weights * (sure[own.facet] ** 2 / total) ** 2
+            else:
+                shares = weights if own.is_content else across
             part = shares @ rows / max(float(np.abs(shares).sum()), _LEAST_SHARE)
             expected = other.expected if own.expected is None else own.expected
             if own.facet is not None:
                 posteriors.append(part / own.scale)
             elif expected is not None:
-                lacks = float(np.abs(weights[~rows.any(axis=1)]).sum() / np.abs(weights).sum())
-                part = part + lacks * own.scale * to_unit_length((np.hstack(posteriors) @ expected)[None])[0]
+                without = np.abs(weights[~rows.any(axis=1)]).sum() / max(np.abs(weights).sum(), _LEAST_SHARE)
+                part = (
+                    part + without * own.scale * to_unit_length((np.hstack(posteriors) @ expected)[None])[0]
+                )
             parts.append(part)
         return np.hstack(parts).astype(np.float32)
 

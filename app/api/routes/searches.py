@@ -140,9 +140,9 @@ async def search_batch(request: Request, collection: str, source: str, target: s
 async def search_composed(request: Request, collection: str, target: str) -> Response:
     """Rank the target modality for up to 16 contents and items of either modality at once.
 
-    "Like this picture, but blue" is a picture and a text. Parts are put on one scale, and of each facet (such
-    as colour) those that say more count more: by the square of their information and by their weight. Items
-    of the query are no results, and there is no probability.
+    "Like this picture, but blue" is a picture and a text. Weight 1 means the same for both: of each facet,
+    such as colour, the part decides that is most certain of it, and of little else. Items of the query are
+    no results unless `include_given`, and there is no probability.
     """
     query, options = await _READ_COMPOSED.dependency(request)
     return await _answer(request, (collection, "", target), [query], options, b"".join)

@@ -25,7 +25,6 @@ from app.domain.words import split_words
 
 MAX_FILTER_KEYS, MAX_FILTER_VALUES, MAX_FILTER_DEPTH, MAX_FILTER_CONDITIONS = 100, 1000, 20, 128
 _LONGEST_TEXT = 200
-_MOST_TOGETHER = MAX_FILTER_VALUES + 100  # a list at its longest beside other conditions
 _LONGEST_BOUND = 100  # characters of a text that ends a range: engines keep as much of each value
 _TYPES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _KINDS = {"string": ["a text"], "number": ["a number"], "boolean": ["true", "false"], "null": ["null"]}
@@ -145,9 +144,8 @@ _Valued = Annotated[
 class FilterIn(Strict):
     """Which items are meant: what stands together holds together.
 
-    A list has 1000 values at most, all together 1100; conditions are 128, objects and lists in each other 20.
-    An empty list of `labels`, of `any`, or of values lets nothing through, since no item has any of none;
-    what is absent asks for nothing.
+    Values are 1000 at most, conditions 128, objects and lists in each other 20. An empty list of `labels`, of
+    `any`, or of values lets nothing through, since no item has any of none; what is absent asks for nothing.
     """
 
     labels: _Labelled | None = Field(None, description="any of a list, or conditions")
@@ -168,8 +166,8 @@ class FilterIn(Strict):
     def _check_size(cls, data: Any) -> Any:
         """Refuse too many values, and too many brackets in each other, before any is looked at."""
         count = _count(data)
-        if count > _MOST_TOGETHER:
-            raise ValueError(f"{count} labels and values, at most {_MOST_TOGETHER} allowed together")
+        if count > MAX_FILTER_VALUES:
+            raise ValueError(f"{count} labels and values, at most {MAX_FILTER_VALUES} allowed together")
         return data
 
     def to_filter(self, path: str = "filter") -> ItemFilter:

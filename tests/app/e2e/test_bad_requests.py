@@ -26,7 +26,7 @@ from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, vect
         ({"filter": {"metadata": {"a": {"b": 1}}}}, "filter.metadata"),
         ({"filter": {"metadata": {f"k{n}": 1 for n in range(101)}}}, "filter.metadata"),
         ({"filter": {"metadata": {"n": list(range(1001))}}}, "filter"),
-        ({"filter": {"labels": ["a"], "metadata": {"n": list(range(550)), "m": list(range(550))}}}, "filter"),
+        ({"filter": {"labels": ["a"], "metadata": {"n": list(range(500)), "m": list(range(500))}}}, "filter"),
         ({"filter": []}, "filter"),
         ({"filter": {"metadata": []}}, "filter.metadata"),
         ({"text": "two at once"}, "vector"),
