@@ -41,6 +41,16 @@ def wait_for_held(page: Page, held: list[Route]) -> None:
         page.wait_for_timeout(20)
 
 
+def wait_for_images(page: Page, place: str) -> list[int]:
+    """Wait until what a place shows is drawn, though the page may change it meanwhile; returns the widths."""
+    deadline = time.monotonic() + 30
+    script = "images => images.map(image => image.complete ? image.naturalWidth : 0)"
+    while not (widths := page.locator(place).evaluate_all(script)) or min(widths) == 0:
+        assert time.monotonic() < deadline, "the page does not draw its images"
+        page.wait_for_timeout(20)
+    return widths
+
+
 def drop(page: Page, place: str, dropped: Path | str) -> None:
     """Drop a file or a folder of the disk, or a text, onto an element, as the window system does."""
     target = page.locator(place)

@@ -21,7 +21,7 @@ from app.domain.entities import JobState
 from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
-from tests.app.e2e.browsing import Watch
+from tests.app.e2e.browsing import Watch, wait_for_images
 from tests.app.e2e.conftest import LrbsInside, Server
 from tests.app.e2e.test_documents import block
 from tests.faults.processes import free_port
@@ -147,9 +147,7 @@ def test_the_pages_work_under_a_path(site: Site, visited: Page, path: str) -> No
     page.get_by_role("searchbox").fill("boats on the sea")
     page.get_by_role("searchbox").press("Enter")
     expect(page.locator("#hits .hit-picture img").first).to_be_visible()
-    expect(page.locator("#hits img:not([src])")).to_have_count(0)
-    widths = "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
-    assert all(width > 0 for width in page.locator("#hits img").evaluate_all(widths))
+    wait_for_images(page, "#hits img")
     found = page.url
     assert found.startswith(f"{home}?collection=sample")
     if path != "/lrbs":

@@ -13,7 +13,7 @@ from app.cli.sources.rows import identifier_of
 from app.cli.sources.tables import TableColumns, open_table
 from app.client import Client
 from app.services.catalogue.preparation import NewItem
-from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held
+from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held, wait_for_images
 from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
@@ -372,11 +372,7 @@ def test_pictures_of_phones_cameras_and_scanners_are_added_and_shown(
             page.evaluate("sessionStorage.clear()")
             page.reload()
             expect(shown).to_have_count(5)
-        expect(page.locator("#hits img:not([src])")).to_have_count(0)
-        sizes = shown.evaluate_all(
-            "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
-        )
-        assert set(sizes) <= {24, 32}
+        assert set(wait_for_images(page, "#hits img")) <= {24, 32}
     assert watch.complaints == []
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from app.client import Client
-from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held
+from tests.app.e2e.browsing import Watch, drop, hold_first, wait_for_held, wait_for_images
 from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
@@ -62,11 +62,7 @@ def scores(page: Page) -> list[float]:
 
 def wait_for_pictures(page: Page) -> None:
     expect(page.locator("#hits .hit-picture img").first).to_be_visible()
-    expect(page.locator("#hits img:not([src])")).to_have_count(0)  # with a key each picture is fetched first
-    widths = page.locator("#hits img").evaluate_all(
-        "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
-    )
-    assert all(width > 0 for width in widths)
+    wait_for_images(page, "#hits img")
 
 
 def test_a_text_finds_pictures_in_descending_order(opened: Page, watch: Watch) -> None:
@@ -130,7 +126,7 @@ def test_a_picture_is_dropped_or_pasted(opened: Page, watch: Watch, picture: byt
     opened.keyboard.press("Control+v")
     expect(opened.locator(".drop-text")).not_to_contain_text("dropped.png")
     expect(opened.get_by_role("alert")).to_be_hidden()
-    assert opened.locator(".preview").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
+    assert wait_for_images(opened, ".preview") == [64]
     expect(of_results).not_to_have_attribute("src", dropped)  # the results of the pasted picture are shown
     opened.go_back()
     expect_ids(opened, of_dropped)

@@ -10,7 +10,7 @@ from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, Route, expect
 
 from app.client import Client
-from tests.app.e2e.browsing import Watch
+from tests.app.e2e.browsing import Watch, wait_for_images
 
 pytestmark = pytest.mark.browser
 
@@ -40,10 +40,8 @@ def test_a_version_is_shown_in_figures_plots_and_queries(
     row = page.get_by_role("row", name=re.compile("^MAP mean"))
     expect(row.get_by_role("cell").first).to_have_text(f"{quality['map']:.3f}")
     for kind in KINDS:
-        drawing = page.locator(f"figure[data-kind={kind}] img").first
-        expect(drawing).to_be_visible()
-        size = drawing.evaluate("image => image.decode().then(() => image.naturalWidth)")
-        assert size > 100, kind
+        expect(page.locator(f"figure[data-kind={kind}] img").first).to_be_visible()
+        assert min(wait_for_images(page, f"figure[data-kind={kind}] img")) > 100, kind
     figure = page.locator("figure[data-kind=precision-recall][data-direction=image-to-text]")
     figure.get_by_text("Numbers", exact=True).press("Enter")
     shown = figure.locator("tbody tr td:nth-of-type(1)").all_inner_texts()
