@@ -42,6 +42,7 @@ class WordReport:
     n_known: int  # different words
     unknown: tuple[str, ...]  # in the order of the text
     guessed: tuple[str, ...] = ()  # of the known ones, those that are only spelled somewhat like learned ones
+    misspelt: tuple[str, ...] = ()  # of the known ones, those that are most likely others
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,9 @@ class BaseEncoder(ABC):
         Raises InvalidFieldError, which names the field of an item, if one has another value here."""
         return {}
 
-    def learn_names(self, names: Sequence[str]) -> Self:
-        """Have `fit` learn the words of names of labels and values, too, whatever the texts hold."""
+    def learn_names(self, names: Sequence[str], texts: Sequence[str]) -> Self:
+        """Learn names of labels and values: their words, which `fit` takes for those of texts, or how they
+        and the texts are spelled."""
         return self
 
     def fit(self, texts: Sequence[str]) -> Self:

@@ -211,8 +211,8 @@ class SteppedEncoder(BaseEncoder):
         return self._encoder.nearest_words(word)
 
     @override
-    def learn_names(self, names: Sequence[str]) -> Self:
-        self._encoder.learn_names(names)
+    def learn_names(self, names: Sequence[str], texts: Sequence[str]) -> Self:
+        self._encoder.learn_names(names, texts)
         return self
 
     @override

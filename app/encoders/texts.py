@@ -317,7 +317,12 @@ class TextEncoder(BaseEncoder):
         return tuple(self._spellings[place] for place in near)
 
     @staticmethod
-    def _nearest(compared: str, spellings: Mapping[int, str], alike_in_part: bool = False) -> list[int]:
+    def _nearest(
+        compared: str,
+        spellings: Mapping[int, str],
+        alike_in_part: bool = False,
+        least: float = _LEAST_SIMILARITY,
+    ) -> list[int]:
         """Return those with the fewest misspelt characters; or, `alike_in_part`, with the most in common."""
         from rapidfuzz import process
         from rapidfuzz.distance import OSA, Indel
@@ -326,7 +331,7 @@ class TextEncoder(BaseEncoder):
             compared,
             spellings,
             scorer=(Indel if alike_in_part else OSA).normalized_similarity,
-            score_cutoff=0.0 if alike_in_part else _LEAST_SIMILARITY,
+            score_cutoff=0.0 if alike_in_part else least,
             limit=_MOST_NEAREST,
         )
         return [place for _, _, place in matches]

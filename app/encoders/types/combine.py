@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Required, Self
@@ -96,16 +99,14 @@ class CombinedEncoder(BaseEncoder):
             return None
         first = complete[0]
         unknown = tuple(word for word in first.unknown if all(word in report.unknown for report in complete))
-        doubtful = [{*report.unknown, *report.guessed} for report in complete]
-        guessed = tuple(
-            word
-            for report in complete
-            for word in report.guessed
-            if word not in unknown and all(word in words for words in doubtful)
+        doubtful = [{*report.unknown, *report.guessed, *report.misspelt} for report in complete]
+        of_none = functools.reduce(operator.and_, doubtful).difference(unknown)
+        guessed, misspelt = (
+            tuple(dict.fromkeys(word for word in itertools.chain(*parts) if word in of_none))
+            for parts in ((one.guessed for one in complete), (one.misspelt for one in complete))
         )
-        return WordReport(
-            first.n_known + len(first.unknown) - len(unknown), unknown, tuple(dict.fromkeys(guessed))
-        )
+        n_known = first.n_known + len(first.unknown) - len(unknown)
+        return WordReport(n_known, unknown, guessed, misspelt)
 
     @override
     def nearest_words(self, word: str) -> tuple[str, ...]:
@@ -113,9 +114,9 @@ class CombinedEncoder(BaseEncoder):
         return tuple(dict.fromkeys(near))
 
     @override
-    def learn_names(self, names: Sequence[str]) -> Self:
+    def learn_names(self, names: Sequence[str], texts: Sequence[str]) -> Self:
         for part in self._parts:
-            part.learn_names(names)
+            part.learn_names(names, texts)
         return self
 
     @override

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal, Required, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +16,21 @@ from typing_extensions import override
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
+from app.domain.searches import WordReport
+from app.domain.words import characters_of, fold, spell_words, split_words
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import ModelFile, OnnxEncoder, Session, load_session, without_folder
 from app.encoders.options import EncoderOptions, FilePath, OutputName, Sha256, describe_options
-from app.encoders.texts import TextEncoder
+from app.encoders.texts import TextEncoder, most_frequent_terms, spellings
 
 _DEFAULT_TOKENS = 128
 _MAX_TOKENS = 8192  # longest input of the text models there are
 _MAX_TOKENIZER_BYTES = 64 << 20  # the largest tokenizers, of a quarter of a million tokens, have 35 MB
+_MOST_WORDS = 20_000
+"""Words of texts and names whose spelling is learned, the most frequent ones."""
+_LEAST_SIMILARITY = 0.75
+"""Share of the letters of a misspelt word that are right: a model reads others by their pieces."""
 _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
@@ -75,6 +83,48 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         session, tokenizer = self._model.get(), self._tokenizer.get()
         rows = map_in_threads(lambda content: self._describe(session, tokenizer, content.text or ""), raw)
         return np.stack(rows)
+
+    @override
+    def learn_names(self, names: Sequence[str], texts: Sequence[str]) -> Self:
+        counted = map(split_words, itertools.chain(names, texts))
+        words = most_frequent_terms(counted, iter(()), _MOST_WORDS)
+        self._spellings = spellings(texts, names, frozenset(words))
+        return self
+
+    @override
+    def look_up_words(self, raw: Content) -> WordReport | None:
+        """Return which words are misspelt: neither a token, nor learned but for a last letter."""
+        if not self._spellings:
+            return None
+        words = {word: (raw.text or "")[start:end] for word, start, end in spell_words(raw.text or "")}
+        misspelt = [written.lower() for word, written in words.items() if self._is_misspelt(word, written)]
+        return WordReport(max(len(words), 1), (), misspelt=tuple(misspelt))
+
+    def _is_misspelt(self, word: str, written: str) -> bool:
+        forms = {word, word + "s", word[:-1]}
+        if not word.isalpha() or characters_of(word) or not forms.isdisjoint(self._learned_words):
+            return False
+        tokens = self._tokenizer.get().encode(written, add_special_tokens=False).ids
+        return len(tokens) > 1 and bool(self.nearest_words(word))
+
+    @cached_property
+    def _learned_words(self) -> frozenset[str]:
+        return frozenset(word for spelling in self._spellings for word in split_words(spelling))
+
+    @override
+    def nearest_words(self, word: str) -> tuple[str, ...]:
+        near = self._nearest(fold(word), self._compared_spellings, least=_LEAST_SIMILARITY)
+        return tuple(self._spellings[place] for place in near)
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "spellings": self._spellings}
+
+    @override
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        super().restore(state)
+        self._spellings = state.get("spellings", [])
+        return self
 
     @override
     def _try(self) -> Matrix:

@@ -121,7 +121,7 @@ class TfidfEncoder(TextEncoder):
         return {"characters": _DEFAULT_PART} if self._characters is None else {}
 
     @override
-    def learn_names(self, names: Sequence[str]) -> Self:
+    def learn_names(self, names: Sequence[str], texts: Sequence[str]) -> Self:
         self._names = names
         return self
 

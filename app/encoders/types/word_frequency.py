@@ -35,7 +35,7 @@ class WordFrequencyEncoder(WordCountEncoder):
     is_quick = True
 
     @override
-    def learn_names(self, names: Sequence[str]) -> Self:
+    def learn_names(self, names: Sequence[str], texts: Sequence[str]) -> Self:
         self._names = names
         return self
 

@@ -48,10 +48,10 @@ def fit_encoder(
 ) -> None:
     """Have an encoder learn from training items, at least one, and from the words of `names`: labels and
     values of facets."""
+    texts = _PacedTexts(item.text or "" for item in items)
+    texts.pause = pause
+    encoder.learn_names(names, texts)
     if encoder.is_fitted_with_model:
-        encoder.learn_names(names)
-        texts = _PacedTexts(item.text or "" for item in items)
-        texts.pause = pause
         encoder.fit(texts)
     elif encoder.learns_from_stored:
         encoder.fit_to_stored(_stored_features(items))

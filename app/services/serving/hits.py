@@ -126,13 +126,17 @@ def word_notices(
 ) -> tuple[Notice, ...]:
     """Return a notice if a query has unknown words, or none at all; it offers other queries where the encoder
     knows near ones."""
-    if report is None or (report.n_known and not report.unknown + report.guessed):
+    words = () if report is None else report.misspelt or report.unknown or report.guessed
+    if report is None or (report.n_known and not words):
         return ()
-    words = report.unknown or report.guessed
     if not words:
         return (Notice("no-words", "the query has no word, so nothing is ranked", ()),)
     others = () if nearest_words is None else _nearest_queries(text or "", words, nearest_words)
-    if not report.unknown:
+    if report.misspelt:
+        if not others:  # long texts are not respelled
+            return ()
+        message = f"neither model nor names have {some_of(words)}: ranked by {others[0]!r} instead"
+    elif not report.unknown:
         message = f"no text has {some_of(words)}: words that are spelled alike decide the ranking"
     elif report.n_known:
         message = f"the model does not know {some_of(words)}: the other words decide the ranking"

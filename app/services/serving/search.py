@@ -41,7 +41,8 @@ from solver import can_be_ranked, is_finite
 
 _NO_FILTER = ItemFilter()
 _MOST_OFFERS = 20
-"""Queries of a call for which others are offered: finding known words that are spelled alike takes time."""
+"""Queries of a call for which others are offered though a word of them is known: finding words that are
+spelled alike takes time."""
 _SHORT_PAGE = 100
 """Results of a short search: showing them takes no longer than most scans."""
 MOMENT_NUMBERS = 1 << 22
@@ -471,15 +472,16 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         return _project(model, source, query.field, features)
     text = content.text
     earlier = None if text is None else model.texts.get(source, text)
-    if earlier is not None and may_offer:
+    if earlier is not None:
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
         raise BlockingIOError
     encoder.check(query.field, content)
     report = encoder.look_up_words(content)
-    notices = word_notices(report, text, encoder.nearest_words if may_offer else None)
     can_match = report is None or report.n_known > 0
-    if not can_match and notices[0].did_you_mean:
+    is_respelled = report is not None and (not can_match or bool(report.misspelt))
+    notices = word_notices(report, text, encoder.nearest_words if may_offer or is_respelled else None)
+    if is_respelled and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
     if not is_finite(encoded):

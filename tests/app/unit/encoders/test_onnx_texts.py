@@ -7,6 +7,7 @@ import pytest
 
 from app.domain.entities import Content
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
+from app.domain.searches import WordReport
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from tests.app.onnx_files import WORDS, flattening_model, word_model, write_tokenizer
 from tests.conftest import import_extra
@@ -70,12 +71,42 @@ def test_similar_texts_are_near_each_other(options: dict[str, Any]) -> None:
 
 def test_both_files_are_bound_by_their_hash(options: dict[str, Any]) -> None:
     settled = REGISTRY.settle(options)
-    assert REGISTRY.make(settled).state() == {name: settled[name] for name in ("sha256", "tokenizer_sha256")}
+    hashes = {name: settled[name] for name in ("sha256", "tokenizer_sha256")}
+    assert REGISTRY.make(settled).state() == {**hashes, "spellings": []}
     tokenizer = Path(options["tokenizer_path"])
     tokenizer.write_text(tokenizer.read_text().replace("shoe", "boot"))
     other = EncoderRegistry(ContentLimits(10**6, 10**6, 1000)).make(settled)
     with pytest.raises(EncoderUnavailableError, match=r"t\.json' is not the one"):
         other.encode([Content(text="red")])
+
+
+def test_misspelt_names_are_neither_names_nor_tokens(options: dict[str, Any]) -> None:
+    tokenizer = Path(options["tokenizer_path"])
+    facts = json.loads(tokenizer.read_text())
+    letters = {f"##{letter}": number for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
+    pieces = [*WORDS, *letters, *(letter[2:] for letter in letters), "basket", "jean"]
+    facts["model"] = {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        "vocab": {piece: number for number, piece in enumerate(pieces)},
+    }
+    tokenizer.write_text(json.dumps(facts))
+    Path(options["path"]).write_bytes(word_model(np.eye(len(pieces)).tolist()))
+    settled = REGISTRY.settle(options)
+    encoder = REGISTRY.make(settled)
+    assert encoder.look_up_words(Content(text="walet")) is None
+    texts = ["two wallets", "a wallet", "Kiara shoes"]
+    encoder.learn_names(["Tiara", "Casual Shoes", "Flip Flops", "Jeans", "Caskets"], texts)
+    state = json.loads(json.dumps(encoder.state()))
+    for one in (encoder, REGISTRY.restore(settled, state)):
+        report = one.look_up_words(
+            Content(text="walet, jeens or jean: a basket of casual flipflops of kiaras xyzzy 501")
+        )
+        assert report == WordReport(12, (), misspelt=("walet", "jeens", "flipflops"))
+        near = [one.nearest_words(word) for word in report.misspelt]
+        assert near == [("wallet",), ("Jeans",), ("Flip Flops",)]
 
 
 def test_what_is_wrong_with_a_file_is_told_by_the_name_of_its_option(options: dict[str, Any]) -> None:
