@@ -70,7 +70,6 @@ from app.services.serving.snapshot import (
     SnapshotCache,
     has_many_changes,
     is_large,
-    replay,
 )
 from app.services.serving.snapshot_loader import (
     SnapshotLoader,
@@ -425,7 +424,7 @@ class Snapshots:
                 if current.id != collection.id:
                     return None
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
-                snapshot = replay(snapshot, current, work, pause)
+                snapshot = self._loader.bring_up_to_date(snapshot, current, work, pause)
         return snapshot if is_first else None
 
     def _publish_if_newer(self, snapshot: Snapshot) -> bool:
