@@ -5,9 +5,9 @@ import { typesOf } from "./columns.js";
 import { byId, element } from "./elements.js";
 import { filesOfDrop, filesOfInput, isHidden } from "./files.js";
 import { announce, attempt, showError } from "./messages.js";
-import { KINDS, isLabels, isTable, isTar, isTrainingSplit, isWorkbook, kindOfFile, lastStepOf, layoutOf, numbersRows, rowsOfFiles, rowsOfTable } from "./rows.js";
+import { KINDS, isLabels, isOtherSheet, isTable, isTar, isTrainingSplit, kindOfFile, lastStepOf, layoutOf, numbersRows, rowsOfFiles, rowsOfTable } from "./rows.js";
 import { collectionPath, kindOf, state } from "./state.js";
-import { readTable } from "./tables.js";
+import { isWorkbook, readTable } from "./tables.js";
 import { upload } from "./uploads.js";
 
 const COLUMNS = { // what a table's columns may be for, and how they are often called, the surest first
@@ -73,17 +73,17 @@ function take(reading) {
     const files = all.filter((file) => !isHidden(file));
     const tables = files.filter(isTable);
     if (tables.length > 1) throw new Problem("There are several tables", "Choose one of them, with its files.", 0);
-    if (tables.length === 0 && files.some(isWorkbook) && !files.some(kindOfFile)) {
-      throw new Problem(`${files.find(isWorkbook).name} is a workbook`, "Save it as CSV and add that, or bring it in by the command lrbs ingest table.", 0);
+    if (tables.length === 0 && files.some(isOtherSheet) && !files.some(kindOfFile)) {
+      throw new Problem(`${files.find(isOtherSheet).name} is a spreadsheet of another kind`, "Save it as .xlsx or CSV and add that.", 0);
     }
     if (tables.length === 0 && files.some(isTar) && !files.some(kindOfFile)) {
       throw new Problem(`${files.find(isTar).name} is a tar file`, "Bring it in by the command lrbs ingest tar, or unpack it and choose the folder.", 0);
     }
     if (tables.length === 0 && !files.some(kindOfFile)) {
-      throw new Problem("There is nothing that can be added", "Pictures end in .jpg, .png, .webp, .gif, .bmp, .tif, .avif or .heic, sounds in .wav or .flac, texts in .txt, tables in .csv.", 0);
+      throw new Problem("There is nothing that can be added", "Pictures end in .jpg, .png, .webp, .gif, .bmp, .tif, .avif or .heic, sounds in .wav or .flac, texts in .txt, tables in .csv or .xlsx.", 0);
     }
     const table = tables.length === 1 ? { file: tables[0], ...await readTable(tables[0].name, await tables[0].open()) } : null;
-    if (table) table.types = typesOf(table.header, table.rows);
+    if (table) table.types = typesOf(table.header, table.rows, isWorkbook(table.file.name) ? "decimal-point" : null);
     const names = files.filter(kindOfFile).map(({ name }) => name);
     const layouts = [layoutOf(names), layoutOf(names, true)].filter(({ splits }) => splits.size > 0);
     chosen = { files, layouts, nHidden: all.length - files.length, table };

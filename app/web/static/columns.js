@@ -22,11 +22,14 @@ const [LONGEST_AMOUNT, CODE_DIGITS, MOST_DIGITS] = [64, 8, 15];
 
 const isAbsent = (text) => ABSENT.has(text.toLowerCase());
 
-/** Return by column {word: "number", "date" or "text", remark, value}; `value` returns what a cell says, null where it is absent. */
-export function typesOf(header, rows) {
+/**
+ * Return by column {word: "number", "date" or "text", remark, value}; `value` returns what a cell says, null where it is
+ * absent. `usual` is the style of numbers that can be read in two, if the file says it.
+ */
+export function typesOf(header, rows, usual) {
   const columns = header.map((name, number) => lookAt(name, rows.map(({ cells }) => cells?.[number]?.trim() ?? "")));
   const settled = new Set(columns.filter(({ styles }) => styles.length === 1).map(({ styles }) => styles[0]));
-  const decimal = settled.size === 1 ? [...settled][0] : null;
+  const decimal = settled.size === 1 ? [...settled][0] : usual;
   return new Map(columns.map((column) => [column.name, decide(column, decimal)]));
 }
 

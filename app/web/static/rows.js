@@ -3,7 +3,7 @@
 
 import { encode } from "./base64.js";
 import { sha256 } from "./digest.js";
-import { readText } from "./tables.js";
+import { isWorkbook, readText } from "./tables.js";
 
 const ENDINGS = { picture: /\.(apng|avif|bmp|gif|heic|heif|hif|j2[ck]|jfif|jp2|jp[cefgx]|jpeg|mpo|p[bgnp]m|pcx|pfm|png|psd|sgi|tga|tiff?|webp)$/i, sound: /\.(wav|flac)$/i, text: /\.txt$/i };
 const FIELDS = { picture: "image_base64", sound: "sound_base64" };
@@ -15,8 +15,8 @@ const DIGEST_CHARACTERS = 16; // likewise
 const LONGEST_ID = 63; // the longest modality fits beside it
 const NAME = /^[A-Za-z0-9_.:@+-]+$/;
 
-export const isTable = ({ name }) => /\.(csv|tsv)$/i.test(name);
-export const isWorkbook = ({ name }) => /\.(xls[xmb]?|ods|numbers)$/i.test(name);
+export const isTable = ({ name }) => isWorkbook(name) || /\.(csv|tsv)$/i.test(name);
+export const isOtherSheet = ({ name }) => /\.(xlsb?|ods|numbers)$/i.test(name);
 export const isTar = ({ name }) => /\.(tar(\.[a-z0-9]+)?|t[bgx]z2?)$/i.test(name);
 export const isLabels = ({ name }) => /\.cls$/i.test(name);
 export const KINDS = Object.keys(ENDINGS);

@@ -1,6 +1,7 @@
-// CSV files: which columns there are, and the cells of their rows, as of `lrbs ingest table`.
+// CSV files and workbooks: which columns there are, and the cells of their rows, as of `lrbs ingest table`.
 
 import { Problem } from "./api.js";
+import { readWorkbook } from "./workbooks.js";
 
 const DELIMITERS = [",", ";", "\t", "|"];
 const SAMPLE_ROWS = 20;
@@ -22,16 +23,23 @@ async function decode(blob) {
   }
 }
 
-/**
- * Return {header, rows: [{line, cells} or {line, fault}], notes} of a table with commas, semicolons, tabs or bars between
- * its cells. Blank lines are passed over, and so are rows of blank cells, which a note counts.
- */
-export async function readTable(name, blob) {
+export const isWorkbook = (name) => /\.xls[xm]$/i.test(name);
+
+/** Return {records, notes} of a table with commas, semicolons, tabs or bars between its cells. */
+async function readLines(blob) {
   const { text, isGuess } = await decode(blob);
   const lines = text.split(/(?<=\n)|(?<=\r)(?!\n)/);
   const declared = /^sep=(.)\s*$/i.exec(lines[0] ?? "")?.[1];
-  const start = declared ? 1 : 0;
-  const records = [...recordsOf(lines, start, declared ?? delimiterOf(lines))];
+  const records = [...recordsOf(lines, declared ? 1 : 0, declared ?? delimiterOf(lines))];
+  return { records, notes: [isGuess && "not in UTF-8: read as Windows-1252"] };
+}
+
+/**
+ * Return {header, rows: [{line, cells} or {line, fault}], notes} of a table. Blank lines are passed over, and so are rows of
+ * blank cells, which a note counts.
+ */
+export async function readTable(name, blob) {
+  const { records, notes: ofFile } = isWorkbook(name) ? await readWorkbook(new File([blob], name)) : await readLines(blob);
   const nBefore = titlesBefore(records);
   const [first, ...rows] = records.slice(nBefore);
   const header = (first?.cells ?? []).map((cell) => cell.trim().replace(/\s+/g, " "));
@@ -44,7 +52,7 @@ export async function readTable(name, blob) {
   const stray = rows.filter(({ isStray }) => isStray).map(({ line }) => line);
   const notes = [
     nBefore > 0 && `${nBefore} rows before the header, left out`,
-    isGuess && "not in UTF-8: read as Windows-1252",
+    ...ofFile,
     full.length < rows.length && `${rows.length - full.length} empty rows, left out`,
     stray.length > 0 && `quotes that do not pair, taken as signs of the text: line ${stray.slice(0, 3).join(", ")}`,
   ];
