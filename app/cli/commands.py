@@ -30,7 +30,7 @@ from app.cli.console import (
     shorten,
 )
 from app.domain.errors import InvalidFieldError
-from app.domain.names import LARGEST_FEEDBACK_ID, LARGEST_VERSION, MAX_K, Scope, some_of
+from app.domain.names import LARGEST_FEEDBACK_ID, LARGEST_VERSION, MAX_K, MAX_PARTS, Scope, some_of
 
 if TYPE_CHECKING:
     from app.answers import Activation, Collection, Feedback, FeedbackQuery, Hit, Item, Key, Model
@@ -195,16 +195,36 @@ SoundQuery = Annotated[
     Path | None, typer.Option("--sound", exists=True, dir_okay=False, help="sound to search with")
 ]
 ItemQuery = Annotated[str | None, typer.Option("--item", help="stored item to search with")]
+_REPEATED = "may be repeated, also beside the other kinds"
+TextQueries = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text",
+        help=f"text to search with; {_REPEATED}. Of several parts each may end in a weight from -100 to 100: "
+        "'red^2' counts twice, 'red^-1' or bag.jpg^-1 leads away from it",
+    ),
+]
+PictureQueries = Annotated[
+    list[Path] | None, typer.Option("--picture", help=f"picture to search with; {_REPEATED}")
+]
+SoundQueries = Annotated[
+    list[Path] | None, typer.Option("--sound", help=f"sound to search with; {_REPEATED}")
+]
+ItemQueries = Annotated[
+    list[str] | None, typer.Option("--item", help=f"stored item to search with; {_REPEATED}")
+]
+_WEIGHTED = re.compile(r"(.+)\^(-?\d+(?:\.\d+)?)", re.DOTALL)
+_LARGEST_WEIGHT = 100.0
 _PARTNERS_AT_ONCE = 100  # as many as one call may ask for
 
 
 def read_query(
     backend: Backend,
     collection: Collection,
-    text: str | None,
-    picture: Path | None,
-    sound: Path | None,
-    item: str | None,
+    text: str | None = None,
+    picture: Path | None = None,
+    sound: Path | None = None,
+    item: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the modality of a query, and the query in the words of the client."""
     # Raises BadParameter unless exactly one is given, and InvalidFieldError (names the option) if no modality
@@ -228,14 +248,44 @@ def _modality_for(collection: Collection, form: str) -> str:
     )
 
 
+def _read_parts(**contents: Sequence[str | Path] | None) -> list[tuple[dict[str, Any], float]]:
+    """Return the contents of a query, each by its form and with its weight; one alone has none."""
+    named = [(form, str(content)) for form, contents in contents.items() for content in contents or ()]
+    if not 1 <= len(named) <= MAX_PARTS:
+        raise typer.BadParameter(f"give 1 to {MAX_PARTS} of --text, --picture, --sound, --item")
+    parts: list[tuple[dict[str, Any], float]] = []
+    for form, content in named:
+        match = _WEIGHTED.fullmatch(content) if len(named) > 1 else None
+        name, weight = (content, 1.0) if match is None else (match[1], float(match[2]))
+        if not 0.0 < abs(weight) <= _LARGEST_WEIGHT:
+            fault = f"expected a weight from -100 to 100 that is not 0, got {weight:g}"
+            raise typer.BadParameter(fault, param_hint=f"--{form}")
+        is_file = form in ("picture", "sound")
+        if is_file and not Path(name).is_file():
+            raise typer.BadParameter(f"File {name!r} does not exist.", param_hint=f"--{form}")
+        parts.append(({form: Path(name) if is_file else name}, weight))
+    return parts
+
+
+def _target_of(collection: Collection, sources: set[str]) -> str:
+    """Return the other modality than that of a query; of both the one that is not text."""
+    names = [name for name in collection.modalities if name not in sources] or [
+        name for name, modality in collection.modalities.items() if modality.content != "text"
+    ]
+    return next(iter(names or collection.modalities))
+
+
 def search(
     collection: str,
-    text: TextQuery = None,
-    picture: PictureQuery = None,
-    sound: SoundQuery = None,
-    item: ItemQuery = None,
+    text: TextQueries = None,
+    picture: PictureQueries = None,
+    sound: SoundQueries = None,
+    item: ItemQueries = None,
     to: Annotated[
-        str | None, typer.Option(help="modality to search; default: the other one than the query's")
+        str | None,
+        typer.Option(
+            help="modality to search; default: the other one than the query's, of both the one without texts"
+        ),
     ] = None,
     label: LabelFilter = None,
     where: WhereFilter = None,
@@ -247,15 +297,25 @@ def search(
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Search a collection from the command line."""
+    """Search a collection from the command line.
+    Several texts, pictures and items are one query: --picture bag.jpg --text blue is such a bag in blue."""
     import msgspec
 
+    parts = _read_parts(text=text, picture=picture, sound=sound, item=item)
     item_filter = read_filter(label, where)
     with open_backend(url, key) as backend:
         searched = backend.get_collection(collection)
-        source, query = read_query(backend, searched, text, picture, sound, item)
-        target = to or next(name for name in searched.modalities if name != source)
-        result = backend.search(collection, source, target, **query, k=k, filter=item_filter)
+        read = [read_query(backend, searched, **content) for content, _ in parts]
+        target = to or _target_of(searched, {source for source, _ in read})
+        if len(parts) == 1:
+            ((source, query),) = read
+            result = backend.search(collection, source, target, **query, k=k, filter=item_filter)
+        else:
+            queries = [
+                {**query, "modality": source, "weight": weight}
+                for (source, query), (_, weight) in zip(read, parts, strict=True)
+            ]
+            result = backend.search_composed(collection, target, queries, k=k, filter=item_filter)
         partners = {} if as_json else _read_partners(backend, collection, result.hits)
     for notice in result.notices:
         LOG.print(Text(notice.message))

@@ -43,7 +43,7 @@ from app.domain.entities import Content, KeyBounds, Modality
 from app.domain.filters import filter_of
 from app.domain.names import Scope
 from app.services.catalogue.service import NewFeedback
-from app.services.serving.search import Query, Search, results_of
+from app.services.serving.search import Query, QueryPart, Search, results_of
 
 _BY = "command line"
 _ROOT_PATH = ""  # no proxy stands between a command and the database here
@@ -115,9 +115,27 @@ class LocalBackend:
         sound: Path | None = None,
         item_id: str | None = None,
     ) -> SearchResult:
-        query = _query(text, picture, sound, item_id)
+        return self._search(collection, (source, target), _query(text, picture, sound, item_id), k, filter)
+
+    def search_composed(
+        self,
+        collection: str,
+        target: str,
+        queries: Sequence[Mapping[str, Any]],
+        *,
+        k: int,
+        filter: Mapping[str, Any],
+    ) -> SearchResult:
+        parts = [_part(**query) for query in queries]
+        ids = (part.query.item_id for part in parts)
+        query = Query(parts=parts, left_out=frozenset(name for name in ids if name is not None))
+        return self._search(collection, ("", target), query, k, filter)
+
+    def _search(
+        self, collection: str, direction: tuple[str, str], query: Query, k: int, filter: Mapping[str, Any]
+    ) -> SearchResult:
         search = Search([query], k, 0, read_filter(filter, "filter"), SHOWN_FIELDS)
-        (outcome,) = self.services.search.search(collection, source, target, [search])
+        (outcome,) = self.services.search.search(collection, *direction, [search])
         (result,) = results_of(outcome)
         return msgspec.json.decode(
             encode_result(collection, result, SHOWN_FIELDS, _ROOT_PATH), type=SearchResult
@@ -192,6 +210,10 @@ def _query(
     if sound is not None:
         return Query(Content(sound=sound.read_bytes(), sound_field="--sound"))
     return Query(Content(text=text))
+
+
+def _part(*, modality: str, weight: float, **query: Any) -> QueryPart:
+    return QueryPart(_query(**query), weight, modality)
 
 
 def _judgement(

@@ -31,6 +31,8 @@ MAX_MAGNITUDE = 1e12
 """Largest number of a vector: squares, summed over any gallery, stay far inside single precision."""
 MAX_K = 10_000
 """Results of a search: what people and programs read at once."""
+MAX_PARTS = 16
+"""Contents and items of a composed query."""
 LARGEST_VERSION = 2**31 - 1
 """Largest version number that the database column holds."""
 LARGEST_FEEDBACK_ID = 2**53 - 1

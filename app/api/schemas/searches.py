@@ -11,11 +11,10 @@ from pydantic import Field, TypeAdapter, WithJsonSchema
 from app.api.schemas.base import Identifier, Integer, RawIn, Strict, content_url
 from app.api.schemas.filters import FilterIn
 from app.domain.errors import InvalidFieldError
-from app.domain.names import MAX_K
+from app.domain.names import MAX_K, MAX_PARTS
 from app.domain.searches import Hit, SearchResult
 from app.services.serving.search import Query, QueryPart
 
-MAX_PARTS = 16
 _NO_FILTER = FilterIn()
 OptionalField = Literal["labels", "metadata", "text", "content_url"]
 SHOWN_FIELDS = frozenset(get_args(OptionalField))

@@ -210,6 +210,26 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert {json.loads(line)["id"][:8] for line in similar.splitlines()} == {"text-sky"}
     assert lrbs("search", "things").returncode == 2
 
+    brick = str(tmp_path / "brick9.png")
+    composed = lrbs("search", "things", "--picture", f"{brick}^-1", "--text", "sky", "--item", "image-sky1^2")
+    ids = [line.split()[-1] for line in said(composed).splitlines()]
+    assert all(name.startswith("image-sky") for name in ids[:3])
+    assert not [name for name in ids if name.startswith("image-brick")]
+    assert "image-sky1" not in ids
+    texts = ("--text", "sky", "--text", "grass^-1", "--to", "text")
+    of_texts = said(lrbs("search", "things", *texts, "-k", "3"))
+    assert "text-sky" in of_texts
+    assert "text-grass" not in of_texts
+    for wrong, fault in (
+        (("--text", "a", "--text", "b^0"), "a weight from -100 to 100"),
+        (("--text", "a", "--picture", f"{brick}^101"), "a weight from -100 to 100"),
+        (("--text", "a", "--picture", "nothing.png^2"), "'nothing.png' does not exist"),
+        (("--text", "a") * 17, "1 to 16"),
+    ):
+        refused = lrbs("search", "things", *wrong)
+        assert refused.returncode == 2
+        assert fault in " ".join(refused.stderr.replace("│", " ").split())
+
     assert "version 2" in said(lrbs("train", "things", "--alpha", "0.001", "--scaling", "l2"))
     listed = said(lrbs("models", "things")).splitlines()
     assert [line[:5] for line in listed] == ["*   2", "    1"]

@@ -26,6 +26,7 @@ READING = [
     ("search", "sample", "--text", "a cat xyzzy", "-k", "4", "--where", "split=train"),
     ("search", "sample", "--item", "image-cats-000", "--label", "cats"),
     ("search", "sample", "--item", "image-cats-000", "--to", "image"),
+    ("search", "sample", "--item", "image-cats-000", "--text", "at night^2", "--text", "rain^-0.5"),
     ("models", "sample"),
     ("models", "sample", "--history"),
 ]
@@ -36,6 +37,7 @@ REFUSED = [
     (("models", "sample", "--activate", "9"), 1),
     (("search", "sample", "--sound", "picture"), 1),
     (("search", "sample", "--text", "a", "--to", "sound"), 1),
+    (("search", "sample", "--text", "a", "--item", "nothing"), 1),
     (("feedback", "delete", "sample", "9"), 1),
     (("keys", "revoke", "nothing"), 1),
     (("collections", "create", "sample"), 1),
