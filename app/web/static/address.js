@@ -1,6 +1,7 @@
 // The address of a search: what can be shared, and what Back and Forward return to.
 
 import { Problem } from "./api.js";
+import { isPlain } from "./state.js";
 
 const METADATA = "meta.";
 const LONGEST_TEXT = 2000; // of a query in an address, as in its field; servers refuse addresses of some 64 KiB
@@ -8,36 +9,40 @@ const pictures = []; // chosen ones have no address; Back finds them here until 
 
 /** Put a search into the address bar; searches that are typed letter by letter share one entry of the history. */
 export function writeAddress(collection, shown, isTyped) {
-  const picture = shown?.query.picture;
   const url = addressOf(collection, shown);
-  const text = isLong(shown?.query) ? shown.query.text : null; // which the history keeps, also while the page is reloaded
-  const entry = { isTyped, picture: picture ? keep(picture) : null, text };
-  const isContentSame = entry.picture === (history.state?.picture ?? null) && text === (history.state?.text ?? null);
+  const kept = (shown?.parts ?? []).map(({ query }) => keep(query));
+  const entry = { isTyped, kept };
+  const isContentSame = JSON.stringify(kept) === JSON.stringify(history.state?.kept ?? []);
   const isSame = url === location.search && isContentSame;
   const isContinued = isTyped && history.state?.isTyped;
   history[isSame || isContinued ? "replaceState" : "pushState"](entry, "", url || location.pathname);
 }
 
-function isLong(query) {
-  return query?.text?.length > LONGEST_TEXT;
-}
+const isLong = ({ text }) => text?.length > LONGEST_TEXT;
 
-function keep(picture) {
-  const number = pictures.indexOf(picture);
-  return number === -1 ? pictures.push(picture) - 1 : number;
+/** Return what the history keeps of a query, also while the page is reloaded: a long text, or a picture's number. */
+function keep(query) {
+  if (!query.picture) return isLong(query) ? query.text : null;
+  const number = pictures.indexOf(query.picture);
+  return number === -1 ? pictures.push(query.picture) - 1 : number;
 }
 
 function addressOf(collection, shown) {
   const parameters = new URLSearchParams({ collection: collection.name });
   if (shown) {
-    const { source, target, query, filter } = shown;
-    parameters.set("from", source);
-    parameters.set("to", target);
-    if (query.itemId !== undefined) parameters.set("item", query.itemId);
-    else if (query.text !== undefined && !isLong(query)) parameters.set("q", query.text);
-    writeFilter(parameters, filter);
+    const described = shown.parts.map(describe);
+    if (isPlain(shown)) Object.entries(described[0]).forEach(([name, value]) => parameters.set(name, value));
+    else described.forEach((part) => parameters.append("part", JSON.stringify(part)));
+    parameters.set("to", shown.target);
+    writeFilter(parameters, shown.filter);
   }
   return `?${parameters}`;
+}
+
+/** Return a part as addresses have it, without what is too long or a file. */
+function describe({ source, query, weight }) {
+  const { itemId: item, text } = query;
+  return { from: source, ...(item ? { item } : text && !isLong(query) ? { q: text } : {}), ...(weight === 1 ? {} : { weight }) };
 }
 
 /** Add a filter to the parameters of an address. */
@@ -56,17 +61,21 @@ export const readCollection = () => new URLSearchParams(location.search).get("co
 /** Return the search that the address asks for, or null. */
 export function readSearch() {
   const parameters = new URLSearchParams(location.search);
-  const [source, target] = [parameters.get("from"), parameters.get("to")];
-  if (!source || !target) return null;
-  return { source, target, query: readQuery(parameters), filter: readFilter(parameters) };
+  const target = parameters.get("to");
+  const plain = Object.fromEntries([...parameters].filter(([name]) => ["from", "item", "q"].includes(name)));
+  const described = parameters.has("part") ? parameters.getAll("part").map(readValue) : [plain];
+  if (!target || !described.every((part) => part?.from)) return null;
+  const parts = described.map((part, number) => (
+    { source: part.from, query: readQuery(part, history.state?.kept?.[number]), weight: part.weight ?? 1 }
+  ));
+  return { parts, target, filter: readFilter(parameters) };
 }
 
-function readQuery(parameters) {
-  if (parameters.has("item")) return { itemId: parameters.get("item") };
-  if (parameters.has("q")) return { text: parameters.get("q") };
-  const picture = pictures[history.state?.picture];
-  if (picture) return { picture };
-  if (history.state?.text) return { text: history.state.text };
+function readQuery({ item, q }, kept) {
+  if (item !== undefined) return { itemId: item };
+  if (q !== undefined) return { text: q };
+  if (typeof kept === "string") return { text: kept };
+  if (pictures[kept]) return { picture: pictures[kept] };
   throw new Problem("What this search asks for is not part of its address", "Choose or enter it again.", 0);
 }
 

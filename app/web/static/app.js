@@ -3,13 +3,13 @@
 
 import { readCollection, readSearch, writeAddress } from "./address.js";
 import { Problem, call, forgetKey, readKey } from "./api.js";
+import { buildBar, takePictures } from "./bar.js";
 import { byId } from "./elements.js";
 import { announce, attempt, clearError, offerKey } from "./messages.js";
 import { showModel } from "./model.js";
-import { buildPanels } from "./panels.js";
 import { wait } from "./patience.js";
 import { search, showNoResults } from "./search.js";
-import { collectionPath, pictureUrlOf, state } from "./state.js";
+import { collectionPath, queryOf, state } from "./state.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
 
@@ -18,7 +18,7 @@ let collections = [];
 offerKey(() => {
   if (!state.collection) return;
   showKey();
-  buildPanels();
+  buildBar();
 });
 
 byId("use-key").addEventListener("click", () => {
@@ -38,14 +38,13 @@ function showKey() {
 }
 
 document.addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files ?? [])].find((candidate) => candidate.type.startsWith("image/"));
-  const panel = [...byId("panels").children].find((candidate) => candidate.takePicture);
-  if (!file || !panel) return;
+  const files = [...(event.clipboardData?.files ?? [])].filter(({ type }) => type.startsWith("image/"));
+  if (files.length === 0 || !state.collection) return;
   event.preventDefault();
-  panel.takePicture(file);
+  takePictures(files);
 });
 
-// Dropping a picture outside the zone must not navigate away from the page.
+// Dropping a picture outside the bar must not navigate away from the page.
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
 
 async function loadCollections() {
@@ -76,15 +75,14 @@ async function showAddress() {
   if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
   const sought = readSearch();
   if (sought === null) showNoResults();
-  else await search({ ...sought, query: await complete(sought.query) }, { isInAddress: true });
+  else await search({ ...sought, parts: await Promise.all(sought.parts.map(complete)) }, { isInAddress: true });
 }
 
-/** Add to a query by an item what the page shows of that. */
-async function complete(query) {
-  if (query.itemId === undefined) return query;
-  const item = await (await call(`${collectionPath()}/items/${encodeURIComponent(query.itemId)}`)).json();
-  const pictureUrl = pictureUrlOf(item, item.modality);
-  return { itemId: item.id, title: pictureUrl ? undefined : item.text || item.id, pictureUrl };
+/** Add to a part that is an item what the page shows of that. */
+async function complete(part) {
+  if (part.query.itemId === undefined) return part;
+  const item = await (await call(`${collectionPath()}/items/${encodeURIComponent(part.query.itemId)}`)).json();
+  return { ...part, query: queryOf(item, item.modality) };
 }
 
 function openCollection(collection) {
@@ -95,7 +93,7 @@ function openCollection(collection) {
   for (const id of ["to-models", "train"]) byId(id).href = `models?${address}`;
   clearError();
   showKey();
-  buildPanels();
+  buildBar();
   showModel();
   showNoResults();
   watchTraining(collection);

@@ -12,7 +12,7 @@ const judgements = new Map(); // what was stored since the page was loaded, by q
 let permission = { of: null, answer: null };
 
 /** Put thumbs below the cards of results, if the key may store feedback. */
-export async function offerFeedback({ source, target, query }, hits, cards) {
+export async function offerFeedback({ parts: [{ source, query }], target }, hits, cards) {
   const collection = state.collection;
   if (!(await mayGive()) || !cards[0]?.isConnected) return;
   const key = keyOf(collection, source, target, query);
@@ -94,7 +94,8 @@ async function change(about, hit, place, relevant) {
   announce(`Stored: result ${hit.rank} is ${relevant ? "relevant" : "not relevant"}. The next training may learn from it.`);
 }
 
-async function contentOf({ text, itemId, picture }) {
+/** Return a query as REST has it. */
+export async function contentOf({ text, itemId, picture }) {
   if (picture) return { image_base64: await encode(picture) };
   return itemId === undefined ? { text } : { item_id: itemId };
 }

@@ -42,8 +42,8 @@ export async function showFilters(shown, revision, run) {
 }
 
 /** Return the values of a gallery; none of a list of items where no model serves. */
-async function countValues({ target, query }) {
-  if (state.collection.active_version === null && !query) return { labels: [], metadata: {}, ranges: {} };
+async function countValues({ target, parts }) {
+  if (state.collection.active_version === null && !parts) return { labels: [], metadata: {}, ranges: {} };
   const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED) });
   return (await call(`${collectionPath()}/values?${about}`)).json();
 }

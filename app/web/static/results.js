@@ -1,34 +1,42 @@
-// The card of one result, which can be the next query in either direction.
+// The card of one result, which can be the next query in either direction, or a part of it.
 
 import { call } from "./api.js";
 import { element } from "./elements.js";
 import { showFile } from "./pictures.js";
-import { collectionPath, contentUrlOf, namesFile, pictureUrlOf, plural, state } from "./state.js";
+import { collectionPath, contentUrlOf, namesFile, pictureUrlOf, plural, queryOf, state } from "./state.js";
 
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
 
 /** Build one result; `run` takes a search that is clicked. */
-export function resultCard(hit, { source, target }, run) {
+export function resultCard(hit, { target, parts }, run) {
   const item = element("li");
   const other = Object.keys(state.collection.modalities).find((name) => name !== target);
   const pictureUrl = pictureUrlOf(hit, target);
-  const query = { itemId: hit.id, title: pictureUrl ? undefined : hit.text || hit.id, pictureUrl };
+  const part = { source: target, query: queryOf(hit, target), weight: 1 };
   const card = element("button", "hit");
   card.type = "button";
   card.dataset.id = hit.id;
   card.title = `Find ${plural(other)} that match this one`;
   if (pictureUrl) card.append(pictureOf(hit));
   if (hit.text || !pictureUrl) card.append(element("span", "hit-text", hit.text || hit.id));
-  card.append(detailsOf(hit));
-  card.addEventListener("click", () => run({ source: target, target: other, query }));
+  card.append(detailsOf(hit, parts.length > 1));
+  card.addEventListener("click", () => run({ target: other, parts: [part] }));
 
-  const similar = element("button", "similar", "Similar");
-  similar.type = "button";
-  similar.setAttribute("aria-label", `Similar ${plural(target)}: result ${hit.rank}`);
-  similar.addEventListener("click", () => run({ source: target, target, query }));
+  const action = (text, name, partsOf) => {
+    const button = element("button", "similar", text);
+    button.type = "button";
+    button.title = name;
+    button.setAttribute("aria-label", `${name}: result ${hit.rank}`);
+    button.addEventListener("click", () => run({ target, parts: partsOf() }));
+    return button;
+  };
   const actions = element("div", "actions");
-  actions.append(similar);
+  actions.append(
+    action("Similar", `Similar ${plural(target)}`, () => [part]),
+    action("+", "More like this", () => [...state.sought.parts, part]),
+    action("−", "Less like this", () => [...state.sought.parts, { ...part, weight: -1 }]),
+  );
   item.append(card, ...playersOf(hit, target), actions);
   return item;
 }
@@ -74,24 +82,27 @@ export function playersOf(hit, modality) {
   return [player];
 }
 
-function detailsOf(hit) {
+function detailsOf(hit, isComposed) {
   const isCosine = hit.probability === null; // within a modality, and before a training
   const body = element("span", "hit-body");
   const line = element("span", "hit-line");
   const score = element("span", "hit-score", Number(hit.score).toFixed(3));
   line.append(element("span", "hit-rank", `#${hit.rank}`), score);
   if (isCosine) {
-    score.title = "Likeness";
+    score.title = isComposed ? "Score" : "Likeness";
   } else {
     const probability = element("span", "hit-probability", `${(100 * hit.probability).toFixed(1)} %`);
     probability.title = "Estimated probability of a match";
     line.append(probability);
   }
-  const bar = element("progress");
-  bar.max = 1;
-  bar.value = isCosine ? Math.min(Math.max(hit.score, 0), 1) : hit.probability;
-  bar.setAttribute("aria-hidden", "true");
-  body.append(line, bar);
+  body.append(line);
+  if (!isComposed) {
+    const bar = element("progress");
+    bar.max = 1;
+    bar.value = isCosine ? Math.min(Math.max(hit.score, 0), 1) : hit.probability;
+    bar.setAttribute("aria-hidden", "true");
+    body.append(bar);
+  }
   const labels = element("span", "labels");
   labels.append(...(hit.labels ?? []).map((label) => element("span", "", label)), ...factsOf(hit.metadata ?? {}));
   if (labels.childElementCount > 0) body.append(labels);

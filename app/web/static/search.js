@@ -3,26 +3,27 @@
 import { writeAddress } from "./address.js";
 import { call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
-import { offerFeedback } from "./feedback.js";
+import { contentOf, offerFeedback } from "./feedback.js";
 import { conditionsOf, showFilters } from "./filters.js";
 import { announce, attempt, showError } from "./messages.js";
-import { release, showFile } from "./pictures.js";
+import { release } from "./pictures.js";
 import { resultCard, showPartners } from "./results.js";
-import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
+import { collectionPath, isPlain, pictureUrlOf, plural, state } from "./state.js";
 
 const RESULTS_PER_PAGE = 24;
 
 /**
  * Search a modality, and show the first results; a search that runs is cancelled.
  *
- * sought: {source, target, query, filter}; query: {text} | {picture: File} | {itemId, title, pictureUrl};
+ * sought: {parts, target, filter}; parts: of {source, query, weight}, where source is the modality of the query, that is
+ * {text} | {picture: File} | {itemId, title, pictureUrl};
  * filter: a list of choices as of filters.js; without one, that of the results before stays for the same gallery
- * options: whether the query is being typed, and whether the address bar already has it
+ * options: whether a text is being typed, the address bar already has all of it, or the focus goes to the results
  */
-export async function search(sought, { isTyped = false, isInAddress = false } = {}) {
+export async function search(sought, { isTyped = false, isInAddress = false, movesFocus = false } = {}) {
   const filter = sought.target === state.shown?.target ? state.shown.filter : [];
   const shown = { filter, ...sought, offset: 0, ids: new Set() };
-  for (const panel of byId("panels").children) panel.showQuery?.(shown);
+  byId("bar").showQuery(shown, isTyped);
   announce("Searching");
   state.sought = shown;
   const result = await request(shown).catch((error) => {
@@ -31,7 +32,8 @@ export async function search(sought, { isTyped = false, isInAddress = false } = 
   });
   if (!isInAddress) writeAddress(state.collection, shown, isTyped);
   state.shown = shown;
-  showResults(shown, result, isTyped);
+  showResults(shown, result);
+  if (!isTyped) bringIntoView(byId("results"), movesFocus);
   const run = (changed) => attempt(() => search(changed), search);
   showFilters(shown, result.index_revision, run).catch(showError);
 }
@@ -43,7 +45,7 @@ export function showNoResults() {
   state.sought = null;
   byId("results").hidden = true;
   byId("hits").replaceChildren();
-  for (const panel of byId("panels").children) panel.showQuery?.(null);
+  byId("bar").showQuery(null);
 }
 
 async function request(shown) {
@@ -52,8 +54,8 @@ async function request(shown) {
   state.search = running;
   const busy = setTimeout(() => byId("results").classList.add("is-busy"), 120);
   try {
-    const direction = `${encodeURIComponent(shown.source)}-to-${encodeURIComponent(shown.target)}`;
-    const options = { method: "POST", signal: running.signal, ...bodyOf(shown) };
+    const direction = [...(isPlain(shown) ? [shown.parts[0].source] : []), shown.target].map(encodeURIComponent).join("-to-");
+    const options = { method: "POST", signal: running.signal, ...await bodyOf(shown) };
     return await (await call(`${collectionPath()}/search/${direction}`, options)).json();
   } finally {
     clearTimeout(busy);
@@ -64,9 +66,11 @@ async function request(shown) {
   }
 }
 
-function bodyOf({ query, filter, offset }) {
+async function bodyOf(shown) {
+  const { parts, filter, offset } = shown;
+  const [{ query }] = parts;
   const conditions = conditionsOf(filter);
-  if (query.picture) {
+  if (isPlain(shown) && query.picture) {
     const body = new FormData();
     body.append("picture", query.picture, query.picture.name || "picture");
     body.append("k", String(RESULTS_PER_PAGE));
@@ -74,49 +78,57 @@ function bodyOf({ query, filter, offset }) {
     body.append("filter", JSON.stringify(conditions));
     return { body };
   }
-  const content = query.itemId === undefined ? { text: query.text } : { item_id: query.itemId };
+  const content = isPlain(shown) ? await contentOf(query) : { queries: await Promise.all(parts.map(partOf)) };
   return {
     body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions }),
     headers: { "Content-Type": "application/json" },
   };
 }
 
-function showResults(shown, result, isTyped) {
-  const { source, target, query } = shown;
-  const section = byId("results");
+const partOf = async ({ source, query, weight }) => ({ ...await contentOf(query), modality: source, weight });
+
+/** Return what is sought, such as "Pictures for this picture + “blue”". */
+function titleOf({ parts, target }) {
+  const signed = parts.toSorted((left, right) => (left.weight < 0) - (right.weight < 0)).map(({ query: { text, title }, weight }, number) => {
+    const name = text ?? title ? `“${shorten(text ?? title, 140)}”` : "this picture";
+    return `${weight < 0 ? "− " : number > 0 ? "+ " : ""}${name}`;
+  });
+  const isLikeness = parts.length === 1 && parts[0].source === target;
+  return `${capitalise(plural(target))} ${isLikeness ? "like" : "for"} ${signed.join(" ")}`;
+}
+
+function showResults(shown, result) {
+  const { target } = shown;
   release(state.pictures);
-  const title = query.text ?? query.title;
-  byId("results-title").textContent = source === target
-    ? `${capitalise(plural(target))} like ${title ? `“${shorten(title, 140)}”` : "this picture"}`
-    : `${capitalise(plural(target))} for ${title ? `“${shorten(title, 140)}”` : "this picture"}`;
+  byId("results-title").textContent = titleOf(shown);
   byId("results-facts").textContent = [
     result.model_version === 0 ? "not trained" : `model ${result.model_version}`,
     `revision ${result.index_revision}`,
     result.exact ? "exact" : "approximate",
     `${Number(result.took_ms).toFixed(1)} ms`,
   ].join(" · ");
-  showQueryPicture(query);
   const notices = result.notices.map((notice) => notice.message);
   if (result.hits.length === 0 && notices.length === 0) notices.push(`No ${plural(target)} were found.`);
   byId("notices").replaceChildren(...notices.map((message) => element("li", "", message)));
   const offers = result.notices.flatMap((notice) => notice.did_you_mean);
-  if (offers.length > 0) byId("notices").append(offerQueries(shown, offers));
+  const texts = shown.parts.filter(({ query }) => query.text !== undefined);
+  if (offers.length > 0 && texts.length === 1) byId("notices").append(offerQueries(shown, texts[0], offers));
   byId("notices").hidden = notices.length === 0;
   byId("hits").classList.toggle("is-texts", !result.hits.some((hit) => pictureUrlOf(hit, target)));
   byId("hits").replaceChildren();
-  section.hidden = false;
+  byId("results").hidden = false;
   append(shown, result);
   announce([`${result.hits.length || "No"} ${plural(target, result.hits.length)} found`, ...notices.map(capitalise)].join(". "));
-  if (!isTyped) bringIntoView(section, query.itemId !== undefined);
 }
 
-/** Return "did you mean" with queries to click. */
-function offerQueries(shown, texts) {
+/** Return "did you mean" with texts to click, which take the place of a part. */
+function offerQueries(shown, replaced, texts) {
   const entry = element("li", "", "did you mean ");
   for (const text of texts) {
     const button = element("button", "link", text);
     button.type = "button";
-    button.addEventListener("click", () => attempt(() => search({ ...shown, query: { text } }), search));
+    const parts = shown.parts.map((part) => (part === replaced ? { ...part, query: { text } } : part));
+    button.addEventListener("click", () => attempt(() => search({ ...shown, parts }), search));
     entry.append(button, " ");
   }
   return entry;
@@ -127,14 +139,15 @@ const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 /** Append results that are not on the page yet: items may be written between two of its requests. */
 function append(shown, result) {
   const hits = result.hits.filter((hit) => !shown.ids.has(hit.id));
-  const cards = hits.map((hit) => resultCard(hit, shown, (sought) => attempt(() => search(sought), search)));
+  const run = (sought) => attempt(() => search(sought, { movesFocus: true }), search);
+  const cards = hits.map((hit) => resultCard(hit, shown, run));
   hits.forEach((hit) => shown.ids.add(hit.id));
   byId("hits").append(...cards);
   shown.offset += result.hits.length;
   byId("more").hidden = result.hits.length < RESULTS_PER_PAGE;
   watchEnd();
   showPartners(hits, cards).catch(showError);
-  if (shown.source !== shown.target) offerFeedback(shown, hits, cards);
+  if (isPlain(shown) && shown.parts[0].source !== shown.target) offerFeedback(shown, hits, cards);
 }
 
 async function showMore() {
@@ -156,24 +169,9 @@ function watchEnd() {
   if (!byId("more").hidden) endOfResults.observe(byId("more"));
 }
 
-byId("query-picture").addEventListener("error", (event) => { event.target.hidden = true; }); // of a format that this browser does not show
-
 byId("more").addEventListener("click", () => attempt(showMore));
 
-function showQueryPicture(query) {
-  const image = byId("query-picture");
-  image.hidden = !(query.picture || query.pictureUrl);
-  image.removeAttribute("src");
-  delete image.dataset.url;
-  if (query.picture) {
-    image.src = URL.createObjectURL(query.picture);
-    state.pictures.push(image.src);
-  } else if (query.pictureUrl) {
-    showFile(image, query.pictureUrl, state.pictures);
-  }
-}
-
-/** Scroll to the results: after a click on a result always, after a query only if they are out of sight. */
+/** Scroll to the results: if the focus goes there always, after a query only if they are out of sight. */
 function bringIntoView(section, moveFocus) {
   if (moveFocus) section.focus({ preventScroll: true });
   const top = section.getBoundingClientRect().top;

@@ -54,6 +54,19 @@ export const contentUrlOf = (item) =>
 export const pictureUrlOf = (item, modality) =>
   kindOf(state.collection.modalities[modality]) === "sound" ? undefined : contentUrlOf(item);
 
+/** Return an item as a query. */
+export function queryOf(item, modality) {
+  const pictureUrl = pictureUrlOf(item, modality);
+  return { itemId: item.id, title: pictureUrl ? undefined : item.text || item.id, pictureUrl };
+}
+
+/** Return whether a search is that of one content or item, as opposed to a composed one. */
+export const isPlain = ({ parts }) => parts.length === 1 && parts[0].weight > 0;
+
+/** Return what a query is called. */
+export const nameOf = ({ text, title, picture, itemId }) =>
+  text ?? title ? `“${text ?? title}”` : picture ? picture.name || "pasted picture" : `picture ${itemId}`;
+
 /** Return "pictures" for the modality image and "texts" for text, or what one of them is called; any other keeps its own name. */
 export function plural(name, count = 2) {
   const noun = { image: "picture", text: "text" }[name] ?? `“${name}” item`;

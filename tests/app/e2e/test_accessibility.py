@@ -24,6 +24,9 @@ def states(page: Page, url: str) -> Iterator[str]:
     page.get_by_role("group", name="Label", exact=True).get_by_role("button").first.click()
     expect(page.locator("#chosen")).to_be_visible()
     yield "results"
+    page.get_by_role("button", name="Less like this: result 1", exact=True).click()
+    expect(page.locator("#parts .is-less")).to_be_visible()
+    yield "a composed query"
     page.goto(f"{url}/collection?collection=sample")
     page.get_by_text("New collection", exact=True).click()
     expect(page.get_by_role("group", name="kind")).to_have_count(2)

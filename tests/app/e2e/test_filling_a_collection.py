@@ -105,7 +105,7 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     expect(page.locator("#hits .labels").first).to_contain_text("wood")
     expect(page.locator("#hits .partner")).to_have_count(12)
     expect(page.locator("#hits .hit").filter(has_text="photo-sea:3.png")).to_contain_text("a sea number 3")
-    page.get_by_role("radio", name="similar texts").check()
+    page.get_by_role("radio", name="texts", exact=True).check()
     expect(page.locator("#results-title")).to_have_text("Texts like “wood”")
     expect(page.locator("#hits .partner img")).to_have_count(12)  # the text named by HTML has no partner
     assert page.locator("img[src=x]").count() == 0

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture
 def opened(page: Page, watch: Watch, demo_server: str) -> Page:
     page.goto(demo_server)
-    expect(page.locator("#panels h2").first).to_be_visible()
+    expect(text_box(page)).to_be_visible()
     return page
 
 
@@ -56,6 +56,11 @@ def choose_picture(page: Page, content: bytes) -> None:
     file_input(page).set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": content})
 
 
+def clear(page: Page) -> None:
+    page.get_by_role("button", name="Clear", exact=True).click()
+    expect(page.locator("#parts li")).to_have_count(0)
+
+
 def scores(page: Page) -> list[float]:
     return [float(text) for text in page.locator(".hit-score").all_inner_texts()]
 
@@ -89,9 +94,10 @@ def test_a_chosen_picture_finds_texts_and_is_shown(opened: Page, watch: Watch, p
     found = scores(opened)
     assert found == sorted(found, reverse=True)
     assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    clear(opened)
     choose_picture(opened, picture_of("TIFF", (20, 60, 200)))  # which browsers do not show
-    for place in (".preview", "#query-picture"):
-        expect(opened.locator(place)).to_be_hidden()
+    expect(opened.locator("#parts")).to_contain_text("mine.png")
+    expect(opened.locator(".preview")).to_be_hidden()
     expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
     expect(opened.get_by_role("alert")).to_be_hidden()
     assert watch.complaints == []
@@ -111,26 +117,29 @@ def test_a_picture_is_dropped_or_pasted(opened: Page, watch: Watch, picture: byt
     url = opened.url
     file = tmp_path / "dropped.png"
     file.write_bytes(picture)
-    drop(opened, ".drop", file)
+    drop(opened, "#bar", file)
     expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
-    expect(opened.locator(".drop-text")).to_contain_text("dropped.png")
+    expect(opened.locator("#parts")).to_contain_text("dropped.png")
     assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
     of_dropped = shown_ids(opened)
-    drop(opened, ".drop", "no file")
+    drop(opened, "#bar", "no file")
     expect(opened.get_by_role("alert")).to_contain_text("That is not a file")
     assert shown_ids(opened) == of_dropped
-    of_results = opened.locator("#query-picture")
-    dropped = of_results.get_attribute("src") or ""
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.evaluate(_COPY)
     opened.keyboard.press("Control+v")
-    expect(opened.locator(".drop-text")).not_to_contain_text("dropped.png")
+    expect(opened.locator("#results-title")).to_have_text("Texts for this picture + this picture")
     expect(opened.get_by_role("alert")).to_be_hidden()
+    assert wait_for_images(opened, ".preview") == [256, 64]
+    opened.get_by_role("button", name="Remove dropped.png").click()
+    expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
     assert wait_for_images(opened, ".preview") == [64]
-    expect(of_results).not_to_have_attribute("src", dropped)  # the results of the pasted picture are shown
-    opened.go_back()
+    assert shown_ids(opened) != of_dropped
+    for _ in range(2):
+        opened.go_back()
+    expect(opened.locator("#parts")).to_contain_text("dropped.png")
     expect_ids(opened, of_dropped)
-    drop(opened, "h1", file)  # beside the zone: nothing is lost
+    drop(opened, "h1", file)  # beside the bar: nothing is lost
     expect_ids(opened, of_dropped)
     assert opened.url.startswith(url)
     assert watch.complaints == []
@@ -199,15 +208,18 @@ def test_similar_items_of_the_same_kind_are_found(opened: Page, watch: Watch, pi
     assert found == sorted(found, reverse=True)
     assert max(found) <= 1.0
     expect(text_box(opened)).to_have_value("")
+    clear(opened)
+    opened.get_by_role("radio", name="pictures", exact=True).check()
     choose_picture(opened, picture)
     expect(opened.locator("#hits .hit-picture").first).to_be_visible()
     expect(opened.locator("#results-title")).to_have_text("Pictures like this picture")
     opened.get_by_role("radio", name="texts", exact=True).check()
     expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
+    clear(opened)
     search_text(opened, "boats on the sea")
     wait_for_pictures(opened)
-    expect(opened.locator(".preview")).to_be_hidden()
-    opened.get_by_role("radio", name="similar texts").check()
+    expect(opened.locator(".preview")).to_have_count(0)
+    opened.get_by_role("radio", name="texts", exact=True).check()
     expect(opened.locator("#results-title")).to_have_text("Texts like “boats on the sea”")
     expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
     assert watch.complaints == []
@@ -219,19 +231,21 @@ def expect_ids(page: Page, ids: list[str]) -> None:
 
 
 def test_the_address_carries_the_search(opened: Page, watch: Watch, picture: bytes) -> None:
-    of_item = re.compile("item=")
     search_text(opened, "boats on the sea")
     wait_for_pictures(opened)
     pictures = shown_ids(opened)
     opened.locator("#hits .hit").first.click()
     expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
     texts = shown_ids(opened)
+    clear(opened)
     choose_picture(opened, picture)
-    expect(opened).not_to_have_url(of_item)
-    expect(opened.locator(".preview")).to_be_visible()
+    expect(opened).to_have_url(re.compile("from=image&to=text$"))
+    expect(opened.locator("#parts")).to_contain_text("mine.png")
     of_picture = shown_ids(opened)
     opened.go_back()
-    expect(opened.locator(".preview")).to_be_hidden()
+    expect(opened.locator("#results")).to_be_hidden()
+    opened.go_back()
+    expect(opened.locator("#parts")).not_to_contain_text("mine.png")
     expect_ids(opened, texts)
     opened.go_back()
     expect_ids(opened, pictures)
@@ -239,12 +253,15 @@ def test_the_address_carries_the_search(opened: Page, watch: Watch, picture: byt
     opened.go_forward()
     expect_ids(opened, texts)
     opened.go_forward()
+    opened.go_forward()
     expect_ids(opened, of_picture)
+    opened.go_back()
     opened.go_back()
     expect_ids(opened, texts)
     opened.reload()
     expect_ids(opened, texts)
-    expect(opened.locator("#query-picture")).to_be_visible()
+    expect(opened.locator(".preview")).to_be_visible()
+    opened.go_forward()
     opened.go_forward()
     expect(opened.get_by_role("alert")).to_contain_text("not part of its address")
     opened.reload()
@@ -417,6 +434,7 @@ def test_thumbs_are_for_keys_that_may_write(
         opened.get_by_role("button", name="Use key").click()
         expect(opened.get_by_role("button", name="Forget the key")).to_be_visible()
         expect(thumbs.first).to_be_visible()  # the search is repeated with the new key
+        clear(opened)
         choose_picture(opened, picture)
         expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
         expect(thumbs).to_have_count(opened.locator("#hits > li").count())
@@ -435,9 +453,69 @@ def test_a_file_that_is_no_picture_is_refused_readably(opened: Page) -> None:
     expect(opened.get_by_role("alert")).not_to_contain_text("{")
 
 
+def test_a_text_a_picture_and_results_are_one_query(opened: Page, watch: Watch, picture: bytes) -> None:
+    title, chips = opened.locator("#results-title"), opened.locator("#parts li")
+    search_text(opened, "boats")
+    wait_for_pictures(opened)
+    assert opened.locator("#hits .hit").nth(13).evaluate("card => card.getBoundingClientRect().bottom") <= 900
+    liked, disliked = shown_ids(opened)[1], shown_ids(opened)[8]
+    opened.get_by_role("button", name="More like this: result 2", exact=True).press("Enter")
+    expect(title).to_have_text("Pictures for “boats” + this picture")
+    expect(opened.locator("#results")).to_be_focused()
+    expect(chips).to_have_count(2)
+    number = shown_ids(opened).index(disliked) + 1
+    opened.get_by_role("button", name=f"Less like this: result {number}", exact=True).click()
+    expect(title).to_have_text("Pictures for “boats” + this picture − this picture")
+    assert not {liked, disliked} & set(shown_ids(opened))
+    weight = opened.get_by_label("Weight of “boats”")
+    weight.fill("-2")
+    weight.press("Enter")
+    expect(title).to_have_text("Pictures for this picture − “boats” − this picture")
+    expect(weight).to_be_focused()
+    away = shown_ids(opened)
+    assert not [shown for shown in away[:5] if "boats" in shown]
+    opened.get_by_role("button", name=f"Remove picture {disliked}").click()
+    expect(chips).to_have_count(2)
+    expect(text_box(opened)).to_be_focused()
+    opened.keyboard.type("at night")
+    expect(title).to_have_text("Pictures for this picture + “at night” − “boats”")
+    expect(text_box(opened)).to_have_value("at night")
+    opened.keyboard.press("Enter")
+    expect(chips).to_have_text(["boats×", "×", "at night×"])
+    of_three = shown_ids(opened)
+    opened.reload()
+    expect_ids(opened, of_three)
+    expect(opened.get_by_label("Weight of “boats”")).to_have_value("-2")
+    opened.get_by_role("radio", name="texts", exact=True).check()
+    expect(title).to_have_text("Texts for this picture + “at night” − “boats”")
+    for _ in range(3):
+        opened.go_back()
+    expect_ids(opened, away)
+    clear(opened)
+    expect(opened.locator("#results")).to_be_hidden()
+
+    choose_picture(opened, picture)
+    expect(title).to_have_text("Texts for this picture")
+    search_text(opened, "blue")
+    expect(title).to_have_text("Pictures for this picture + “blue”")
+    choose_picture(opened, b"no picture")
+    expect(opened.get_by_role("alert")).to_be_visible()
+    expect(chips).to_have_count(2)
+    opened.get_by_role("button", name="Remove mine.png").click()
+    expect(title).to_have_text("Pictures for “blue”")
+    expect(text_box(opened)).to_have_value("blue")
+    expect(opened).to_have_url(re.compile("from=text&q=blue&to=image"))
+    opened.get_by_role("button", name="Add another text").click()
+    opened.keyboard.type("umbrellas")
+    expect(title).to_have_text("Pictures for “blue” + “umbrellas”")
+    (complaint,) = watch.complaints  # the browser's own about the answer to what is no picture
+    assert "422" in complaint
+
+
 def test_the_page_asks_no_other_host(opened: Page, watch: Watch, picture: bytes, demo_server: str) -> None:
     search_text(opened, "a quiet forest")
     wait_for_pictures(opened)
+    clear(opened)
     choose_picture(opened, picture)
     expect(opened.locator("#hits .hit-text").first).to_be_visible()
     assert watch.hosts == {urlsplit(demo_server).netloc}
