@@ -195,7 +195,7 @@ function chipOf({ query }) {
     else urls.push(image.src = URL.createObjectURL(query.picture));
     chip.append(image);
   }
-  if (!query.pictureUrl) chip.append(element("span", "", shorten(query.text ?? query.title ?? name, 40)));
+  if (!query.pictureUrl) chip.append(element("span", "", shorten(query.text ?? query.title ?? name, 30)));
   Object.assign(weight, { type: "number", step: "0.5", title: "Weight: below 0 leads away from it" });
   weight.setAttribute("aria-label", `Weight of ${name}`);
   weight.addEventListener("change", () => {
