@@ -364,7 +364,9 @@ def write_workbook(file: Path) -> None:
             code: book.add_format({"num_format": code}) for code in ("0000", "dd/mm/yy", "yyyy-mm-dd hh:mm")
         }
         sheet.write(0, 0, "Our spring list")
-        sheet.write_row(2, 0, ["image", "text", "price", "shelf", "since", "changed", "remark", "sold", "mixed"])
+        sheet.write_row(
+            2, 0, ["image", "text", "price", "shelf", "since", "changed", "remark", "sold", "mixed"]
+        )
         for number, price in enumerate((9.5, 1.234, 1200, 7)):
             line = 3 + number
             sheet.write_row(
