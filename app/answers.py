@@ -142,6 +142,16 @@ class Written:
 
 
 @dataclass(slots=True)
+class Affected:
+    """What was done to the items that a filter is about; of a dry run, what would be done."""
+
+    matched: Annotated[int, Says("items that passed")]
+    changed: Annotated[int, Says("of these: deleted, or no longer as they were")]
+    ids: Annotated[list[str], Says("the first ten that passed")]
+    revision: Annotated[int, Says("of the collection since; as it was when nothing changed")]
+
+
+@dataclass(slots=True)
 class Imported:
     """What an import did."""
 

@@ -41,7 +41,7 @@ class Workload(Enum):
     """Includes searches."""
     WRITE = "write"
     IMPORT = "import"
-    """Holds no more than a piece of its body in memory, and limits the body itself."""
+    """Holds no more than a piece of its body in memory, and limits the body itself; exports are as long."""
     EVENTS = "events"
     """Lasts as long as the job."""
 

@@ -241,7 +241,8 @@ def _faults(model: type[BaseModel], error: ValidationError) -> list[Mapping[str,
     unknown = (n for n, fault in enumerate(faults) if fault["type"] == "extra_forbidden")
     for n in itertools.islice(unknown, MOST_DESCRIBED):
         *place, name = faults[n]["loc"]
-        message = describe_unknown("field of this object", str(name), _fields_at(model, place))
+        hint = getattr(model, "HINTS", {}).get(name)
+        message = hint or describe_unknown("field of this object", str(name), _fields_at(model, place))
         faults[n] = {**faults[n], "msg": message}
     return faults
 

@@ -11,6 +11,7 @@ from fastapi import Depends, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from app.api.admission import admit
@@ -18,11 +19,12 @@ from app.api.bodies import parse_json, reads_body
 from app.api.gate import body_of
 from app.api.problems import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.request_scope import CURRENT_KEY_ID
-from app.api.schemas.filters import FilterIn
+from app.api.schemas.base import Label
+from app.api.schemas.filters import FilterIn, read_filter
 from app.api.state import state_of
 from app.domain.entities import ApiKey
 from app.domain.errors import CollectionNotFoundError, ServiceError, job_not_found
-from app.domain.filters import ItemFilter
+from app.domain.filters import ItemFilter, filter_of
 from app.domain.hosts import party_of
 from app.domain.names import Scope
 
@@ -67,6 +69,29 @@ async def _filter_parameter(
 
 FilterParameter = Annotated[ItemFilter, Depends(_filter_parameter)]
 """The filter in the address of a request."""
+_MAX_CONDITIONS = 20
+"""Of each kind; an address of more than 64 KiB is refused (431)."""
+_Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
+_Conditions = Annotated[
+    Sequence[Annotated[str, StringConstraints(max_length=1000)]], Field(max_length=_MAX_CONDITIONS)
+]
+_CONDITION = (
+    "only items whose metadata meet this: KEY=VALUE, in JSON or as text (of one key any of the values), "
+    "KEY!=VALUE, KEY<VALUE, <=, >, >=, KEY in A,B, KEY not in A,B, KEY contains VALUE, KEY text WORDS"
+)
+
+
+async def _listed_filter(
+    item_filter: FilterParameter,
+    label: Annotated[_Labels, Query(description="only items with any of these labels")] = (),
+    where: Annotated[_Conditions, Query(description=_CONDITION, examples=[["colour=red"]])] = (),
+) -> ItemFilter:
+    by_condition = read_filter(filter_of(label, where), "where")
+    return ItemFilter((*by_condition.parts, *item_filter.parts))
+
+
+ListedFilter = Annotated[ItemFilter, Depends(_listed_filter)]
+"""What `label`, `where` and `filter` in the address of a request ask for together."""
 bearer = HTTPBearer(auto_error=False, description="an API key: lrbs keys create --scope admin")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 

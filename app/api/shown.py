@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -11,10 +12,10 @@ import msgspec
 from app import answers
 from app.api.schemas.admin import without_paths
 from app.api.schemas.base import content_url
-from app.domain.entities import ApiKey, Collection, Feedback, Item, Job, ModelVersion
+from app.domain.entities import ApiKey, Collection, Content, Feedback, Item, Job, ModelVersion
 from app.domain.reports import ENCODERS
 from app.encoders.registry import OPTIONS, TYPES, content_form
-from app.services.catalogue.service import Page
+from app.services.catalogue.service import Affected, Page
 
 _ENCODER = msgspec.json.Encoder()
 _Answer = TypeVar("_Answer")
@@ -64,6 +65,25 @@ def show_item(collection: str, item: Item, root_path: str) -> answers.Item:
     """Return an item of a service under a path."""
     url, labels = content_url(collection, item, root_path), list(item.labels)
     return _like(answers.Item, item, content_url=url, labels=labels, metadata=dict(item.metadata))
+
+
+def show_original(item: Item, content: Content | None) -> dict[str, Any]:
+    """Return an item as an import takes it; without content, where that is lost, it is none that is new."""
+    line: dict[str, Any] = {"id": item.id, "modality": item.modality}
+    facts = {"labels": list(item.labels), "metadata": dict(item.metadata)}
+    if content is None:
+        return line | facts
+    if content.file is not None:
+        form = "sound_base64" if content.picture is None else "image_base64"
+        line[form] = base64.b64encode(content.file).decode()
+    else:
+        line |= {"text": content.text} if content.vector is None else {"vector": content.vector}
+    return line | facts | {"pair_id": item.pair_id, "train": item.train}
+
+
+def show_affected(affected: Affected) -> answers.Affected:
+    """Return what was done to the items of a filter."""
+    return _like(answers.Affected, affected, ids=list(affected.ids))
 
 
 def show_page(collection: str, page: Page, root_path: str) -> answers.ItemPage:

@@ -1,14 +1,16 @@
-"""Commands that work on a running service or on the database here: `lrbs collections`, `items`, `search`,
-`feedback`, `keys` and `models`; and the report of a training in lines of text."""
+"""Commands that work on a running service or on the database here: `lrbs collections`, `items`, `export`,
+`search`, `feedback`, `keys` and `models`; and the report of a training in lines of text."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.text import Text
@@ -25,6 +27,7 @@ from app.cli.console import (
     WhereFilter,
     print_json,
     print_one,
+    progress,
     read_filter,
     read_names,
     shorten,
@@ -33,7 +36,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import LARGEST_FEEDBACK_ID, LARGEST_VERSION, MAX_K, MAX_PARTS, Scope, some_of
 
 if TYPE_CHECKING:
-    from app.answers import Activation, Collection, Feedback, FeedbackQuery, Hit, Item, Key, Model
+    from app.answers import Activation, Affected, Collection, Feedback, FeedbackQuery, Hit, Item, Key, Model
     from app.cli.backend import Backend
 
 
@@ -104,7 +107,9 @@ def _collection_line(shown: Collection) -> str:
     return f"{shown.name}  {', '.join(parts)}  {version}  {shown.created_at:%Y-%m-%d %H:%M}"
 
 
-items = typer.Typer(no_args_is_help=True, help="Items of a collection: list, show, label and delete them.")
+items = typer.Typer(
+    no_args_is_help=True, help="Items of a collection: list, show, label, change and delete them."
+)
 
 
 @items.command("list")
@@ -170,15 +175,158 @@ def label_item(
         print_json(written)
 
 
-@items.command("delete")
-def delete_item(
-    collection: str, item_id: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None
+AllFlag = Annotated[bool, typer.Option("--all", help="every item, in place of --label and --where")]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="only say which items they are")]
+YesFlag = Annotated[bool, typer.Option("--yes", help="do not ask")]
+
+
+@items.command("update")
+def update_items(
+    collection: str,
+    label: LabelFilter = None,
+    where: WhereFilter = None,
+    every: AllFlag = False,
+    labels: Annotated[
+        str | None, typer.Option(help="comma-separated, in place of all that they have; '': none")
+    ] = None,
+    add_label: Annotated[list[str] | None, typer.Option(help="added to their labels")] = None,
+    remove_label: Annotated[list[str] | None, typer.Option(help="taken away")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="metadata, in JSON or as text; null removes a key"),
+    ] = None,
+    dry_run: DryRunFlag = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
 ) -> None:
-    """Delete one item, and the feedback that names it."""
+    """Change labels and metadata of the items that --label and --where ask for, or of --all."""
+    change: dict[str, Any] = {
+        "add_labels": add_label or [],
+        "remove_labels": remove_label or [],
+        "metadata": dict(map(_read_value, values or ())),
+        **({} if labels is None else {"labels": list(read_names(labels))}),
+    }
+    if not any(change.values()) and labels is None:
+        raise typer.BadParameter("say what to change: --labels, --add-label, --remove-label or --set")
+    which = _which(label, where, every)
     with open_backend(url, key) as backend:
-        written = backend.delete_item(collection, item_id)
-    if as_json:
-        print_json(written)
+
+        def update(is_dry: bool) -> Affected:
+            return backend.update_items(collection, **which, **change, dry_run=is_dry)
+
+        _affect(update, "change", dry_run, yes, as_json)
+
+
+@items.command("delete")
+def delete_items(
+    collection: str,
+    item_id: Annotated[str | None, typer.Argument(help="one item, in place of the options")] = None,
+    label: LabelFilter = None,
+    where: WhereFilter = None,
+    every: AllFlag = False,
+    dry_run: DryRunFlag = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Delete an item, or those that --label and --where ask for, or --all; feedback that names them, too."""
+    if item_id is not None:
+        if label or where or every or dry_run:
+            raise typer.BadParameter("give an item, or the options, not both")
+        with open_backend(url, key) as backend:
+            written = backend.delete_item(collection, item_id)
+        if as_json:
+            print_json(written)
+        return
+    which = _which(label, where, every)
+    with open_backend(url, key) as backend:
+
+        def delete(is_dry: bool) -> Affected:
+            return backend.delete_items(collection, **which, dry_run=is_dry)
+
+        _affect(delete, "delete", dry_run, yes, as_json)
+
+
+def _which(labels: list[str] | None, conditions: list[str] | None, every: bool) -> dict[str, Any]:
+    item_filter = read_filter(labels, conditions)
+    if bool(item_filter) == every:
+        raise typer.BadParameter("say which items: --label or --where, or else --all")
+    return {"all": True} if every else {"filter": item_filter}
+
+
+def _affect(run: Callable[[bool], Affected], verb: str, is_dry: bool, yes: bool, as_json: bool) -> None:
+    """Say what a call is about, ask, and make it."""
+    if as_json and not (is_dry or yes):
+        raise typer.BadParameter("takes --dry-run or --yes beside it", param_hint="--json")
+
+    def describe(affected: Affected) -> str:
+        more = ", ..." if affected.matched > len(affected.ids) else ""
+        named = f": {', '.join(affected.ids)}{more}" if affected.ids else ""
+        return f"{affected.changed} of {affected.matched} items {did}{named}"
+
+    did = f"to {verb}"
+    if is_dry or not yes:
+        affected = run(True)
+        print_one(affected, as_json, describe)
+        if is_dry or not affected.changed:
+            return
+        typer.confirm(f"{verb.capitalize()} them?", abort=True, err=True)
+    did = f"{verb}d"
+    print_one(run(False), as_json, describe)
+
+
+def _read_value(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--set")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def export(
+    collection: str,
+    file: Annotated[Path | None, typer.Argument(dir_okay=False, help="default: standard output")] = None,
+    label: LabelFilter = None,
+    where: WhereFilter = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Write the items of a collection to a file that `lrbs ingest ndjson` reads."""
+    import msgspec
+
+    read_filter(label, where)
+    with open_backend(url, key) as backend:
+        total = 0 if label or where else sum((backend.get_collection(collection).items or {}).values())
+        lines = map(
+            msgspec.json.encode, backend.iter_export(collection, label=label or (), where=where or ())
+        )
+        count = 0
+        with progress(LOG, f"Exporting {collection!r}.") as show, _whole_file(file) as stream:
+            for count, line in enumerate(lines, 1):
+                stream.write(line + b"\n")
+                show("writing", count, total, "")
+    LOG.print(f"{count} items exported", highlight=False)
+
+
+@contextmanager
+def _whole_file(file: Path | None) -> Iterator[BinaryIO]:
+    """Yield what is to be written to, standard output or a file, which is there only once it is complete."""
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
+    partial = file.with_name(f"{file.name}.partial")
+    try:
+        with partial.open("wb") as stream:
+            yield stream
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _item_line(shown: Item) -> str:

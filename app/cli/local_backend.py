@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ import msgspec
 
 from app.answers import (
     Activations,
+    Affected,
     Collection,
     Collections,
     FeedbackIds,
@@ -26,14 +27,18 @@ from app.answers import (
     SearchResult,
     Written,
 )
+from app.api.bodies import parse_line
 from app.api.schemas.filters import read_filter
+from app.api.schemas.items import ItemsDeleteIn, ItemsUpdateIn
 from app.api.schemas.searches import SHOWN_FIELDS, encode_result
 from app.api.shown import (
+    show_affected,
     show_collection,
     show_feedback,
     show_item,
     show_key,
     show_model,
+    show_original,
     show_page,
     show_partners,
 )
@@ -88,6 +93,23 @@ class LocalBackend:
             collection, modality, int(cursor or 0), limit, pair_id, item_filter
         )
         return show_page(collection, page, _ROOT_PATH)
+
+    def iter_export(
+        self, collection: str, *, label: Sequence[str] = (), where: Sequence[str] = ()
+    ) -> Iterator[dict[str, Any]]:
+        item_filter = read_filter(filter_of(label, where), "where")
+        for item, content in self.services.catalogue.originals(collection, item_filter):
+            yield show_original(item, content)
+
+    def delete_items(self, collection: str, **which: Any) -> Affected:
+        body = parse_line(ItemsDeleteIn, msgspec.json.encode(which))
+        catalogue = self.services.catalogue
+        return show_affected(catalogue.delete_passing(collection, body.to_filter(), body.dry_run))
+
+    def update_items(self, collection: str, **which_and_how: Any) -> Affected:
+        body = parse_line(ItemsUpdateIn, msgspec.json.encode(which_and_how))
+        catalogue, change = self.services.catalogue, body.to_change()
+        return show_affected(catalogue.change_passing(collection, body.to_filter(), change, body.dry_run))
 
     def get_item(self, collection: str, item_id: str) -> Item:
         return show_item(collection, self.services.catalogue.item(collection, item_id), _ROOT_PATH)

@@ -51,7 +51,8 @@ ENTRIES = {
         "commands", "Which items are relevant to which queries; the next retrain may learn from it."
     ),
     "collections": Entry("commands", "Collections: two modalities, their items and models."),
-    "items": Entry("commands", "Items of a collection: list, show, label and delete them."),
+    "items": Entry("commands", "Items of a collection: list, show, label, change and delete them."),
+    "export": Entry("commands", "Write the items of a collection to a file that `lrbs ingest ndjson` reads."),
     "keys": Entry("commands", "API keys."),
     "db": Entry("database", "The database: its schema and copies of it."),
     "reference": Entry("reference", "Print reference tables."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing, closing
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
@@ -12,7 +13,7 @@ import httpx
 import msgspec
 
 from app.answers import Item, Job
-from app.client.operations import Call, Operations
+from app.client.operations import Call, Operations, export_items
 from app.client.problems import ConnectionFailedError, LrbsError, RejectedError, UnavailableError, problem_of
 
 _T = TypeVar("_T")
@@ -25,6 +26,7 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.05, 0.5
 _POLL_SHARE = 0.1
 """A training is asked for again after this share of the wait so far, within these bounds."""
 _LINES_PER_CHUNK = 1000
+_ITEM = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Patience:
@@ -78,11 +80,15 @@ class _BaseClient(Operations, Generic[_Http]):
         )
 
     @staticmethod
-    def _decode(call: Call[_T], answer: httpx.Response) -> _T:
+    def _check(call: Call[Any], answer: httpx.Response) -> httpx.Response:
         if answer.has_redirect_location:
             raise LrbsError(f"{call.method} {call.path}: the service is at {answer.headers['Location']}")
         if not answer.is_success:
             raise problem_of(answer)
+        return answer
+
+    @staticmethod
+    def _decode(call: Call[_T], answer: httpx.Response) -> _T:
         content: Any = None if call.answer is type(None) else answer.content
         try:
             decoded: _T = (
@@ -134,13 +140,36 @@ class Client(_BaseClient[httpx.Client]):
         ConnectionFailedError
             If it does not answer.
         """
+        return self._decode(call, self._exchange(call))
+
+    def _exchange(self, call: Call[Any], is_stream: bool = False) -> httpx.Response:
         patience = _Patience(self._patience_seconds)
         while True:
             content = None if call.lines is None else _chunks(call.lines)
             try:
-                return self._decode(call, self._http.send(self._request_of(call, content)))
+                answer = self._http.send(self._request_of(call, content), stream=is_stream)
+                if is_stream and not answer.is_success:
+                    answer.read()
+                return self._check(call, answer)
             except (RejectedError, httpx.TransportError) as error:
                 time.sleep(patience.pause_after(call, error))
+
+    def iter_export(self, collection: str, **conditions: Any) -> Iterator[dict[str, Any]]:
+        """Yield the items of an export as they come; conditions as of `export_items`.
+
+        Raises
+        ------
+        ConnectionFailedError
+            If they end early.
+        """
+        with closing(self._exchange(export_items(collection, **conditions), is_stream=True)) as answer:
+            rest = b""
+            try:
+                for piece in answer.iter_bytes():
+                    *lines, rest = (rest + piece).split(b"\n")
+                    yield from map(_ITEM.decode, lines)
+            except httpx.TransportError as error:
+                raise _unreachable(error) from error
 
     def iter_items(self, collection: str, **conditions: Any) -> Iterator[Item]:
         """Yield all items; conditions as of `list_items`."""
@@ -196,13 +225,32 @@ class AsyncClient(_BaseClient[httpx.AsyncClient]):
 
     async def send(self, call: Call[_T]) -> _T:
         """Send a call, and return its answer; errors as of `Client.send`."""
+        return self._decode(call, await self._exchange(call))
+
+    async def _exchange(self, call: Call[Any], is_stream: bool = False) -> httpx.Response:
         patience = _Patience(self._patience_seconds)
         while True:
             content = None if call.lines is None else _chunks_without_waiting(call.lines)
             try:
-                return self._decode(call, await self._http.send(self._request_of(call, content)))
+                answer = await self._http.send(self._request_of(call, content), stream=is_stream)
+                if is_stream and not answer.is_success:
+                    await answer.aread()
+                return self._check(call, answer)
             except (RejectedError, httpx.TransportError) as error:
                 await asyncio.sleep(patience.pause_after(call, error))
+
+    async def iter_export(self, collection: str, **conditions: Any) -> AsyncIterator[dict[str, Any]]:
+        """Yield the items of an export as they come, as of `Client.iter_export`."""
+        call = export_items(collection, **conditions)
+        async with aclosing(await self._exchange(call, is_stream=True)) as answer:
+            rest = b""
+            try:
+                async for piece in answer.aiter_bytes():
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        yield _ITEM.decode(line)
+            except httpx.TransportError as error:
+                raise _unreachable(error) from error
 
     async def iter_items(self, collection: str, **conditions: Any) -> AsyncIterator[Item]:
         """Yield all items; conditions as of `list_items`."""

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from app.answers import (
     Activations,
+    Affected,
     Collection,
     Collections,
     Encoders,
@@ -149,6 +150,68 @@ def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
     """Store a stream of items, as of `create_items`, all or nothing; those that are there are replaced."""
     address = path(_COLLECTION + "/items:import", collection=collection)
     return Call("POST", address, Imported, lines=map(_encode, items))
+
+
+def export_items(
+    collection: str, *, label: Sequence[str] = (), where: Sequence[str] = (), filter: Json | None = None
+) -> Call[bytes]:
+    """Return items with their originals as JSON lines, for `import_items`.
+
+    Conditions are those of `list_items`; `iter_export` of the clients yields one item after the other.
+    """
+    query = without_none(filter=_text_of(filter)) | {"label": list(label), "where": list(where)}
+    address = path(_COLLECTION + "/items:export", collection=collection)
+    return Call("GET", address, bytes, query=query, is_repeatable=True)
+
+
+def delete_items(
+    collection: str, *, filter: Json | None = None, all: bool | None = None, dry_run: bool | None = None
+) -> Call[Affected]:
+    """Delete the items that pass a filter.
+
+    Parameters
+    ----------
+    collection : str
+    filter : mapping, optional
+        As of `search`; one that lets every item through is refused.
+    all : bool, optional
+        True, in place of a filter: every item.
+    dry_run : bool, optional
+        Only count them.
+    """
+    body = without_none(filter=filter, all=all, dry_run=dry_run)
+    address = path(_COLLECTION + "/items:delete", collection=collection)
+    return Call("POST", address, Affected, json=body, is_repeatable=True)
+
+
+def update_items(
+    collection: str,
+    *,
+    filter: Json | None = None,
+    all: bool | None = None,
+    labels: Sequence[str] | None = None,
+    add_labels: Sequence[str] = (),
+    remove_labels: Sequence[str] = (),
+    metadata: Json | None = None,
+    dry_run: bool | None = None,
+) -> Call[Affected]:
+    """Change labels and metadata of the items that pass a filter.
+
+    Parameters
+    ----------
+    labels : sequence of str, optional
+        In place of all that they have.
+    add_labels, remove_labels : sequence of str
+    metadata : mapping, optional
+        Keys to set, or to remove where they are None.
+    collection, filter, all, dry_run
+        As of `delete_items`.
+    """
+    changes = without_none(labels=None if labels is None else list(labels), metadata=metadata)
+    changes |= {"add_labels": list(add_labels), "remove_labels": list(remove_labels)}
+    body = without_none(filter=filter, all=all, dry_run=dry_run) | changes
+    address = path(_COLLECTION + "/items:update", collection=collection)
+    return Call("POST", address, Affected, json=body, is_repeatable=True)
 
 
 def list_items(
@@ -560,6 +623,9 @@ class Operations:
     list_encoders = Operation(list_encoders)
     create_items = Operation(create_items)
     import_items = Operation(import_items)
+    export_items = Operation(export_items)
+    delete_items = Operation(delete_items)
+    update_items = Operation(update_items)
     list_items = Operation(list_items)
     get_item = Operation(get_item)
     put_item = Operation(put_item)

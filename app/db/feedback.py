@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, null, select
 
 from app.db.models import FEEDBACK, FeedbackRow
-from app.db.statements import Repository, copy_fields, now, value_of
+from app.db.statements import Repository, copy_fields, in_chunks, now, value_of
 from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 
@@ -52,11 +53,12 @@ class FeedbackRepository(Repository):
             )
         return self._delete(collection, FEEDBACK.c.id == feedback_id)
 
-    def delete_of_item(self, collection: Collection, item_id: str) -> set[str]:
-        """Delete all that is about an item, or has it as the query."""
+    def delete_of_items(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
+        """Delete all that is about some items, or has one of them as the query."""
         # One after the other, each by its own index.
         places = (FEEDBACK.c.item_id, FEEDBACK.c.query_item_id)
-        return set().union(*(self._delete(collection, place == item_id) for place in places))
+        parts = itertools.product(places, in_chunks(item_ids))
+        return set().union(*(self._delete(collection, place.in_(chunk)) for place, chunk in parts))
 
     def keep_newest(self, collection: Collection, most: int) -> set[str]:
         """Delete all but the newest `most`."""

@@ -81,6 +81,10 @@ _UPDATE = (
     .where(ITEMS.c.id == bindparam("row_id"))
     .values({name: bindparam(f"new_{name}") for name in _UPDATED})
 )
+_TOMBSTONE = {
+    **dict.fromkeys(("text", "features", "content_hash", "content_type", "pair_id")),
+    **{"is_deleted": True, "labels": [], "metadata": {}},
+}
 _Row = tuple[Any, ...]
 
 
@@ -276,16 +280,26 @@ class ItemRepository(Repository):
             for row in self._select(collection, chunk, names, left_out)
         }
 
-    def delete(self, collection: Collection, item_id: str, revision: int) -> None:
-        """Leave a tombstone; raises NotFoundError."""
-        row = self._live_row(collection, item_id)
-        members = self._members(collection, revision, {row.pair_id: 1}, {})
-        if members:
-            self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(members)).values(revision=revision))
-        row.is_deleted, row.revision = True, revision
-        row.text, row.features, row.content_hash, row.content_type = None, None, None, None
-        row.labels, row.attributes, row.pair_id = [], {}, None
-        self._session.flush()
+    def delete(self, collection: Collection, item_ids: Sequence[str], revision: int) -> set[str]:
+        """Leave tombstones, in a locked collection; return the hashes of files. Raises NotFoundError."""
+        is_its = (ITEMS.c.collection_id == collection.id) & ITEMS.c.is_deleted.is_(False)
+        names = ("id", "item_id", "pair_id", "content_hash")
+        query = select(*(ITEMS.c[name] for name in names)).where(is_its)
+        rows = [
+            row
+            for chunk in in_chunks(item_ids)
+            for row in self._session.execute(query.where(ITEMS.c.item_id.in_(chunk)))
+        ]
+        missing = set(item_ids).difference(row.item_id for row in rows)
+        if missing:
+            raise item_not_found(collection.name, min(missing))
+        members = self._members(collection, revision, Counter(row.pair_id for row in rows), {})
+        for row_ids in in_chunks(members):
+            self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=revision))
+        for row_ids in in_chunks([row.id for row in rows]):
+            emptied = update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(_TOMBSTONE)
+            self._session.execute(emptied.values(revision=revision))
+        return {row.content_hash for row in rows if row.content_hash is not None}
 
     def of_pairs(self, collection: Collection, pair_ids: AbstractCollection[str]) -> list[Item]:
         """Return all items of some pairs, with features, in order of creation; none of a pair of more items
@@ -496,15 +510,6 @@ class ItemRepository(Repository):
         values = {"collection": collection.id, "item_ids": item_ids}
         rows = self._session.execute(current, values).all()
         return rows if len(rows) == len(item_ids) else self._session.execute(published, values).all()
-
-    def _live_row(self, collection: Collection, item_id: str) -> ItemRow:
-        if not is_storable(item_id):
-            raise item_not_found(collection.name, item_id)
-        query = select(ItemRow).where(ItemRow.collection_id == collection.id, ItemRow.item_id == item_id)
-        row = self._session.scalar(query)
-        if row is None or row.is_deleted:
-            raise item_not_found(collection.name, item_id)
-        return row
 
 
 def _is_tombstone(collection_id: int) -> ColumnElement[bool]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from app import answers
 from app.api.admission import aside
@@ -22,6 +22,7 @@ from app.api.bodies import (
 from app.api.deps import (
     FilterParameter,
     KeyId,
+    ListedFilter,
     Readers,
     RootPath,
     may_administer,
@@ -32,8 +33,7 @@ from app.api.deps import (
 from app.api.openapi import json_body, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.admin import CollectionIn
-from app.api.schemas.base import Identifier, Label, RawIn
-from app.api.schemas.filters import read_filter
+from app.api.schemas.base import Identifier, RawIn
 from app.api.schemas.items import FeedbackIn, FeedbackListIn, ItemFactsIn, ItemIn, ItemsIn, LabelsIn
 from app.api.shown import (
     encode,
@@ -47,7 +47,6 @@ from app.api.shown import (
 from app.api.state import ApiLimits, State
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidFieldError
-from app.domain.filters import ItemFilter, filter_of
 from app.domain.names import LARGEST_FEEDBACK_ID
 from app.services.catalogue.preparation import NewItem
 from app.services.catalogue.service import NewFeedback
@@ -106,17 +105,7 @@ items_of = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"]
 _MAX_PAGE = 1000
 _FACTS = {"picture": '{"modality": "image"}', "sound": '{"modality": "sound"}'}
 """Of an item that is sent as a file alone."""
-_MAX_CONDITIONS = 20
-"""Of each kind; an address of more than 64 KiB is refused (431)."""
 _Ids = Annotated[Sequence[Identifier], Field(max_length=10)]
-_Labels = Annotated[Sequence[Label], Field(max_length=_MAX_CONDITIONS)]
-_Conditions = Annotated[
-    Sequence[Annotated[str, StringConstraints(max_length=1000)]], Field(max_length=_MAX_CONDITIONS)
-]
-_CONDITION = (
-    "only items whose metadata meet this: KEY=VALUE, in JSON or as text (of one key any of the values), "
-    "KEY!=VALUE, KEY<VALUE, <=, >, >=, KEY in A,B, KEY not in A,B, KEY contains VALUE, KEY text WORDS"
-)
 _BODY = two_forms(
     ItemsIn,
     ItemFactsIn,
@@ -171,13 +160,11 @@ def list_items(
     collection: str,
     state: State,
     root_path: RootPath,
-    item_filter: FilterParameter,
+    item_filter: ListedFilter,
     modality: str | None = None,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 100,
     pair_id: Annotated[Identifier | None, Query(description="only items of this pair")] = None,
-    label: Annotated[_Labels, Query(description="only items with any of these labels")] = (),
-    where: Annotated[_Conditions, Query(description=_CONDITION, examples=[["colour=red"]])] = (),
     item_id: Annotated[_Ids, Query(description="only items of any of these ids, on one page")] = (),
 ) -> Response:
     """Page through items in order of creation; the cursor stays valid while others write.
@@ -186,8 +173,6 @@ def list_items(
     large, or where few pass: there is more as long as `next_cursor` is set. Where the first page has nothing,
     `notices` says why.
     """
-    by_condition = read_filter(filter_of(label, where), "where")
-    item_filter = ItemFilter((*by_condition.parts, *item_filter.parts))
     page = state.catalogue.page(
         collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id)
     )

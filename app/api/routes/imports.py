@@ -1,9 +1,10 @@
-"""The route that imports a stream of items."""
+"""Routes of many items at once: imports and exports, and what is done to all that pass a filter."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
 
 from anyio import CancelScope
 from fastapi import APIRouter, Depends, Request, Response, status
@@ -12,12 +13,22 @@ from starlette.concurrency import run_in_threadpool
 
 from app import answers
 from app.api.admission import Workload, works_as
-from app.api.bodies import MIN_KEY_LIMIT, LineCutter, limit_keys, parse_line, reject_incomplete_body
-from app.api.deps import KeyId, may_write
+from app.api.bodies import (
+    MIN_KEY_LIMIT,
+    LineCutter,
+    limit_keys,
+    parse_line,
+    read_json,
+    reject_incomplete_body,
+)
+from app.api.deps import KeyId, ListedFilter, may_write
+from app.api.gate import PIECE
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
-from app.api.schemas.items import ItemLineIn
+from app.api.schemas.items import ItemLineIn, ItemsDeleteIn, ItemsUpdateIn
+from app.api.shown import encode, show_affected, show_original
 from app.api.state import ApiLimits, State
+from app.domain.entities import Content, Item
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.services.catalogue.imports import Import, Imported
 from app.services.catalogue.preparation import ItemChange, NewItem
@@ -27,12 +38,13 @@ router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
 _BLOCK_BYTES = 1 << 20  # enough lines to be worth handing to a thread
 _LINES_PER_STEP = 50  # that are read without a pause: a few milliseconds' work
 _IDS_PER_PIECE = 1000  # ids sent in one piece of the answer
-_BODY = {
+_NDJSON = "application/x-ndjson"
+_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "One item a line, in JSON; blank lines count and are passed over",
         "content": {
-            "application/x-ndjson": {
+            _NDJSON: {
                 "schema": schema_of(ItemLineIn),
                 "example": '{"id": "t1", "modality": "text", "text": "a red shoe", "labels": ["shoes"]}\n'
                 '{"id": "t2", "modality": "text", "text": "a leather wallet", "labels": ["wallets"]}\n',
@@ -80,6 +92,75 @@ async def import_items(
     return StreamingResponse(
         _answer(imported, running_import), status_code=status.HTTP_201_CREATED, media_type="application/json"
     )
+
+
+@router.get(
+    "/items:export",
+    dependencies=[Depends(may_write)],
+    response_class=StreamingResponse,
+    responses={
+        **responses(401, 403, 404, 431),
+        200: {
+            "description": "One item a line, in JSON; cut off where the connection ends early",
+            "content": _BODY["requestBody"]["content"],
+        },
+    },
+)
+@works_as(Workload.IMPORT)
+def export_items(collection: str, state: State, request: Request, item_filter: ListedFilter) -> Response:
+    """Return items as an import takes them (NDJSON), with their originals, in order of creation.
+
+    Pictures and sounds are in base64; an item without an original has its vector. Each item comes once, as it
+    is when its line is read; what is stored after the beginning is left out. One whose file is lost has no
+    content, so that an import names it. What `label`, `where` and `filter` ask for holds together.
+    """
+    originals = state.catalogue.originals(collection, item_filter)
+    return StreamingResponse(_lines(request, originals), media_type=_NDJSON)
+
+
+def _lines(request: Request, originals: Iterator[tuple[Item, Content | None]]) -> Iterator[bytes]:
+    if request.scope["method"] == "HEAD":  # as the gate says once the answer has begun
+        return
+    piece = bytearray()
+    for item, content in originals:
+        piece += encode(show_original(item, content)) + b"\n"
+        if len(piece) >= PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+@router.post(
+    "/items:delete", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
+)
+def delete_items(
+    collection: str, body: Annotated[ItemsDeleteIn, read_json(ItemsDeleteIn)], state: State, key_id: KeyId
+) -> answers.Affected:
+    """Delete all items that pass a filter, and the feedback that names them.
+
+    Some hundred are deleted at a time, each time all or none; the call may be repeated whatever became of it.
+    With `dry_run` they are only counted.
+    """
+    affected = state.catalogue.delete_passing(collection, body.to_filter(), body.dry_run, key_id)
+    return show_affected(affected)
+
+
+@router.post(
+    "/items:update", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
+)
+def update_items(
+    collection: str, body: Annotated[ItemsUpdateIn, read_json(ItemsUpdateIn)], state: State, key_id: KeyId
+) -> answers.Affected:
+    """Change labels and metadata of all items that pass a filter, which need not be sent again.
+
+    `labels` replace all that they have; then `add_labels` are added and `remove_labels` taken away. Of
+    `metadata` the given keys are set, or removed where they are null. Where one item cannot be stored so,
+    none is changed. Some hundred are written at a time; with `dry_run` they are only counted.
+    """
+    affected = state.catalogue.change_passing(
+        collection, body.to_filter(), body.to_change(), body.dry_run, key_id
+    )
+    return show_affected(affected)
 
 
 async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:

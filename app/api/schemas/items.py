@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic.json_schema import JsonSchemaValue
 
 from app.api.schemas.base import Identifier, Label, RawIn, Strict
+from app.api.schemas.filters import FilterIn
 from app.api.schemas.searches import QueryIn
 from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
+from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABELS, join_path
 from app.services.catalogue.preparation import ItemChange, NewItem
 from app.services.catalogue.service import NewFeedback
@@ -60,6 +62,10 @@ _CHANGED = frozenset({"id", "modality", "labels", "metadata"})  # what a line ma
 class ItemLineIn(ItemIn):
     """A new item, or without content other labels and metadata for one that is stored."""
 
+    HINTS: ClassVar[dict[str, str]] = {
+        "content_url": "is of a list of items, which has no content: items:export has lines to import"
+    }
+
     modality: str = Field("", min_length=1, description="required, unless there is no content")
 
     @classmethod
@@ -96,6 +102,60 @@ class LabelsIn(Strict):
     """An item's labels."""
 
     labels: list[Label] = Field(max_length=MAX_LABELS, fail_fast=True)
+
+
+class PassingIn(Strict):
+    """Which items are meant: those that pass a filter, or all."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {
+                    "required": ["filter"],
+                    "properties": {"filter": {"type": "object"}, "all": {"const": False}},
+                },
+                {"required": ["all"], "properties": {"all": {"const": True}, "filter": {"type": "null"}}},
+            ]
+        }
+    )
+
+    filter: FilterIn | None = Field(None, description="one that lets every item through is refused")
+    all: bool = Field(default=False, description="true in place of a filter means every item")
+    dry_run: bool = Field(default=False, description="count only, and change nothing")
+
+    def to_filter(self) -> ItemFilter:
+        """Return the domain's filter; raises InvalidFieldError where it is not said which items are meant."""
+        if self.all == (self.filter is not None):
+            raise InvalidFieldError("filter", 'expected a filter, or "all": true in its place for every item')
+        item_filter = (self.filter or FilterIn()).to_filter()
+        if not (self.all or item_filter.conditions) and item_filter.accepts(None):
+            raise InvalidFieldError(
+                "filter", 'lets every item through: say "all": true in its place if they are meant'
+            )
+        return item_filter
+
+
+class ItemsDeleteIn(PassingIn):
+    """Items to delete."""
+
+
+class ItemsUpdateIn(PassingIn):
+    """Items to change, and how; what is not given stays as it is."""
+
+    labels: list[Label] | None = Field(
+        None, max_length=MAX_LABELS, fail_fast=True, description="in place of all that they have"
+    )
+    add_labels: list[Label] = Field(default_factory=list, max_length=MAX_LABELS, fail_fast=True)
+    remove_labels: list[Label] = Field(default_factory=list, max_length=MAX_LABELS, fail_fast=True)
+    metadata: dict[str, JsonValue] = Field(
+        default_factory=dict, description="keys to set, or to remove where they are null"
+    )
+
+    def to_change(self) -> ItemChange:
+        """Return the service's form."""
+        labels = None if self.labels is None else tuple(self.labels)
+        added, removed = tuple(self.add_labels), tuple(self.remove_labels)
+        return ItemChange(labels=labels, metadata=self.metadata, added=added, removed=removed)
 
 
 class ItemsIn(Strict):

@@ -10,13 +10,9 @@ from typing import BinaryIO
 from app.api.bodies import parse_line
 from app.api.schemas.items import ItemLineIn
 from app.bootstrap import Services
-from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, Source, content_of
-from app.domain.entities import Content, Item
-from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
+from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, Source
+from app.domain.errors import ContentTooLargeError, InvalidFieldError, content_missing
 from app.services.catalogue.preparation import ItemChange, NewItem, content_id
-from app.services.catalogue.service import CatalogueService
-
-_PAGE = 200  # items that are read at a time, as many as are stored at a time
 
 
 def open_lines(file: Path) -> Source:
@@ -59,41 +55,20 @@ def open_stored(services: Services, collection: str) -> Source:
     catalogue = services.catalogue
 
     def rows() -> Iterator[Row]:
-        position: int | None = 0
-        while position is not None:
-            page = catalogue.page(collection, None, position, _PAGE)
-            for _, item in page.rows:
-                yield _as_new(catalogue, collection, item)
-            position = page.end
+        for item, content in catalogue.originals(collection):
+            place = f"item {item.id!r}"
+            if content is None:
+                yield Refusal(place, str(content_missing(collection, item.id)))
+                continue
+            yield NewItem(
+                modality=item.modality,
+                content=content,
+                id=item.id,
+                labels=item.labels,
+                pair_id=item.pair_id,
+                metadata=item.metadata,
+                train=item.train,
+                place=place,
+            )
 
     return Source(rows, sum(catalogue.collection(collection)[1].values()))
-
-
-def _as_new(catalogue: CatalogueService, collection: str, item: Item) -> Row:
-    """Return a stored item with all that it carries; why not, where its file is gone, or it just went."""
-    try:
-        content = _content_of(catalogue, collection, item)
-    except ServiceError as error:
-        if error.code not in ("content-missing", "item-not-found"):
-            raise
-        return Refusal(f"item {item.id!r}", str(error))
-    return NewItem(
-        modality=item.modality,
-        content=content,
-        id=item.id,
-        labels=item.labels,
-        pair_id=item.pair_id,
-        metadata=item.metadata,
-        train=item.train,
-        place=f"item {item.id!r}",
-    )
-
-
-def _content_of(catalogue: CatalogueService, collection: str, item: Item) -> Content:
-    if item.content_hash is not None:
-        stored, media_type = catalogue.content(collection, item.id)
-        return content_of("sound" if media_type.startswith("audio/") else "picture", stored)
-    if item.text is not None:
-        return Content(text=item.text)
-    features = catalogue.item(collection, item.id).features
-    return Content(vector=None if features is None else features.tolist())

@@ -114,11 +114,13 @@ class NewItem:
 class ItemChange:
     """Other labels and metadata for those of some items that exist; everything else of them stays."""
 
-    ids: tuple[str, ...]
+    ids: tuple[str, ...] = ()
     labels: tuple[str, ...] | None = None  # in place of all that they have; None: they stay
     # values of some keys, added or replaced, or removed where they are null
     metadata: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""  # where it stands in what the client sent
+    added: tuple[str, ...] = ()  # labels that come after the others
+    removed: tuple[str, ...] = ()
 
     def apply(self, item: Item) -> Item:
         """Return the item with its changes; raises InvalidFieldError where they cannot be stored."""
@@ -126,6 +128,10 @@ class ItemChange:
             key: value for key, value in {**item.metadata, **self.metadata}.items() if value is not None
         }
         labels = item.labels if self.labels is None else compose(self.labels)
+        if self.added or self.removed:
+            removed = compose(self.removed)
+            together = dict.fromkeys((*labels, *compose(self.added)))
+            labels = tuple(label for label in together if label not in removed)
         check_labels(join_path(self.place, "labels"), labels)
         check_metadata(join_path(self.place, "metadata"), metadata)
         return dataclasses.replace(item, labels=labels, metadata=metadata)

@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from app.answers import Notice
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Content, Counts, Feedback, Item, Modality, json_bytes
 from app.domain.errors import (
+    CollectionNotFoundError,
     InvalidFieldError,
     content_missing,
     item_exists,
@@ -24,6 +26,7 @@ from app.domain.filters import ItemFilter
 from app.domain.names import check_modality_name, check_name, check_storable, is_storable, join_path
 from app.domain.searches import SAMPLE, WHOLE_ITEM, explain_filter
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
+from app.services.storage.pacing import BREATH_SECONDS
 from app.services.storage.sweeping import GarbageCollector, Removal
 from app.services.storage.writing import lock_collection, writing
 
@@ -33,6 +36,8 @@ __all__ = ["CatalogueService", "ItemChange", "NewItem", "Page", "Written"]
 _ITEMS_PER_FETCH = 250  # items of a page that are read before its size is checked again
 _PASSED_AT_ONCE = 20
 """Items that SQL may leave out of a filtered page for one that is read, which takes as long."""
+_ITEMS_PER_STEP = 500  # of a deletion or change of many: others wait for a transaction for a moment only
+_MOST_NAMED = 10  # ids that are named of all that a filter is about
 _MOST_READ = 10_000  # items that a filtered page looks at, which takes some tenths of a second
 _NO_FILTER = ItemFilter()
 
@@ -48,6 +53,16 @@ class Written:
     ids: tuple[str, ...]
     revision: int
     counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """What was done, or would be, to the items that pass a filter."""
+
+    matched: int
+    changed: int  # those that are not as they were
+    ids: tuple[str, ...]  # the first of them that passed
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +198,19 @@ class CatalogueService:
         return written
 
     def change_items(
-        self, name: str, changes: Sequence[ItemChange], key_id: str | None = None
+        self,
+        name: str,
+        changes: Sequence[ItemChange],
+        key_id: str | None = None,
+        item_filter: ItemFilter = _NO_FILTER,
     ) -> tuple[Written, list[ItemChange]]:
-        """Change labels and metadata of stored items, all or none; return changes without an item, too.
-        Raises InvalidFieldError for what cannot be stored. `key_id` is as of `writing`."""
+        """Change labels and metadata of stored items that pass a filter, all or none; return changes without
+        an item, too. Raises InvalidFieldError for what cannot be stored. `key_id` is as of `writing`."""
         ids = list(dict.fromkeys(name for change in changes for name in change.ids if is_storable(name)))
         with self._database.read() as work:
             collection = work.collections.get(name)
         with self._writing(collection, key_id) as (work, current):
-            stored = work.items.get_many(current, ids, WHOLE_ITEM)
+            stored = _passing(ids, work.items.get_many(current, ids, WHOLE_ITEM), item_filter)
             missing = [change for change in changes if stored.keys().isdisjoint(change.ids)]
             for change in changes:
                 stored |= {name: change.apply(stored[name]) for name in change.ids if name in stored}
@@ -245,20 +264,154 @@ class CatalogueService:
 
     def delete_item(self, name: str, item_id: str, key_id: str | None = None) -> int:
         """Delete an item, and the feedback that names it; return the revision from which on it is gone.
-        `key_id` is as of `writing`."""
+        `key_id` is as of `writing`. Raises NotFoundError."""
+        written = self.delete_items(name, [item_id], key_id)
+        if not written.ids:
+            raise item_not_found(name, item_id)
+        return written.revision
+
+    def delete_items(
+        self,
+        name: str,
+        item_ids: Sequence[str],
+        key_id: str | None = None,
+        item_filter: ItemFilter = _NO_FILTER,
+    ) -> Written:
+        """Delete those of some items that are there and pass a filter, and the feedback that names them, all
+        or none. `key_id` is as of `writing`."""
+        storable = [item_id for item_id in item_ids if is_storable(item_id)]
         with self._database.read() as work:
             collection = work.collections.get(name)
         with self._writing(collection, key_id) as (work, collection):
+            ids = tuple(_passing(storable, work.items.get_many(collection, storable), item_filter))
+            if not ids:
+                return Written((), collection.revision, Counts())
             revision = work.collections.next_revision(collection)
-            content_hash = work.items.get(collection, item_id).content_hash
-            work.items.delete(collection, item_id, revision)
-            pictures = work.feedback.delete_of_item(collection, item_id)
-        _logger.info("%s: item %s was deleted", name, item_id)
-        if content_hash is not None:
-            pictures.add(content_hash)
-        if pictures:
-            self._garbage_collector.sweep_after_delete(sorted(pictures))
-        return revision
+            files = work.items.delete(collection, ids, revision)
+            files |= work.feedback.delete_of_items(collection, ids)
+        _logger.info(
+            "%s: %s deleted", name, f"item {ids[0]} was" if len(ids) == 1 else f"{len(ids)} items were"
+        )
+        if files:
+            self._garbage_collector.sweep_after_delete(sorted(files))
+        return Written(ids, revision, Counts(updated=len(ids)))
+
+    def delete_passing(
+        self,
+        name: str,
+        item_filter: ItemFilter,
+        is_dry: bool = False,
+        key_id: str | None = None,
+        is_kept: Callable[[str], bool] = lambda _: False,
+    ) -> Affected:
+        """Delete the items that pass a filter and are not kept, by their ids, some hundred in each
+        transaction as of `delete_items`; or only look which they are. What was done before an error stays."""
+
+        def delete(ids: Sequence[str]) -> Written:
+            return self.delete_items(name, ids, key_id, item_filter)
+
+        return self._affect(name, item_filter, None if is_dry else delete, lambda _: True, is_kept)
+
+    def change_passing(
+        self,
+        name: str,
+        item_filter: ItemFilter,
+        change: ItemChange,
+        is_dry: bool = False,
+        key_id: str | None = None,
+    ) -> Affected:
+        """Change the items that pass a filter in the same way; raises InvalidFieldError before anything is
+        done where one of them cannot be stored so."""
+
+        def differs(item: Item) -> bool:
+            try:
+                changed = change.apply(item)
+            except InvalidFieldError as error:
+                raise InvalidFieldError(error.field, f"{error.message} (item {item.id!r})") from error
+            before, after = (
+                json.dumps([one.labels, one.metadata], sort_keys=True) for one in (item, changed)
+            )
+            return before != after
+
+        def write(ids: Sequence[str]) -> Written:
+            return self.change_items(name, [replace(change, ids=tuple(ids))], key_id, item_filter)[0]
+
+        affected = self._affect(name, item_filter, None, differs)
+        return affected if is_dry else self._affect(name, item_filter, write, differs)
+
+    def _affect(
+        self,
+        name: str,
+        item_filter: ItemFilter,
+        write: Callable[[Sequence[str]], Written] | None,
+        differs: Callable[[Item], bool],
+        is_kept: Callable[[str], bool] = lambda _: False,
+    ) -> Affected:
+        """Write what passes a filter step by step, or count what would be changed."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        matched = changed = 0
+        revision = collection.revision
+        named: list[str] = []
+        for passing in self._passing_items(collection, item_filter):
+            items = [item for item in passing if not is_kept(item.id)]
+            ids = [item.id for item in items]
+            if write is None:
+                matched, changed = matched + len(ids), changed + sum(map(differs, items))
+            elif ids:
+                written = write(ids)
+                ids, revision = list(written.ids), written.revision
+                matched, changed = matched + len(ids), changed + written.counts.changed
+                time.sleep(BREATH_SECONDS)
+            named += ids[: _MOST_NAMED - len(named)]
+        return Affected(matched, changed, tuple(named), revision)
+
+    def originals(
+        self, name: str, item_filter: ItemFilter = _NO_FILTER
+    ) -> Iterator[tuple[Item, Content | None]]:
+        """Return the items that pass a filter, in order of creation, each with what it was made of: text,
+        file or own features; None where its file is lost. Raises CollectionNotFoundError at once."""
+        with self._database.read() as work:
+            collection = work.collections.get(name)
+        return self._originals(collection, item_filter)
+
+    def _originals(
+        self, collection: Collection, item_filter: ItemFilter
+    ) -> Iterator[tuple[Item, Content | None]]:
+        for items in self._passing_items(collection, item_filter):
+            own = [item.id for item in items if item.text is None and item.content_hash is None]
+            with self._database.read() as work:
+                stored = work.items.get_many(collection, own, WHOLE_ITEM)
+            for item in items:
+                if item.text is None and item.content_hash is None:
+                    features = stored[item.id].features if item.id in stored else None
+                    if features is not None:  # otherwise it was deleted meanwhile
+                        yield item, Content(vector=features.tolist())
+                    continue
+                yield item, Content(text=item.text) if item.content_hash is None else self._file_of(item)
+
+    def _file_of(self, item: Item) -> Content | None:
+        try:
+            file = self._preparation.blobs.get(item.content_hash or "")
+        except FileNotFoundError:
+            return None
+        is_sound = (item.content_type or "").startswith("audio/")
+        return Content(sound=file) if is_sound else Content(picture=file)
+
+    def _passing_items(self, collection: Collection, item_filter: ItemFilter) -> Iterator[list[Item]]:
+        """Yield the items that pass a filter, some at a time, in order of creation: each once, as it is when
+        it is read, but none that is created from now on."""
+        with self._database.read() as work:
+            last = work.items.last_position(collection)
+        after: int | None = 0
+        while after is not None:
+            page = self.page(collection.name, None, after, _ITEMS_PER_STEP, item_filter=item_filter)
+            with self._database.read() as work:
+                if work.collections.get(collection.name).id != collection.id:
+                    raise CollectionNotFoundError(collection.name)
+            if items := [item for position, item in page.rows if position <= last]:
+                yield items
+            after = page.end if page.end is not None and page.end < last else None
 
     def page(
         self,
@@ -329,6 +482,10 @@ class CatalogueService:
                     for _, partner in work.items.page(collection, other, 0, 1, item.pair_id):
                         partners[item.id] = partner
         return partners
+
+
+def _passing(ids: Sequence[str], items: Mapping[str, Item], item_filter: ItemFilter) -> dict[str, Item]:
+    return {name: items[name] for name in ids if name in items and item_filter.accepts(items[name])}
 
 
 def _explain(item_filter: ItemFilter, sample: Sequence[Item]) -> tuple[Notice, ...]:

@@ -105,6 +105,9 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
         *(
             "create_items",
             "import_items",
+            "export_items",
+            "delete_items",
+            "update_items",
             "list_items",
             "put_item",
             "get_item",

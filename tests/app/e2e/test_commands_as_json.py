@@ -58,6 +58,37 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
         assert lines("items", "label", "shop", "t1", "b", "c") == [{"ids": ["t1"], "revision": 2}]
         assert client.get(f"{shop}/items/t1").json()["labels"] == ["b", "c"]
         assert lines("items", "delete", "shop", "t0") == [{"ids": ["t0"], "revision": 3}]
+        exported = tmp_path / "exported.ndjson"
+        lrbs_inside("export", "shop", str(exported), "--where", "size>=1")
+        assert exported.read_bytes() == client.get(f"{shop}/items:export").content
+        lines("ingest", "ndjson", str(exported), "-c", "again", "--modalities", "photo,words")
+        kept = ("id", "labels", "pair_id", "metadata", "text")
+        originals, copies = (
+            [[one[name] for name in kept] for one in lines("items", "list", name)]
+            for name in ("shop", "again")
+        )
+        assert copies == originals
+        update = (
+            "items",
+            "update",
+            "shop",
+            "--where",
+            "size<2",
+            "--add-label",
+            "small",
+            "--set",
+            "size=null",
+        )
+        (dry,) = lines(*update, "--dry-run")
+        assert dry == {"matched": 1, "changed": 1, "ids": ["t1"], "revision": 3}
+        assert lines(*update, "--yes") == [dry | {"revision": 4}]
+        assert client.get(f"{shop}/items/t1").json()["labels"] == ["b", "c", "small"]
+        for wrong in (("items", "delete", "shop"), ("items", "delete", "shop", "--all", "--json")):
+            assert lrbs_inside(*wrong).returncode == 2
+        declined = lrbs_inside("items", "delete", "shop", "--label", "small")
+        assert (declined.returncode, declined.stdout.strip()) == (1, "1 of 1 items to delete: t1")
+        (deleted,) = lines("items", "delete", "shop", "--label", "small", "--yes")
+        assert deleted == {"matched": 1, "changed": 1, "ids": ["t1"], "revision": 5}
         assert client.get(f"{shop}/items/t0").status_code == 404
         assert lines("keys", "revoke", key["id"]) == [{"id": key["id"]}]
         assert client.get("/v1/admin/keys").status_code == 401

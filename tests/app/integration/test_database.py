@@ -210,7 +210,7 @@ def test_items_that_are_the_same_are_left_alone(database: Database, collection: 
         assert (found.labels, found.metadata, found.train) == (item.labels, item.metadata, item.train)
         assert found.modality == item.modality
     with database.write() as work:
-        work.items.delete(collection, "a", 50)
+        work.items.delete(collection, ["a"], 50)
         assert work.items.put(collection, different[-1:] + items[:1], 51) == Counts(created=1, unchanged=1)
 
 
@@ -252,7 +252,7 @@ def test_deleted_items_leave_a_tombstone_and_can_come_back(
     put(database, collection, Item("a", "x", text="secret", labels=("one",)), Item("b", "z"))
     with database.write() as work:
         revision = work.collections.next_revision(collection)
-        work.items.delete(collection, "a", revision)
+        work.items.delete(collection, ["a"], revision)
     with database.read() as work:
         with refused("item-not-found"):
             work.items.get(collection, "a")
@@ -265,7 +265,7 @@ def test_deleted_items_leave_a_tombstone_and_can_come_back(
         text = connection.scalar(sqlalchemy.text("SELECT text FROM items WHERE item_id = 'a'"))
     assert text is None
     with refused("item-not-found"), database.write() as work:
-        work.items.delete(collection, "a", revision)
+        work.items.delete(collection, ["a"], revision)
     put(database, collection, Item("a", "x", text="again"))
     with database.read() as work:
         assert work.items.get(collection, "a").text == "again"

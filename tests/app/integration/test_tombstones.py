@@ -29,8 +29,7 @@ def put(database: Database, collection: Collection, *names: str) -> int:
 def delete(database: Database, collection: Collection, *names: str) -> int:
     with writing(database, collection, 0.0) as (work, current):
         revision = work.collections.next_revision(current)
-        for name in names:
-            work.items.delete(current, name, revision)
+        work.items.delete(current, names, revision)
         return revision
 
 

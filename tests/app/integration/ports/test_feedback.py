@@ -93,8 +93,8 @@ def test_feedback_goes_with_the_item_that_it_names(database: Database, collectio
     picture = asked(Item("", "x", content_hash=PICTURE))
     add(database, collection, picture, about("j", query_item_id="i"), about("j"), about("I"))
     with database.write() as work:
-        assert work.feedback.delete_of_item(collection, "i") == {PICTURE}
-        assert work.feedback.delete_of_item(collection, "i") == set()
+        assert work.feedback.delete_of_items(collection, ["i"]) == {PICTURE}
+        assert work.feedback.delete_of_items(collection, ["i"]) == set()
     assert [entry.item_id for entry in stored(database, collection)] == ["j", "I"]
 
 
@@ -114,7 +114,7 @@ def test_collections_do_not_see_each_others(database: Database, collection: Coll
     with refused("feedback-not-found"), database.write() as work:
         work.feedback.delete(other, mine)
     with database.write() as work:
-        work.feedback.delete_of_item(other, "q")
+        work.feedback.delete_of_items(other, ["q"])
         work.feedback.keep_newest(other, 0)
     assert [entry.id for entry in stored(database, collection)] == [mine]
     assert stored(database, other) == []

@@ -45,7 +45,7 @@ def small_write(database: Database, collection: Collection, *items: Item, wait_s
 def filled(database: Database, collection: Collection) -> Collection:
     small_write(database, collection, *OLD)
     with writing(database, collection, 0.0) as (work, current):
-        work.items.delete(current, "gone", work.collections.next_revision(current))
+        work.items.delete(current, ["gone"], work.collections.next_revision(current))
     with database.read() as work:
         return work.collections.get("pairs")
 

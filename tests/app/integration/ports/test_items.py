@@ -36,8 +36,7 @@ def put(database: Database, collection: Collection, *items: Item) -> int:
 def delete(database: Database, collection: Collection, *item_ids: str) -> int:
     with database.write() as work:
         revision = work.collections.next_revision(collection)
-        for item_id in item_ids:
-            work.items.delete(collection, item_id, revision)
+        work.items.delete(collection, item_ids, revision)
         return revision
 
 
