@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,9 +29,11 @@ from app.cli.console import (
 )
 from app.domain.entities import Modality
 from app.domain.errors import InvalidFieldError, ServiceError
+from app.domain.filters import ItemFilter
 
 if TYPE_CHECKING:
     from app.bootstrap import Services
+    from app.cli.ingest import KeptIds
     from app.cli.sources.rows import Source
     from solver.datasets import PairedFeatures
 
@@ -48,6 +50,15 @@ SplitsOption = Annotated[
         "all folders beside each other do, or both kinds are there",
     ),
 ]
+PruneFlag = Annotated[
+    bool,
+    typer.Option(
+        "--prune",
+        help="then delete all other items of the collection, as those of rows that are gone; asks first",
+    ),
+]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="store nothing; say what --prune would delete")]
+YesFlag = Annotated[bool, typer.Option("--yes", help="delete without asking")]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="stop at the first bad row")]
 
 
@@ -143,6 +154,9 @@ def ingest_table(
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
     onnx: Annotated[Path | None, typer.Option(help="ONNX model, in place of --image-encoder")] = None,
+    prune: PruneFlag = False,
+    dry_run: DryRunFlag = False,
+    yes: YesFlag = False,
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -184,7 +198,8 @@ def ingest_table(
         reason = "has neither a column of pictures nor one of texts, and there is no collection to change"
         raise InvalidFieldError(str(file), reason)
     source = Source(table.rows, table.total, table.notes)
-    _store(services, collection, described, source, strict, as_json)
+    pruning = _pruning(prune, dry_run, yes, as_json)
+    _store(services, collection, described, source, strict, as_json, pruning)
 
 
 @ingest.command("folder")
@@ -198,6 +213,9 @@ def ingest_folder(
     modalities: ModalitiesOption = "image,text",
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
+    prune: PruneFlag = False,
+    dry_run: DryRunFlag = False,
+    yes: YesFlag = False,
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -207,7 +225,8 @@ def ingest_folder(
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
-    _store(services, collection, described, open_folder(folder, by_form, classes, splits), strict, as_json)
+    source = open_folder(folder, by_form, classes, splits)
+    _store(services, collection, described, source, strict, as_json, _pruning(prune, dry_run, yes, as_json))
 
 
 @ingest.command("tar")
@@ -218,6 +237,9 @@ def ingest_tar(
     modalities: ModalitiesOption = "image,text",
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
+    prune: PruneFlag = False,
+    dry_run: DryRunFlag = False,
+    yes: YesFlag = False,
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -229,7 +251,8 @@ def ingest_tar(
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
     archives = Archives(files, by_form, _print_note, splits)
-    _store(services, collection, described, Source(archives.rows), strict, as_json)
+    pruning = _pruning(prune, dry_run, yes, as_json)
+    _store(services, collection, described, Source(archives.rows), strict, as_json, pruning)
 
 
 @ingest.command("ndjson")
@@ -239,6 +262,9 @@ def ingest_ndjson(
     modalities: ModalitiesOption = "image,text",
     image_encoder: ImageEncoderOption = "hog-color",
     text_encoder: TextEncoderOption = "tfidf",
+    prune: PruneFlag = False,
+    dry_run: DryRunFlag = False,
+    yes: YesFlag = False,
     strict: StrictFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -247,7 +273,8 @@ def ingest_ndjson(
     from app.cli.sources.items import open_lines
 
     described = read_modalities(modalities, image_encoder, text_encoder)
-    _store(ready_services(), collection, described, open_lines(file), strict, as_json)
+    pruning = _pruning(prune, dry_run, yes, as_json)
+    _store(ready_services(), collection, described, open_lines(file), strict, as_json, pruning)
 
 
 @ingest.command("collection")
@@ -364,11 +391,21 @@ def _store(
     source: Source,
     is_strict: bool,
     as_json: bool,
+    pruning: _Pruning | None = None,
 ) -> None:
-    from app.cli.ingest import Refusals, ensure_collection, store
+    from app.cli.ingest import KeptIds, Refusals, ensure_collection, store
 
     for note in source.notes:
         _print_note(note)
+    kept_ids = KeptIds()
+    rows = source.rows() if pruning is None else kept_ids.watch(source.rows())
+    if pruning is not None and pruning.is_dry:
+        for _ in rows:
+            continue
+        n_deleted = _prune(services, collection, kept_ids, pruning)
+        if as_json:
+            typer.echo(json.dumps({"deleted": n_deleted, "dry_run": True}))
+        return
     is_new = ensure_collection(services, collection, modalities)
     last = services.catalogue.last_position(collection)
     refusals = Refusals(_print_note)
@@ -381,9 +418,7 @@ def _store(
 
     try:
         with progress(LOG, f"Importing {source.total or 'all'} items into {collection!r}.") as show:
-            counts = store(
-                services, collection, source.rows(), on_stored, None if is_strict else refusals.add
-            )
+            counts = store(services, collection, rows, on_stored, None if is_strict else refusals.add)
     except ServiceError:
         n_stored = sum(services.catalogue.collection(collection)[1].values()) if is_new else done
         _print_note(
@@ -400,8 +435,12 @@ def _store(
         _print_note(f"{copies} of the new items have the content of one that was there under another id")
     n_stored = counts.changed + counts.unchanged
     refused = f"; {refusals.total} refused" if refusals.total else ""
+    pruned: dict[str, int] = {}
+    if pruning is not None and n_stored:
+        pruned["deleted"] = _prune(services, collection, kept_ids, pruning)
+        current, _ = services.catalogue.collection(collection)
     if as_json:
-        fields = {"revision": current.revision, **asdict(counts)}
+        fields = {"revision": current.revision, **asdict(counts), **pruned}
         typer.echo(json.dumps({**fields, "refused": refusals.total, "reasons": refusals.reasons}))
     elif not n_stored:
         _print_note(f"nothing is stored in {collection!r}{refused or ': there are no items'}")
@@ -412,6 +451,44 @@ def _store(
         raise typer.Exit(_NOTHING)
     if refusals.total:
         raise typer.Exit(_REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pruning:
+    is_dry: bool
+    yes: bool
+
+
+def _pruning(prune: bool, is_dry: bool, yes: bool, as_json: bool) -> _Pruning | None:
+    if (is_dry or yes) and not prune:
+        raise typer.BadParameter("takes --prune beside it", param_hint="--dry-run" if is_dry else "--yes")
+    if prune and as_json and not (is_dry or yes):
+        raise typer.BadParameter("takes --dry-run or --yes beside it", param_hint="--prune --json")
+    return _Pruning(is_dry, yes) if prune else None
+
+
+def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pruning) -> int:
+    """Delete the items of a collection that are not kept; return how many they are, or would be."""
+    if kept_ids.n_refusals or not kept_ids.n_items:
+        reason = f"{kept_ids.n_refusals} rows are no items" if kept_ids.n_refusals else "there are no rows"
+        _print_note(f"nothing is deleted: {reason}, so what else is gone is not known")
+        return 0
+    catalogue, every = services.catalogue, ItemFilter()
+    gone = catalogue.delete_passing(collection, every, is_dry=True, is_kept=kept_ids.has)
+    if not gone.matched:
+        _print_note("nothing to delete")
+        return 0
+    more = ", ..." if gone.matched > len(gone.ids) else ""
+    _print_note(
+        f"{gone.matched} items of {collection!r} are gone from the source: {', '.join(gone.ids)}{more}"
+    )
+    if pruning.is_dry:
+        return gone.matched
+    if not pruning.yes:
+        typer.confirm("Delete them?", abort=True, err=True)
+    deleted = catalogue.delete_passing(collection, every, is_kept=kept_ids.has).changed
+    _print_note(f"{deleted} items deleted from {collection!r}")
+    return deleted
 
 
 def _print_note(line: str) -> None:

@@ -83,6 +83,32 @@ class _Seen:
         return place, earlier == digest
 
 
+class KeptIds:
+    """Ids of the items of rows that went by; in a temporary file, as of `_Seen`."""
+
+    def __init__(self) -> None:
+        self.n_items = self.n_refusals = 0  # those without items have no ids that are known
+        self._table = sqlite3.connect("", isolation_level=None)
+        self._table.execute("PRAGMA journal_mode = OFF")
+        self._table.execute("CREATE TABLE kept (id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+    def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the rows."""
+        for row in rows:
+            if isinstance(row, Refusal):
+                self.n_refusals += 1
+            else:
+                self.n_items += 1
+                ids = row.ids if isinstance(row, ItemChange) else (str(row.id),)
+                self._table.executemany("INSERT OR IGNORE INTO kept VALUES (?)", [(one,) for one in ids])
+            yield row
+
+    def has(self, item_id: str) -> bool:
+        """Return whether it was one of them."""
+        query = "SELECT 1 FROM kept WHERE id = ?"
+        return self._table.execute(query, (item_id,)).fetchone() is not None
+
+
 def ensure_collection(services: Services, name: str, modalities: Sequence[Modality]) -> bool:
     """Create the collection unless it exists, and return whether it did not; raises InvalidFieldError if it
     has other modalities."""

@@ -121,3 +121,32 @@ def test_a_price_list_changes_what_is_stored(lrbs_inside: LrbsInside, table: Pat
     assert done.stdout == "1 items stored in 'shop': 0 new, 1 changed, 0 unchanged; 1 refused\n"
     shown = json.loads(lrbs_inside("items", "show", "shop", "image-1", "--json").stdout)
     assert shown["metadata"] == {"size": 42, "source": "1.png", "new": True}
+
+
+def test_what_a_table_has_no_longer_is_deleted_where_that_is_wanted(
+    lrbs_inside: LrbsInside, table: Path
+) -> None:
+    def ingest(*options: str) -> tuple[int, str, str]:
+        done = lrbs_inside("ingest", "table", str(table), "-c", "shop", *options)
+        return done.returncode, done.stdout, done.stderr
+
+    def listed() -> list[str]:
+        lines = lrbs_inside("items", "list", "shop", "--json").stdout.splitlines()
+        return [json.loads(line)["id"] for line in lines]
+
+    assert ingest("--dry-run")[0] == ingest("--prune", "--json")[0] == 2
+    assert ingest()[0] == 0
+    before = listed()
+    write(table, LINES[0], "1,none.png,one,a,42,9.5", "2,2.png,changed,b,43,10.5")
+    assert "nothing is deleted: 1 rows are no items" in ingest("--prune", "--yes")[2]
+    assert listed() == before
+    write(table, *LINES[:2], "2,2.png,again,b,43,10.5")
+    status, said, noted = ingest("--prune", "--dry-run")
+    assert (status, said) == (0, "")
+    assert "2 items of 'shop' are gone from the source: image-3, text-3" in noted
+    assert listed() == before
+    assert ingest("--prune")[0] == 1  # asked, and not answered
+    assert listed() == before
+    counted = json.loads(ingest("--prune", "--yes", "--json")[1])
+    assert (counted["unchanged"], counted["deleted"]) == (4, 2)
+    assert listed() == ["image-1", "text-1", "image-2", "text-2"]
