@@ -1,8 +1,10 @@
 """The clients have every operation of the REST interface, in its words and with its fields."""
 
+import asyncio
 import inspect
+import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from types import NoneType
@@ -14,6 +16,7 @@ import pytest
 from app import answers as answers_module
 from app.bootstrap import build
 from app.client import (
+    AsyncClient,
     Client,
     ConnectionFailedError,
     InvalidRequestError,
@@ -165,3 +168,40 @@ def test_what_was_turned_away_is_sent_again_and_what_may_have_been_done_is_not()
 def test_times_of_keys_are_sent_with_their_zone() -> None:
     call = operations_module.create_key("search", expires_at=datetime(2030, 1, 31, tzinfo=UTC))
     assert call.json == {"scope": "search", "expires_at": "2030-01-31T00:00:00+00:00"}
+
+
+def test_an_export_is_read_line_by_line_and_an_early_end_is_an_error() -> None:
+    items = [{"id": "a", "text": "one\u2028line\n"}, {"id": "b"}]
+    sent = b"".join(json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items)
+
+    class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __init__(self, is_whole: bool) -> None:
+            self.is_whole = is_whole
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield from (sent[:9], sent[9:-3], sent[-3:] if self.is_whole else b"")
+            if not self.is_whole:
+                raise httpx.RemoteProtocolError("ended early")
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in self:
+                yield piece
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if "none" in request.url.path:
+            return httpx.Response(404, json=PROBLEM)
+        return httpx.Response(200, stream=Pieces("part" not in request.url.path), request=request)
+
+    async def collect(collection: str) -> list[Any]:
+        http = httpx.AsyncClient(base_url="http://service", transport=httpx.MockTransport(answer))
+        async with AsyncClient("http://service", http=http, patience=1.0) as client:
+            return [item async for item in client.iter_export(collection)]
+
+    http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+    client = Client("http://service", http=http, patience=1.0)
+    for read in (lambda name: list(client.iter_export(name)), lambda name: asyncio.run(collect(name))):
+        assert read("whole") == items
+        with pytest.raises(ConnectionFailedError, match="ended early"):
+            read("part")
+        with pytest.raises(NotFoundError):
+            read("none")
