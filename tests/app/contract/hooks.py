@@ -33,6 +33,7 @@ DEPENDS = {
     r"invalid-field: .*has \d+ numbers, expected": "the dimension is the collection's",
     r"invalid-field: .*expected a (text|vector|picture|sound)": "what is content is the encoder's to say",
     r"invalid-field: .*is of modality": "the item stands in the collection",
+    r"invalid-field: .*there is no item .* to change": "so does one that a line without content changes",
     r"invalid-field: .*lies too far outside": "far from what was trained on is the model's to say",
     r"invalid-field: (k|offset): \d+ queries with": "a document cannot multiply",
     r"invalid-field: modalities: (a name may not|expected two)": "a document cannot compare names",
