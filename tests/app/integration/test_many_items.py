@@ -167,9 +167,12 @@ def test_items_are_deleted_by_a_filter(filled: tuple[Pairs, httpx.Client]) -> No
     dry = http.post(address, json=asked | {"dry_run": True}).json()
     assert (dry["matched"], dry["changed"], dry["ids"][0], dry["revision"]) == (9, 9, "i01", 1)
     assert stored(pairs, "shop") == before
+    assert len(pairs.ids("shop")) == 6
     done = http.post(address, json=asked).json()
     assert done == dry | {"revision": 3}
     assert [row[0] for row in stored(pairs, "shop")] == ["i00", "i10", "i11"]
+    found = pairs.search("shop")
+    assert (sorted(hit.id for hit in found.hits), found.index_revision) == (["i00", "i10"], 3)
     # The partner that is left is placed again, as after any write.
     assert [pairs.services.catalogue.item("shop", name).revision for name in ("i00", "i10")] == [2, 1]
     assert http.get("/v1/collections/shop/feedback").json()["feedback"] == []
@@ -190,8 +193,13 @@ def test_items_are_changed_by_a_filter(filled: tuple[Pairs, httpx.Client]) -> No
     change |= {"remove_labels": ["old"], "metadata": {"n": None, "seen": [1, True]}}
     dry = http.post(address, json=change | {"dry_run": True}).json()
     assert (dry["matched"], dry["changed"], dry["revision"]) == (9, 9, 1)
+    assert pairs.search("shop").index_revision == 1
     done = http.post(address, json=change).json()
     assert done == dry | {"revision": 3}
+    query = {"vector": pairs.data.Z[0].tolist(), "filter": {"labels": ["new"]}}
+    hits = http.post("/v1/collections/shop/search/z-to-x", json=query).json()["hits"]
+    assert sorted(hit["id"] for hit in hits) == ["i04", "i06", "i08", "i10"]
+    assert hits[0]["labels"] == ["new", "caf\u00e9"]
     rows = [pairs.services.catalogue.item("shop", f"i{number:02d}") for number in range(12)]
     assert [row.labels for row in rows] == [("old",)] * 3 + [("new", "caf\u00e9")] * 9
     assert [row.metadata for row in rows[2:4]] == [{"n": 2}, {"seen": [1, True]}]
