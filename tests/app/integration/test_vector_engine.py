@@ -333,7 +333,7 @@ def test_rows_that_ended_long_ago_are_removed(
     for gallery in galleries:
         gallery.write(2, 1, ["a"], [], vectors[:0], ())
         gallery.write(1500, 2, ["b"], [], vectors[:0], ())
-    monkeypatch.setattr("app.engines.milvus.gallery._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("app.engines.milvus._LOOK_SECONDS", 0.0)
     assert sum(services.engine_sweeper.purge() for _ in range(3)) == 3
     assert [galleries[0].count(revision, ItemFilter()) for revision in (1, 2, 1500)] == [2, 2, 1]
     assert services.engine_sweeper.purge() == 0

@@ -214,7 +214,7 @@ def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
     milvus: MilvusEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A gallery of more than 16,384 takes long to fill.
-    monkeypatch.setattr("app.engines.milvus.rows._MOST_HITS", 64)
+    monkeypatch.setattr("app.engines.milvus._MOST_HITS", 64)
     for key in milvus.keys():  # noqa: SIM118
         milvus.drop(key)
     items, vectors = make_items(100), random_rows(100)
@@ -259,7 +259,7 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     assert gallery.purge(2) + gallery.purge(2) == (2 if isinstance(engine, PostgresEngine) else 0)
     # Who looked at it before finds everything that its revision, or the earliest that is there, holds.
     assert of_another.count(1, ItemFilter()) == (2 if isinstance(engine, PostgresEngine) else 3)
-    monkeypatch.setattr("app.engines.milvus.gallery._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("app.engines.milvus._LOOK_SECONDS", 0.0)
     assert sum(gallery.purge(2) for _ in range(3)) == (0 if isinstance(engine, PostgresEngine) else 2)
     assert of_another.count(1, ItemFilter()) == 2
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [2, 2]
@@ -384,7 +384,7 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
     engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Galleries that are large otherwise take long to fill.
-    for module in ("milvus.gallery", "postgresql.gallery"):
+    for module in ("milvus", "postgresql"):
         monkeypatch.setattr(f"app.engines.{module}.ROWS_COMPARED", 100)
     vectors, queries = random_rows(1000), random_rows(10, 3)
     rows = [IndexedItem(f"{number:04d}", (), {}) for number in range(1000)]
@@ -473,8 +473,8 @@ def test_what_a_killed_process_left_of_a_gallery_is_removed_and_no_gallery_that_
 def test_callers_do_not_queue_for_a_server_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.engines.milvus.engine.SECONDS", 3.0)
-    monkeypatch.setattr("app.engines.milvus.engine._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("app.engines.milvus.SECONDS", 3.0)
+    monkeypatch.setattr("app.engines.milvus._PATIENCE_SECONDS", 0.1)
     errors: list[Exception] = []
 
     def open_gallery() -> None:
