@@ -17,21 +17,22 @@ from solver.artifacts import load, load_projector, save_projector
 from solver.composite.projector import CompositeProjector
 from solver.composite.untrained import untrained_projector
 from solver.datasets import make_low_rank_pairs
-from solver.evaluation.curves import (
+from solver.evaluation.metrics import (
+    BoolArray,
+    DirectionalMap,
     Reliability,
     RetrievalCurves,
-    measure_reliability,
-    measure_reliability_of_blocks,
-    retrieval_curves,
-)
-from solver.evaluation.metrics import (
-    DirectionalMap,
     average_precision,
     bidirectional_map,
+    can_be_ranked,
     chance_average_precision,
     mean_average_precision,
+    measure_reliability,
+    measure_reliability_of_blocks,
     precision_at_scope,
     precision_recall_curve,
+    rank_gallery,
+    retrieval_curves,
     score_blocks,
 )
 from solver.evaluation.quality import (
@@ -48,22 +49,16 @@ from solver.evaluation.quality import (
     measure_quality,
     objective_value,
 )
-from solver.evaluation.ranking import BoolArray, can_be_ranked, rank_gallery
 from solver.evaluation.splits import MIN_CLASS_SIZE, LabelledPair, class_counts, hold_out_by_class
-from solver.linalg.centered import is_finite
-from solver.linalg.matrices import FloatArray, is_sparse
-from solver.linalg.row_space import can_be_compact, compact
+from solver.linalg import FloatArray, can_be_compact, compact, is_finite, is_sparse
 from solver.progress import IterationProgress, Progress, StepProgress
 from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.projector import PosteriorProjector
 from solver.supervision.annotations import Annotations, Facet, Queries
-from solver.supervision.labels import Labels
-from solver.supervision.multi_labels import MultiLabels
-from solver.supervision.paired_rows import PairedRows
-from solver.supervision.signed_pairs import SignedPairs
+from solver.supervision.kinds import Labels, MultiLabels, PairedRows, SignedPairs
 from solver.threads import single_threaded_blas
-from solver.validation.errors import (
+from solver.validation import (
     ArtifactError,
     ConvergenceWarning,
     DatasetError,
@@ -96,26 +91,25 @@ if TYPE_CHECKING:
         MvDA,
         SemanticMatching,
     )
-    from solver.bilinear.cross_validation import LowRankBilinearCV
-    from solver.bilinear.estimator import LowRankBilinear
-    from solver.bilinear.problem import alpha_max
-    from solver.bilinear.selection import (
+    from solver.bilinear.cross_validation import (
         DEFAULT_FRACTIONS,
         DEFAULT_SCALINGS,
         Candidate,
         CandidateProgress,
+        LowRankBilinearCV,
         fit_projector,
         select_on,
     )
+    from solver.bilinear.estimator import LowRankBilinear
+    from solver.bilinear.solving import alpha_max
     from solver.comparison import compare
     from solver.composite.contradictions import Contradiction
     from solver.composite.estimator import CompositeBilinear
     from solver.evaluation.significance import objective_interval
     from solver.losses.dask_engine import DaskEngine, FitCost, Machines
     from solver.losses.pair_blocks import PairSizes
-    from solver.optimisation.checkpoint import Checkpoint
+    from solver.optimisation.checkpoints import Checkpoint, FitCheckpoints
     from solver.optimisation.convergence import StopReason
-    from solver.optimisation.fit_checkpoints import FitCheckpoints
     from solver.paired import PairedEstimator, PairedSamples
     from solver.scaling.estimator import FeatureScaler
     from solver.semantic.estimator import SemanticBilinear

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from solver.composite.projector import CompositeProjector, CompositeSide, Head, MatchCurve
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.logistic import LinearClassifier
 from solver.optimisation.convergence import StopReason
 from solver.progress import IterationProgress
@@ -20,7 +20,7 @@ from solver.scaling.scaler import Scaler
 from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
 from solver.semantic.projector import PosteriorProjector
 from solver.state import ARRAYS_FILE, ESTIMATOR_FORMAT, HEADER_FILE, restore
-from solver.validation.errors import ArtifactError, InvalidInputError, InvalidParameterError
+from solver.validation import ArtifactError, InvalidInputError, InvalidParameterError
 
 if TYPE_CHECKING:
     from solver.base import CrossModalEstimator
@@ -133,11 +133,11 @@ def _saved_classes() -> dict[str, type[Any]]:
     from solver.composite.estimator import CompositeBilinear
     from solver.composite.learning import Choice
     from solver.composite.pairs import Pairing
-    from solver.semantic import learners, posteriors
+    from solver.semantic import learners
 
     classes: list[type[Any]] = [method.estimator for method in METHODS.values()]
     classes += [LowRankBilinearCV, CompositeBilinear, StopReason, IterationProgress]
-    classes += [posteriors.Posteriors, posteriors.ClassifierConfig, Ensemble, Branch, WeightedClassifier]
+    classes += [learners.Posteriors, learners.ClassifierConfig, Ensemble, Branch, WeightedClassifier]
     classes += [learners.LogisticLearner, learners.RidgeLearner, learners.VoteLearner, NeighbourClassifier]
     classes += [LinearClassifier, FeatureMap, FeatureMapConfig, Scaler]
     classes += [Choice, Contradiction, Pairing, CompositeProjector, CompositeSide, Head, MatchCurve]

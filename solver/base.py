@@ -20,13 +20,11 @@ from solver.evaluation.quality import (
     measure_quality,
     objective_value,
 )
-from solver.linalg.matrices import FloatArray, Samples
-from solver.linalg.samples import check_samples, feature_names, project_affinely
+from solver.linalg import FloatArray, Samples, check_samples, feature_names, project_affinely
 from solver.state import write_state
-from solver.supervision.conversion import OF_SEARCHES, AnyLabels, annotations_of, n_axes, supervision_of
-from solver.supervision.paired_rows import PairedRows
-from solver.validation.errors import InvalidInputError, NotFittedError, SupervisionError
-from solver.validation.parameters import Rule, check_parameters
+from solver.supervision.annotations import OF_SEARCHES, AnyLabels, annotations_of, n_axes, supervision_of
+from solver.supervision.kinds import PairedRows
+from solver.validation import InvalidInputError, NotFittedError, Rule, SupervisionError, check_parameters
 
 
 class EstimatorNotFittedError(NotFittedError, SklearnNotFittedError):

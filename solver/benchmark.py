@@ -24,15 +24,15 @@ import scipy.optimize
 from threadpoolctl import threadpool_info
 
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import BilinearProblem
 from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.optimisation.paper import DensePairs, iterate_paper
 from solver.progress import IterationProgress
 from solver.scaling.estimator import FeatureScaler
-from solver.supervision.labels import Labels
+from solver.supervision.kinds import Labels
 from solver.threads import even_slices, map_chunks
-from solver.validation.errors import ConvergenceWarning, DatasetError, InvalidParameterError
+from solver.validation import ConvergenceWarning, DatasetError, InvalidParameterError
 
 __all__ = [
     "DATASETS",

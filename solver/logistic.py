@@ -9,13 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 
-from solver.linalg.centered import Centered
-from solver.linalg.matrices import FloatArray, Samples
-from solver.supervision.base import Indices
-from solver.supervision.labels import Labels
-from solver.supervision.multi_labels import MultiLabels
-from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.linalg import Centered, FloatArray, Samples
+from solver.supervision.kinds import AnySupervision, Indices, Labels, MultiLabels
+from solver.validation import InvalidInputError, SupervisionError
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

@@ -12,11 +12,9 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import Tags
 
 from solver.base import CrossModalEstimator, EstimatorNotFittedError
-from solver.linalg.matrices import FloatArray, is_sparse, to_dense
-from solver.linalg.samples import check_samples, is_frame
-from solver.supervision.conversion import supervision_of
-from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, optional
+from solver.linalg import FloatArray, check_samples, is_frame, is_sparse, to_dense
+from solver.supervision.annotations import supervision_of
+from solver.validation import COUNT, InvalidInputError, optional
 
 
 class PairedSamples:

@@ -11,17 +11,21 @@ import numpy.typing as npt
 from scipy.special import expit
 from typing_extensions import override
 
-from solver.evaluation.ranking import can_be_ranked
+from solver.evaluation.metrics import can_be_ranked
 from solver.evaluation.splits import LabelledPair
-from solver.linalg.centered import dense_where_small
-from solver.linalg.matrices import FloatArray, Samples
-from solver.linalg.row_space import RowSpaceBasis, lift_factors
-from solver.linalg.samples import check_array, check_samples
+from solver.linalg import (
+    FloatArray,
+    RowSpaceBasis,
+    Samples,
+    check_array,
+    check_samples,
+    dense_where_small,
+    lift_factors,
+)
 from solver.losses.base import LOSSES
 from solver.scaling.scaler import SCALINGS, Scaler
 from solver.supervision.annotations import BoolArray
-from solver.validation.errors import InvalidInputError, OutOfRangeError
-from solver.validation.parameters import one_of
+from solver.validation import InvalidInputError, OutOfRangeError, one_of
 
 _MAP_ARRAYS = ("x_factors", "x_intercept", "z_factors", "z_intercept")
 _ARRAY_NAMES = {*_MAP_ARRAYS, "x_mean", "x_scale", "z_mean", "z_scale"}

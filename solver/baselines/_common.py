@@ -12,15 +12,11 @@ import scipy.linalg
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator, LinearCrossModalEstimator
-from solver.linalg.matrices import FloatArray, to_dense
-from solver.linalg.samples import check_samples
+from solver.linalg import FloatArray, check_samples, to_dense
 from solver.logistic import class_targets
-from solver.supervision.annotations import BoolArray
-from solver.supervision.base import Indices
-from solver.supervision.conversion import AnyLabels, check_sizes
-from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.errors import InvalidInputError, NumericalError
-from solver.validation.parameters import one_of
+from solver.supervision.annotations import AnyLabels, BoolArray, check_sizes
+from solver.supervision.kinds import AnySupervision, Indices
+from solver.validation import InvalidInputError, NumericalError, one_of
 
 METRIC = one_of("cosine", "inner")  # rule of the parameter `metric`
 PAIRS = one_of("auto", "rows", "similar")  # rule of the parameter `pairs`

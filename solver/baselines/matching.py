@@ -12,12 +12,11 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.baselines._common import PAIRS, Bases, BasisEstimator
 from solver.baselines.subspace import CCA
-from solver.linalg.matrices import FloatArray
-from solver.linalg.samples import project_affinely
+from solver.linalg import FloatArray, project_affinely
 from solver.logistic import Regression, class_targets
-from solver.supervision.conversion import AnyLabels, check_sizes
-from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, optional, parameter
+from solver.supervision.annotations import AnyLabels, check_sizes
+from solver.supervision.kinds import AnySupervision
+from solver.validation import COUNT, NOT_NEGATIVE, POSITIVE, optional, parameter
 
 
 @dataclass(eq=False, repr=False)

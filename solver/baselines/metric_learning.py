@@ -30,12 +30,19 @@ from solver.baselines._common import (
     whitening,
 )
 from solver.baselines.subspace import CCA
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.supervision.annotations import BoolArray
-from solver.supervision.base import Indices, Supervision
-from solver.supervision.signed_pairs import AnySupervision, SignedPairs
-from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, SEED, one_of, optional, parameter
+from solver.supervision.kinds import AnySupervision, Indices, SignedPairs, Supervision
+from solver.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    InvalidInputError,
+    one_of,
+    optional,
+    parameter,
+)
 
 DISTANCE_METRIC = one_of("distance", "cosine", "inner")
 _ROWS_AT_ONCE = 1024

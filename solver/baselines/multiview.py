@@ -20,10 +20,9 @@ from solver.baselines._common import (
     smallest_allowed,
     whitening,
 )
-from solver.linalg.matrices import FloatArray
-from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, POSITIVE, optional, parameter
+from solver.linalg import FloatArray
+from solver.supervision.kinds import AnySupervision
+from solver.validation import COUNT, NOT_NEGATIVE, POSITIVE, InvalidInputError, optional, parameter
 
 
 @dataclass(frozen=True, slots=True, eq=False)

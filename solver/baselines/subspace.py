@@ -20,15 +20,18 @@ from solver.baselines._common import (
     LinearBaseline,
     class_indicators,
 )
-from solver.linalg.matrices import FloatArray, leading_triplets
-from solver.supervision.base import Indices
-from solver.supervision.conversion import AnyLabels, check_sizes
-from solver.supervision.labels import Labels
-from solver.supervision.multi_labels import MultiLabels
-from solver.supervision.paired_rows import PairedRows
-from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.errors import InvalidInputError, SupervisionError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, one_of, optional, parameter
+from solver.linalg import FloatArray, leading_triplets
+from solver.supervision.annotations import AnyLabels, check_sizes
+from solver.supervision.kinds import AnySupervision, Indices, Labels, MultiLabels, PairedRows
+from solver.validation import (
+    COUNT,
+    NOT_NEGATIVE,
+    InvalidInputError,
+    SupervisionError,
+    one_of,
+    optional,
+    parameter,
+)
 
 
 @dataclass(eq=False, repr=False)

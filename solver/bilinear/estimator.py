@@ -12,27 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.base import LinearCrossModalEstimator
-from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.solving import FactorRounding, solve_apg, solve_paper
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
+from solver.bilinear.solving import BilinearProblem, FactorRounding, solve_apg, solve_paper
+from solver.linalg import FloatArray, LowRankMatrix, Samples
 from solver.losses.base import LOSSES
-from solver.optimisation.checkpoint import Checkpoint
+from solver.optimisation.checkpoints import Checkpoint, FitRecord, current_checkpoints
 from solver.optimisation.convergence import ConvergenceMonitor, StopReason
-from solver.optimisation.fit_checkpoints import FitRecord, current_checkpoints
 from solver.progress import IterationProgress
-from solver.supervision.conversion import AnyLabels
-from solver.supervision.signed_pairs import AnySupervision
-from solver.validation.errors import (
-    ConvergenceWarning,
-    InvalidParameterError,
-    NumericalError,
-    SupervisionError,
-)
-from solver.validation.parameters import (
+from solver.supervision.annotations import AnyLabels
+from solver.supervision.kinds import AnySupervision
+from solver.validation import (
     BOOL,
     COUNT,
     POSITIVE,
+    ConvergenceWarning,
+    InvalidParameterError,
+    NumericalError,
     Rule,
+    SupervisionError,
     number_within,
     one_of,
     optional,

@@ -17,10 +17,17 @@ from solver.datasets import LABEL, PairedFeatures, annotate_rows
 from solver.evaluation.metrics import chance_average_precision, projected_average_precisions
 from solver.evaluation.quality import RetrievalQuality, measure_quality
 from solver.evaluation.significance import bootstrap_interval, sign_flip_p_value
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.supervision.annotations import Annotations
-from solver.validation.errors import InvalidInputError, InvalidParameterError, SolverError
-from solver.validation.parameters import COUNT, N_FOLDS, SEED, optional
+from solver.validation import (
+    COUNT,
+    N_FOLDS,
+    SEED,
+    InvalidInputError,
+    InvalidParameterError,
+    SolverError,
+    optional,
+)
 
 OnOutcome = Callable[[int, int, CellOutcome, bool], None]
 """Takes the number of cells done, the number of all cells, the outcome, and whether it was in the store."""

@@ -11,7 +11,7 @@ import scipy.sparse
 from solver.composite.facet_terms import FacetPosteriors
 from solver.composite.placement import WRONG
 from solver.supervision.annotations import Facet
-from solver.supervision.base import Indices
+from solver.supervision.kinds import Indices
 
 _TINY = 1e-12  # chances of values that no sample has are not divided by
 _FIRM = 0.9  # least posterior of the value that content speaks for

@@ -15,15 +15,21 @@ from solver.composite.contradictions import Contradiction
 from solver.composite.learning import Choice, LearningOptions, learn
 from solver.composite.projector import CompositeProjector
 from solver.evaluation.quality import Objective, check_objective
-from solver.linalg.matrices import FloatArray
-from solver.linalg.samples import check_samples
+from solver.linalg import FloatArray, check_samples
 from solver.progress import Progress, StepProgress, WorkPlan
 from solver.scaling.feature_maps import KERNELS
 from solver.scaling.scaler import SCALINGS
-from solver.supervision.annotations import Annotations, Queries
-from solver.supervision.conversion import AnyLabels, annotations_of, check_sizes
-from solver.validation.errors import InvalidParameterError, SupervisionError
-from solver.validation.parameters import COUNT, N_FOLDS, SEED, Rule, integer_from, some_of
+from solver.supervision.annotations import Annotations, AnyLabels, Queries, annotations_of, check_sizes
+from solver.validation import (
+    COUNT,
+    N_FOLDS,
+    SEED,
+    InvalidParameterError,
+    Rule,
+    SupervisionError,
+    integer_from,
+    some_of,
+)
 
 
 def _is_objective(value: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Class posteriors of a facet, for one modality: ridge regression, whose scores are calibrated."""
+"""Class posteriors of a facet, for one modality, and the feature map from which they are predicted best."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,160 @@ import scipy.optimize
 import scipy.sparse
 from scipy.special import expit, log_expit, softmax
 
-from solver.linalg.matrices import FloatArray
+from solver.linalg import Centered, FloatArray, Samples, is_sparse
+from solver.scaling.feature_maps import (
+    MIN_RELATIVE_EIGENVALUE,
+    FeatureMap,
+    FeatureMapConfig,
+    draw_landmarks,
+    gamma_of,
+    kernel_distances,
+)
+from solver.scaling.scaler import Scaler
 from solver.supervision.annotations import BoolArray
+from solver.supervision.kinds import Indices
+from solver.validation import InvalidInputError
+
+ROUNDING = 1e-6
+"""Axes along which samples vary less, relative to the longest, are rounding of float32 features."""
+
+
+def centre(products: FloatArray) -> FloatArray:
+    """Return the inner products of the centred samples; the symmetric ones of the samples are overwritten."""
+    means = products.mean(axis=0)
+    products -= means
+    products -= (means - means.mean())[:, None]
+    return products
+
+
+def principal_axes(moments: FloatArray, n_axes: int, floor: float) -> tuple[FloatArray, FloatArray]:
+    """Return the leading eigenvectors, as columns, and eigenvalues in descending order; overwrites `moments`.
+    Those below the share `floor` of the largest are left out. InvalidInputError if all are zero."""
+    values, vectors = scipy.linalg.eigh(moments, check_finite=False, overwrite_a=True)
+    if not values[-1] > 0.0:
+        raise InvalidInputError("all samples are the same: there is nothing to learn from")
+    order = np.flatnonzero(values > floor * values[-1])[::-1][:n_axes]
+    return vectors[:, order], values[order]
+
+
+_BLOCK_ROWS = 4096  # rows made dense in one block: 8192 features of them take 256 MiB in float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrincipalSpace:
+    """A feature map and the principal axes of the mapped samples."""
+
+    feature_map: FeatureMap
+    mean: FloatArray  # (n_mapped,), of the mapped samples
+    axes: FloatArray  # (n_mapped, rank), orthonormal columns
+    variances: FloatArray  # (rank,), of the fitting samples, in descending order
+
+    @classmethod
+    def fit(
+        cls, samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
+    ) -> tuple[PrincipalSpace, FloatArray]:
+        """Fit map and axes; return also the (n_samples, rank) coordinates of the samples, in float64.
+        InvalidInputError if all samples are the same."""
+        # At most `n_components` axes; they are those of this many samples, drawn at random, where there are
+        # more.
+        fit = _fit_linear if config.kernel == "linear" else _fit_kernel
+        feature_map, mean, axes, coordinates = fit(samples, config, n_landmarks, n_components, seed)
+        n_samples = len(coordinates)
+        variances = np.mean(coordinates**2, axis=0)
+        if min(n_components, n_samples if config.kernel == "linear" else n_landmarks) < n_samples:
+            # The axes are those of a part: turn them to those of all samples.
+            rotation, variances = principal_axes(coordinates.T @ coordinates / n_samples, n_components, 0.0)
+            axes, coordinates = axes @ rotation, coordinates @ rotation
+        order = np.argsort(-variances)
+        order = order[variances[order] > ROUNDING**2 * variances[order[0]]]
+        return cls(feature_map, mean, axes[:, order], variances[order]), coordinates[:, order]
+
+    def coordinates(self, samples: Samples) -> FloatArray:
+        """Return the (n_samples, rank) coordinates of raw samples, in float64."""
+        mapped = self.feature_map.transform(samples)
+        coordinates: FloatArray = (_dense(mapped, np.arange(mapped.shape[0])) - self.mean) @ self.axes
+        return coordinates
+
+    def lift(self, coefficients: FloatArray, intercepts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return coefficients, of shape (rank, n_scores), and intercepts for mapped samples of those for
+        coordinates."""
+        lifted: FloatArray = self.axes @ coefficients
+        return lifted, intercepts - self.mean @ lifted
+
+
+_Fit = tuple[FeatureMap, FloatArray, FloatArray, FloatArray]
+"""Map, mean and axes of the mapped samples, and the coordinates of all samples."""
+
+
+def _fit_linear(
+    samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
+) -> _Fit:
+    feature_map = config.fit(samples, n_landmarks, seed)
+    mapped = feature_map.transform(samples)
+    mean, n_samples = _mean(mapped), mapped.shape[0]
+    rows = np.sort(np.random.default_rng(seed).permutation(n_samples)[:n_components])
+    drawn = _dense(mapped, rows) - mean
+    if drawn.shape[1] <= len(rows):
+        axes, _ = principal_axes(drawn.T @ drawn, n_components, ROUNDING**2)
+    else:
+        vectors, values = principal_axes(drawn @ drawn.T, n_components, ROUNDING**2)
+        axes = drawn.T @ (vectors / np.sqrt(values))
+        if len(rows) == n_samples:
+            return feature_map, mean, axes, vectors * np.sqrt(values)
+    return feature_map, mean, axes, _coordinates(mapped, mean, axes)
+
+
+def _fit_kernel(
+    samples: Samples, config: FeatureMapConfig, n_landmarks: int, n_components: int, seed: int
+) -> _Fit:
+    """Return the space of a kernel, whose map ends in the principal coordinates of its landmarks."""
+    # So one decomposition gives both the map and the axes. What the landmarks have in common, and the centred
+    # kernel lacks, distinguishes none of them.
+    scaler = Scaler(config.scaling).fit(samples)
+    landmarks, rows = draw_landmarks(samples, scaler, n_landmarks, seed)
+    distances = kernel_distances(config.kernel, landmarks, landmarks)
+    gamma = gamma_of(distances, config.width)
+    kernel = np.exp(-gamma * distances)
+    common = kernel.mean(axis=0)
+    vectors, values = principal_axes(centre(kernel), n_components, MIN_RELATIVE_EIGENVALUE)
+    whitening = vectors / np.sqrt(values)
+    feature_map = FeatureMap(
+        scaler, config.kernel, gamma, landmarks, np.ascontiguousarray(whitening, np.float32)
+    )
+    mapped = np.empty((samples.shape[0], len(values)))
+    mapped[rows] = vectors * np.sqrt(values) + common @ whitening
+    others = np.setdiff1d(np.arange(len(mapped)), rows)
+    if len(others):
+        mapped[others] = feature_map.transform(samples[others])
+    mean = mapped.mean(axis=0)
+    return feature_map, mean, np.eye(len(values)), mapped - mean
+
+
+def _coordinates(mapped: Samples, mean: FloatArray, axes: FloatArray) -> FloatArray:
+    """Return the coordinates of mapped samples, a block of rows at a time."""
+    n_samples = mapped.shape[0]
+    coordinates = np.empty((n_samples, axes.shape[1]))
+    for start in range(0, n_samples, _BLOCK_ROWS):
+        block = np.arange(start, min(start + _BLOCK_ROWS, n_samples))
+        coordinates[block] = (_dense(mapped, block) - mean) @ axes
+    return coordinates
+
+
+def _mean(mapped: Samples) -> FloatArray:
+    if isinstance(mapped, Centered):
+        return np.asarray(mapped.sparse.mean(axis=0), np.float64).ravel() - mapped.shift.astype(np.float64)
+    return np.asarray(mapped.mean(axis=0), np.float64).ravel()
+
+
+def _dense(mapped: Samples, rows: np.ndarray) -> FloatArray:
+    if isinstance(mapped, Centered):
+        dense: FloatArray = mapped.sparse[rows].toarray().astype(np.float64) - mapped.shift
+        return dense
+    chosen = mapped[rows]
+    if is_sparse(chosen):
+        chosen = chosen.toarray()
+    return np.asarray(chosen, np.float64)
+
 
 RIDGES = 10.0 ** np.arange(-6.0, -0.9, 0.5)
 """Penalties to try, as shares of the total variance: from hardly any to almost nothing but the mean."""
@@ -263,3 +415,109 @@ def _mean_of(first: FloatArray, second: FloatArray, is_exclusive: bool) -> Float
     others = np.sqrt((1.0 - first) * (1.0 - second)) + mean
     mean /= np.maximum(mean.sum(axis=1, keepdims=True) if is_exclusive else others, _LEAST_LIKELY)
     return mean
+
+
+_WIDTHS = {"linear": (1.0,), "rbf": (0.5, 2.0), "laplacian": (0.5, 2.0)}
+"""Kernel widths to try, as exponents at the median distance."""
+_MARGIN = 1.03
+"""A linear map is taken if its error is at most 3 % above the best one's: a query costs far less with it."""
+
+
+def candidate_maps(
+    samples: Samples, scalings: Sequence[str], kernels: Sequence[str]
+) -> list[FeatureMapConfig]:
+    """Return the kinds of feature maps that suit the samples; InvalidInputError if there is none."""
+    configs = [
+        FeatureMapConfig(scaling, kernel, width)
+        for scaling in scalings
+        for kernel in kernels
+        for width in _WIDTHS[kernel]
+    ]
+    suitable = [config for config in configs if config.suits(samples)]
+    if not suitable:
+        raise InvalidInputError(
+            "no feature map suits the samples: add 'l2' to scalings, or 'linear' to kernels"
+        )
+    return suitable
+
+
+def choose_map(
+    samples: Samples,
+    configs: Sequence[FeatureMapConfig],
+    targets: Sequence[tuple[Indices, FloatArray]],
+    heartbeat: Callable[[], None],
+) -> FeatureMapConfig:
+    """Return the kind of map with the smallest left-out error, or a linear one that is hardly worse.
+    Targets are rows and what is known of them; kernels are taken as they are here, without landmarks."""
+    tasks = _Task.of(targets)
+    screen = _Screen(samples)
+    errors: list[float] = []
+    for config in configs:
+        heartbeat()
+        coordinates, variances = screen.coordinates(config)
+        errors.append(
+            float(np.mean([error for task in tasks for error in task.errors(coordinates, variances)]))
+        )
+    good = [config for config, error in zip(configs, errors, strict=True) if error <= _MARGIN * min(errors)]
+    return next((config for config in good if config.kernel == "linear"), configs[int(np.argmin(errors))])
+
+
+class _Screen:
+    """Principal coordinates of the same samples under many maps; distances are computed once a scaling."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._distances: dict[tuple[str, str], FloatArray] = {}
+
+    def coordinates(self, config: FeatureMapConfig) -> tuple[FloatArray, FloatArray]:
+        """Return the (n_samples, rank) coordinates under a map, and the variance along each axis."""
+        distances = self._of_kind(config.scaling, "laplacian" if config.kernel == "laplacian" else "rbf")
+        if config.kernel == "linear":
+            products = -0.5 * distances
+        else:
+            products = np.exp(-gamma_of(distances, config.width) * distances)
+        vectors, values = principal_axes(centre(products), len(products), ROUNDING**2)
+        return vectors * np.sqrt(values), values / len(products)
+
+    def _of_kind(self, scaling: str, kernel: str) -> FloatArray:
+        if (scaling, kernel) not in self._distances:
+            scaled = Scaler(scaling).fit(self._samples).transform(self._samples)
+            scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
+            self._distances = {(scaling, kernel): kernel_distances(kernel, scaled, scaled)}
+        return self._distances[scaling, kernel]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """Groups of targets, (n_rows, n_targets), of the same samples, predicted together."""
+
+    rows: Indices
+    targets: FloatArray
+    group: Indices  # (n_targets,), group of each target, from 0
+
+    @classmethod
+    def of(cls, targets: Sequence[tuple[Indices, FloatArray]]) -> list[_Task]:
+        """Return the tasks of groups of targets, each with its rows."""
+        groups: dict[bytes, tuple[Indices, list[FloatArray]]] = {}
+        for unordered, group in targets:
+            order = np.argsort(unordered, kind="stable")
+            rows = unordered[order].astype(np.intp)
+            groups.setdefault(rows.tobytes(), (rows, []))[1].append(group[order])
+        return [
+            cls(rows, np.hstack(parts), np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts]))
+            for rows, parts in groups.values()
+        ]
+
+    def errors(self, coordinates: FloatArray, variances: FloatArray) -> list[float]:
+        """Return each group's smallest mean squared error of all penalties, relative to its variance."""
+        is_whole = np.array_equal(self.rows, np.arange(len(coordinates)))
+        path = RidgePath(coordinates if is_whole else coordinates[self.rows], variances if is_whole else None)
+        errors = np.array(
+            [np.sum((self.targets - fit.left_out) ** 2, axis=0) for fit in path.fits(self.targets, RIDGES)]
+        )
+        spread = np.sum((self.targets - self.targets.mean(axis=0)) ** 2, axis=0)
+        chosen = [self.group == number for number in range(int(self.group[-1]) + 1)]
+        return [
+            float(errors[:, part].sum(axis=1).min() / spread[part].sum()) if spread[part].any() else 1.0
+            for part in chosen
+        ]

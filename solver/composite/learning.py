@@ -9,9 +9,16 @@ from types import MappingProxyType
 import numpy as np
 import scipy.sparse
 
-from solver.composite.content import content_of, content_width, to_unit_length
 from solver.composite.contradictions import Contradiction, find_contradictions
-from solver.composite.facet_terms import RIDGES, FacetLearner, FacetPosteriors, predicts
+from solver.composite.facet_terms import (
+    RIDGES,
+    FacetLearner,
+    FacetPosteriors,
+    PrincipalSpace,
+    candidate_maps,
+    choose_map,
+    predicts,
+)
 from solver.composite.pairs import (
     DIRECTIONS,
     N_AXES,
@@ -32,6 +39,9 @@ from solver.composite.placement import (
     as_people_ask,
     choose_content_weight,
     choose_partner_share,
+    content_of,
+    content_width,
+    to_unit_length,
 )
 from solver.composite.projector import (
     NO_CURVE,
@@ -42,19 +52,16 @@ from solver.composite.projector import (
     distinctness,
     draw_bank,
 )
-from solver.composite.screening import candidate_maps, choose_map
-from solver.composite.space import PrincipalSpace
 from solver.composite.weights import COSINE, SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
+from solver.evaluation.metrics import FIRST_PAGE
 from solver.evaluation.quality import Objective, default_objective
-from solver.evaluation.ranking import FIRST_PAGE
-from solver.linalg.matrices import FloatArray, Samples, to_dense
+from solver.linalg import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.projector import WEAK_PROBABILITY
 from solver.scaling.feature_maps import FeatureMapConfig, landmark_rows
-from solver.supervision.annotations import Annotations, BoolArray, Queries
-from solver.supervision.base import Indices
-from solver.supervision.conversion import LABEL
-from solver.validation.errors import SupervisionError
+from solver.supervision.annotations import LABEL, Annotations, BoolArray, Queries
+from solver.supervision.kinds import Indices
+from solver.validation import SupervisionError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
 from solver.bilinear.estimator import LowRankBilinear
-from solver.linalg.matrices import FloatArray
-from solver.supervision.base import Indices
-from solver.supervision.signed_pairs import SignedPairs
-from solver.validation.errors import ConvergenceWarning
+from solver.linalg import FloatArray
+from solver.supervision.kinds import Indices, SignedPairs
+from solver.validation import ConvergenceWarning
 
 PAIR_RIDGES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # ridges to try, as shares of the total variance
 MOST_DIRECTIONS = 256

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from typing_extensions import override
 
-from solver.composite.content import content_of, content_width, to_unit_length
 from solver.composite.placement import (
     FACET,
     Block,
@@ -23,12 +22,14 @@ from solver.composite.placement import (
     as_people_ask,
     attainable,
     certainty,
+    content_of,
+    content_width,
     information,
     place,
     project_words,
+    to_unit_length,
 )
-from solver.linalg.matrices import FloatArray, Samples, to_dense
-from solver.linalg.samples import check_array
+from solver.linalg import FloatArray, Samples, check_array, to_dense
 from solver.projector import WEAK_PROBABILITY, Projector, project_in_range
 from solver.scaling.feature_maps import (
     MAX_MAGNITUDE,
@@ -39,7 +40,7 @@ from solver.scaling.feature_maps import (
     read_feature_map,
 )
 from solver.supervision.annotations import Annotations, BoolArray, indicators_of
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 _SHARPNESS = 7.0  # of the mean over the bank: the best of 5 to 40 for the partners of held-out products
 _MOST_BANKED = 2048  # samples of a bank at most: a query is compared with each of them

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.composite.content import content_width
-from solver.composite.placement import CONTENT
+from solver.composite.placement import CONTENT, content_width
 from solver.composite.projector import NO_CURVE, CompositeProjector, CompositeSide, Head
-from solver.linalg.matrices import Samples
+from solver.linalg import Samples
 from solver.scaling.feature_maps import FeatureMap
 from solver.scaling.scaler import Scaler
 

@@ -10,14 +10,18 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from solver.evaluation.metrics import average_precisions_of_hits
+from solver.evaluation.metrics import (
+    FIRST_PAGE,
+    average_precisions_of_hits,
+    discounted_gains,
+    ideal_gains,
+    rank_gallery,
+)
 from solver.evaluation.quality import USUAL_OBJECTIVE, Objective, check_objective, floors_of
-from solver.evaluation.ranking import FIRST_PAGE, discounted_gains, ideal_gains, rank_gallery
-from solver.linalg.matrices import FloatArray
-from solver.supervision.annotations import Annotations, BoolArray, Queries
-from solver.supervision.base import Indices
-from solver.supervision.conversion import LABEL
-from solver.validation.errors import SupervisionError
+from solver.linalg import FloatArray
+from solver.supervision.annotations import LABEL, Annotations, BoolArray, Queries
+from solver.supervision.kinds import Indices
+from solver.validation import SupervisionError
 
 COSINE, SIGNS = "cosine", "signs"  # names of terms: of the samples themselves, and of judged pairs
 Query = tuple[int, int]  # modality, 0 or 1, and row of the sample that results were judged for
@@ -474,7 +478,7 @@ class WeightSearch:
 
 
 class GradedGain:
-    """Normalised discounted cumulative gain of the first ten results, as of `solver.evaluation.ranking`.
+    """Normalised discounted cumulative gain of the first ten results, as of `solver.evaluation.metrics`.
     Queries without a relevant sample are left out."""
 
     def __init__(self, grades: npt.NDArray[np.int8]) -> None:

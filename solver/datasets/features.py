@@ -16,11 +16,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.datasets.boundary import label_column, split_features, stacked_features
-from solver.datasets.files import read_array, read_arrays, read_labels, read_row_arrays
-from solver.linalg.matrices import FloatArray
+from solver.datasets.files import (
+    label_column,
+    read_array,
+    read_arrays,
+    read_labels,
+    read_row_arrays,
+    split_features,
+    stacked_features,
+)
+from solver.linalg import FloatArray
 from solver.supervision.annotations import Annotations, Facet
-from solver.validation.errors import DatasetError
+from solver.validation import DatasetError
 
 _MORE = "(?:dat(?:a|en)|set|split|image|img|picture|photo|file|sample|item|dir|folder|v|full|mini|small)s?"
 """Words beside the one that counts, as in "test_set", "train_images", "train_v2" and "minival"."""

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.io
 
-from solver.datasets.boundary import label_column, reading, split_features
 from solver.datasets.features import PairedFeatures
-from solver.datasets.files import read_arrays
-from solver.validation.errors import DatasetError, InvalidParameterError
+from solver.datasets.files import label_column, read_arrays, reading, split_features
+from solver.validation import DatasetError, InvalidParameterError
 
 _FEATURES = "raw_features.mat"
 _CATEGORIES = "categories.list"

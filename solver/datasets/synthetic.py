@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solver.linalg.matrices import FloatArray
-from solver.validation.errors import InvalidParameterError
-from solver.validation.parameters import COUNT, NOT_NEGATIVE, integer_from
+from solver.linalg import FloatArray
+from solver.validation import COUNT, NOT_NEGATIVE, InvalidParameterError, integer_from
 
 
 @dataclass(frozen=True, slots=True, eq=False)

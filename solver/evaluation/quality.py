@@ -16,19 +16,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.evaluation.metrics import as_projections, average_precisions_of_hits, query_blocks
-from solver.evaluation.ranking import (
+from solver.evaluation.metrics import (
     FIRST_PAGE,
     BoolArray,
+    as_projections,
+    average_precisions_of_hits,
     discounted_gains,
     ideal_gains,
+    query_blocks,
     rank_gallery,
     shared_classes,
 )
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.supervision.annotations import Annotations, Facet
-from solver.validation.errors import InvalidInputError, InvalidParameterError
-from solver.validation.parameters import NOT_NEGATIVE, number_within, one_of
+from solver.validation import NOT_NEGATIVE, InvalidInputError, InvalidParameterError, number_within, one_of
 
 OBJECTIVES = ("ndcg", "map", "recall")
 """What a model can be chosen by: graded nDCG@10, MAP, and R@10 of the partner."""

@@ -10,10 +10,9 @@ import scipy.sparse.csgraph
 import scipy.stats
 
 from solver.evaluation.quality import Objective, check_objective, query_values
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.supervision.annotations import Annotations
-from solver.validation.errors import InvalidInputError
-from solver.validation.parameters import COUNT, FRACTION, SEED, integer_from
+from solver.validation import COUNT, FRACTION, SEED, InvalidInputError, integer_from
 
 _MAX_DRAWS_AT_ONCE = 2**22  # numbers drawn at once: 32 MiB as float64, whatever the number of queries
 _DECIMALS = 12

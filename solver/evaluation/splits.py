@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.linalg.matrices import Samples
-from solver.validation.errors import SupervisionError
+from solver.linalg import Samples
+from solver.validation import SupervisionError
 
 MIN_CLASS_SIZE = 2
 """Fewest samples of a class that can be split: one to fit, one to hold out."""

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from solver.evaluation.metrics import score_blocks
-from solver.evaluation.ranking import rank_gallery, shared_classes
-from solver.validation.errors import InvalidInputError
+from solver.evaluation.metrics import rank_gallery, score_blocks, shared_classes
+from solver.validation import InvalidInputError
 
 
 def write_run(

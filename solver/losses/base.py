@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.linalg import FloatArray, LowRankMatrix
 
 LOSSES = ("logistic", "squared", "softmax")  # the losses of the estimators, by name
 

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import joblib
 import numpy as np
 
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 from solver.losses.pair_blocks import (
     Block,
     BlockMap,
@@ -44,7 +44,7 @@ from solver.losses.pair_blocks import (
     use_engine,
 )
 from solver.threads import single_threaded_blas
-from solver.validation.errors import EngineError
+from solver.validation import EngineError
 
 RANK = 32  # rank that is assumed: it is not known before the fit
 _EVALUATIONS = 80

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.supervision.base import PairKey, Supervision
+from solver.linalg import FloatArray, Samples, is_sparse
+from solver.supervision.kinds import PairKey, Supervision
 from solver.threads import even_slices, map_chunks
 
 _FACTORS_PER_LOG = 4

@@ -13,12 +13,11 @@ import scipy.sparse
 import scipy.special
 from scipy.special import logsumexp, xlogy
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, to_dense
+from solver.linalg import FloatArray, LowRankMatrix, Samples, to_dense
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import Block, BlockMap, Engine, LocalBlockMap, PairBlocks, SampleProducts
-from solver.supervision.base import Indices, Supervision
-from solver.supervision.conversion import check_sizes
-from solver.supervision.signed_pairs import SignedPairs
+from solver.supervision.annotations import check_sizes
+from solver.supervision.kinds import Indices, SignedPairs, Supervision
 
 _COPIED_ROWS = 1024  # rows that are reordered at a time, so that no second copy of all samples is needed
 
@@ -87,7 +86,7 @@ class PairLogisticLoss:
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return ``sum_ij w_ij H(scale * q_ij)`` with q = sigma(-y s) and H the binary entropy in nats:
-        the dual objective of the pair variables ``scale * q`` (`solver.optimisation.certificate`)."""
+        the dual objective of the pair variables ``scale * q`` (`solver.optimisation.convergence`)."""
         left, right = self._take_factors(point)
         return sum(self._blocks.map(PairBlocks.sum_entropies, self._pairs.sizes.split(), left, right, scale))
 
@@ -246,7 +245,7 @@ class PairSquaredLoss:
 
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return ``1/(m n) sum_ij (scale p_ij t_ij - scale^2 p_ij^2 / 2)`` with p = t - s at `point`:
-        the dual objective of the pair variables ``scale * p`` (`solver.optimisation.certificate`)."""
+        the dual objective of the pair variables ``scale * p`` (`solver.optimisation.convergence`)."""
         left, right = _exact(point.left, point.right)
         along = (self._n_similar - self._agreement(left, right)) / self._n_pairs
         return scale * along - scale**2 * self._value(left, right)

@@ -1,24 +1,4 @@
-"""Proximal gradient on M, accelerated by quasi-Newton steps on its factors, with continuation in alpha.
-
-The family is that of Burer-Monteiro methods for a nuclear norm: local descent on the factors of M, in
-alternation with convex steps on M itself that adapt the rank and escape the saddle points of the factored
-problem. (There are no constraints, hence no augmented Lagrangian as in Burer and Monteiro, Mathematical
-Programming 95, 2003.) The closest relative is Zhang, Yu and Schuurmans, "Accelerated training for matrix-norm
-regularization: a boosting approach" (NIPS 2012), which adds one singular pair at a time where this method
-takes a whole proximal step. Continuation in alpha is that of Ma, Goldfarb and Chen, "Fixed point and Bregman
-iterative methods for matrix rank minimization" (Mathematical Programming 128, 2011).
-
-One step is the proximal gradient step of Algorithm 1 (Kang et al., CIKM 2015) followed by a refinement of
-the factors of its result (`solver.optimisation.refinement`). The proximal step adds the directions in which
-the optimality condition ``||l'(M)||_2 <= alpha`` is violated and drops those whose singular value the penalty
-has reduced to zero; the refinement descends within the rank as far as the next proximal step can use. From
-zero, the penalty weight starts near alpha_max and decreases geometrically, which keeps the rank small on the
-way. Float32 does most of the work; float64 takes over where float32 rounding hides further progress.
-
-Each evaluation of a large problem is expensive. Its first steps are therefore taken on a subsample of the
-pairs (`solver.optimisation.subsample`) whose gradient at the current point is corrected to that of the whole
-problem, for as long as they decrease the whole objective.
-"""
+"""Proximal gradient on M, accelerated by quasi-Newton steps on its factors, with continuation in alpha."""
 
 from __future__ import annotations
 
@@ -27,15 +7,247 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.linalg
+import scipy.optimize
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.linalg import (
+    FloatArray,
+    LowRankMatrix,
+    Samples,
+    from_factors,
+    is_sparse,
+    singular_triplets_above,
+    to_dense,
+)
 from solver.losses.base import FactoredPoint, SmoothLoss
-from solver.optimisation.preconditioner import GramSpectrum
-from solver.optimisation.proximal import NuclearNorm, proximal_step
-from solver.optimisation.refinement import refine_factors
 from solver.optimisation.subsample import PairSubsample
 from solver.threads import single_threaded_blas
-from solver.validation.errors import NumericalError
+from solver.validation import NOT_NEGATIVE, POSITIVE, NumericalError
+
+_FULL_LIMIT = 400
+"""Features up to which all eigenvectors are computed; the time for that grows with their cube."""
+_LEADING = 160  # eigenvectors computed of more features; the mean eigenvalue stands for the others
+_OVERSAMPLING = 32
+"""Extra directions of the randomised range finder, more than the usual 10 for a flat spectrum."""
+_MAX_SAMPLES = 4096  # samples of which the spectrum is computed, ten per feature that is computed in full
+_POWER_ITERATIONS = 2  # Halko, Martinsson and Tropp (SIAM Review 53, 2011) find one or two sufficient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GramSpectrum:
+    """Eigenvectors of ``X^T X``: all of them, or the leading ones and the mean of the other eigenvalues."""
+
+    vectors: FloatArray  # (n_features, q), orthonormal
+    values: FloatArray  # (q,), eigenvalues
+    rest: float  # mean of the omitted eigenvalues; 0 if there are none
+
+    @classmethod
+    def of(cls, X: Samples) -> GramSpectrum:
+        """Compute the spectrum of samples, in float64: of an even selection of very many samples, and only a
+        leading subspace of very many features, since a preconditioner need not be exact."""
+        stride = -(-X.shape[0] // _MAX_SAMPLES)
+        sample = X[::stride].astype(np.float64)
+        if sample.shape[1] <= _FULL_LIMIT:
+            values, vectors = scipy.linalg.eigh(to_dense(sample.T @ sample), check_finite=False)
+            return cls(vectors, stride * np.maximum(values, 0.0), 0.0)
+        probe = np.random.default_rng(0).standard_normal((sample.shape[1], _LEADING + _OVERSAMPLING))
+        for _ in range(_POWER_ITERATIONS):
+            probe, _ = scipy.linalg.qr(sample.T @ (sample @ probe), mode="economic", check_finite=False)
+        projected = sample @ probe
+        values, rotation = scipy.linalg.eigh(projected.T @ projected, check_finite=False)
+        leading = slice(_OVERSAMPLING, None)
+        values, vectors = np.maximum(values[leading], 0.0), probe @ rotation[:, leading]
+        trace = float((sample.multiply(sample) if is_sparse(sample) else sample * sample).sum())
+        rest = max(trace - float(values.sum()), 0.0) / (sample.shape[1] - len(values))
+        return cls(vectors, stride * values, stride * rest)
+
+    def quadratic_form(self, B: FloatArray) -> FloatArray:
+        """Return ``B^T X^T X B``, of shape (k, k), from B of shape (n_features, k)."""
+        along = self.vectors.T @ B
+        form: FloatArray = along.T @ ((self.values - self.rest)[:, None] * along) + self.rest * (B.T @ B)
+        return form
+
+
+class FactorPreconditioner:
+    """A linear change of variable for one factor that turns the approximate Hessian into the identity.
+    `inner` is ``(Z B)^T (Z B)`` (k, k) of the other factor, `curvature` the mean of ``w sigma'``."""
+
+    def __init__(self, spectrum: GramSpectrum, inner: FloatArray, curvature: float, alpha: float) -> None:
+        values, self._rotation = scipy.linalg.eigh(inner, check_finite=False)
+        inner_values = curvature * np.maximum(values, 0.0)
+        self._vectors = spectrum.vectors
+        self._along = np.sqrt(spectrum.values[:, None] * inner_values + alpha)
+        self._rest = np.sqrt(spectrum.rest * inner_values + alpha)
+
+    def scale(self, A: FloatArray) -> FloatArray:
+        """Return the new variable for the factor `A` of shape (n_features, k)."""
+        return self._apply(A @ self._rotation, self._along, self._rest)
+
+    def factor(self, scaled: FloatArray) -> FloatArray:
+        """Return the factor of a new variable."""
+        return self._apply(scaled, 1.0 / self._along, 1.0 / self._rest) @ self._rotation.T
+
+    def scale_gradient(self, gradient: FloatArray) -> FloatArray:
+        """Return the gradient with respect to the new variable, from that with respect to the factor."""
+        return self._apply(gradient @ self._rotation, 1.0 / self._along, 1.0 / self._rest)
+
+    def _apply(self, A: FloatArray, along: FloatArray, rest: FloatArray) -> FloatArray:
+        product: FloatArray = A * rest + self._vectors @ ((along - rest) * (self._vectors.T @ A))
+        return product
+
+
+class NuclearNorm:
+    """``alpha * ||M||_*``, the sum of the singular values times the paper's lambda."""
+
+    def __init__(self, alpha: float) -> None:
+        NOT_NEGATIVE.check("alpha", alpha)
+        self.alpha = float(alpha)
+
+    def prox(
+        self, A: FloatArray, step_size: float, rank_guess: int = 0, relative_noise: float | None = None
+    ) -> LowRankMatrix:
+        """Shrink the singular values s of `A` to ``max(s - step_size * alpha, 0)``, as Algorithm 1 does.
+        The minimiser of ``alpha * ||N||_* + ||N - A||_F**2 / (2 * step_size)``, in the dtype of `A`."""
+        # A wrong `rank_guess` of singular values above the threshold only costs time; for `relative_noise` of
+        # `A` see `solver.linalg.singular_triplets_above`.
+        POSITIVE.check("step_size", step_size)
+        threshold = step_size * self.alpha
+        triplets = singular_triplets_above(A, threshold, rank_guess, relative_noise)
+        return LowRankMatrix(triplets.U, (triplets.s - threshold).astype(A.dtype), triplets.V)
+
+
+_SHRINKAGE = 0.5  # factor of a rejected step size, as in the paper
+_MAX_BACKTRACKS = 60
+"""Halvings after which a step size has shrunk by 1e18, which float64 cannot distinguish from no step."""
+_FLOAT32_NOISE = 1e-6
+"""Assumed relative noise of a float32 gradient: about ten times the machine epsilon of 1.2e-7."""
+
+
+def proximal_step(
+    smooth: SmoothLoss,
+    penalty: NuclearNorm,
+    point: FactoredPoint,
+    value: float,
+    gradient: FloatArray,
+    step_size: float,
+    rank_guess: int,
+) -> tuple[LowRankMatrix, float, float]:
+    """Move from a point against the gradient and apply the proximal operator, with backtracking.
+    Returns the new point, the smooth term there, and the accepted step size."""
+    # The first step size is halved until the objective lies below its quadratic model. The dtype of the
+    # gradient is that of the result. NumericalError if the smooth term is not finite or no step decreases the
+    # model.
+    dtype = gradient.dtype
+    # In float64: where the point is large and the step small, float32 would round new directions away.
+    exact = FactoredPoint(point.left.astype(np.float64), point.right.astype(np.float64))
+    dense, slope = exact.dense(), gradient.astype(np.float64)
+    noise = _FLOAT32_NOISE if dtype == np.float32 else None
+    for _ in range(_MAX_BACKTRACKS):
+        M = penalty.prox(dense - step_size * slope, step_size, rank_guess, noise).astype(dtype)
+        move = M.dense() - dense
+        new_value = smooth.value(M)
+        if not np.isfinite(new_value):
+            raise NumericalError(f"the loss became {new_value}")
+        if new_value <= _quadratic_model(value, gradient, move, step_size):
+            return M, new_value, step_size
+        step_size *= _SHRINKAGE
+    raise NumericalError("no step decreased the objective")
+
+
+def _quadratic_model(value: float, gradient: FloatArray, move: FloatArray, step_size: float) -> float:
+    """Return the model's value after `move`, plus the rounding noise of a float32 loss."""
+    linear = float(np.vdot(gradient, move))
+    noise = 4.0 * float(np.finfo(gradient.dtype).eps) * abs(value)
+    return value + linear + float(np.vdot(move, move)) / (2.0 * step_size) + noise
+
+
+_MEMORY = 20
+"""Pairs of vectors that L-BFGS stores, instead of its usual 10: vectors are small beside the pairs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refinement:
+    """The refined point, and the norm of the scaled gradient at which the refinement was to stop."""
+
+    M: LowRankMatrix
+    gradient_target: float
+
+
+def refine_factors(
+    loss: SmoothLoss,
+    spectra: tuple[GramSpectrum, GramSpectrum],
+    alpha: float,
+    M: LowRankMatrix,
+    *,
+    max_evaluations: int,
+    reduction: float,
+    gradient_target: float = np.inf,
+    relative_tolerance: float = 0.0,
+) -> Refinement:
+    """Descend from `M`, of rank 1 at least, within its rank; in its dtype.
+    The objective is at most that of `M`, up to rounding."""
+    # It stops when the norm of the scaled gradient is at most the fraction `reduction` of its first value and
+    # no larger than `gradient_target`, when a step decreases the objective by less than the fraction
+    # `relative_tolerance` of max(objective, 1), or after `max_evaluations` of the loss.
+    descent = _FactorDescent(loss, spectra, alpha, M)
+    first = float(np.linalg.norm(descent.evaluate(descent.start)[1]))
+    target = min(gradient_target, reduction * first)
+
+    def stop_at_target(intermediate_result: Any) -> None:
+        if descent.gradient_norm <= target:
+            raise StopIteration
+
+    result = scipy.optimize.minimize(
+        descent.evaluate,
+        descent.start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=stop_at_target,
+        options={
+            "maxcor": _MEMORY,
+            "maxfun": max_evaluations,
+            "maxiter": max_evaluations,
+            "ftol": relative_tolerance,
+            "gtol": 0.0,
+        },
+    )
+    refined = from_factors(*descent.factors(result.x)).astype(M.U.dtype)
+    return Refinement(refined, target)
+
+
+class _FactorDescent:
+    """The objective as a function of one flat vector of preconditioned factors."""
+
+    def __init__(
+        self, loss: SmoothLoss, spectra: tuple[GramSpectrum, GramSpectrum], alpha: float, M: LowRankMatrix
+    ) -> None:
+        A, B = (factor.astype(np.float64) for factor in M.balanced_factors())
+        curvature = loss.mean_curvature(FactoredPoint.of(M))
+        self._loss, self._alpha, self._rank, self._split = loss, alpha, M.rank, A.size
+        self._left = FactorPreconditioner(spectra[0], spectra[1].quadratic_form(B), curvature, alpha)
+        self._right = FactorPreconditioner(spectra[1], spectra[0].quadratic_form(A), curvature, alpha)
+        self.start = np.concatenate([self._left.scale(A).ravel(), self._right.scale(B).ravel()])
+        self.gradient_norm = np.inf
+        self._last_evaluation: tuple[FloatArray, tuple[float, FloatArray]] | None = None
+
+    def factors(self, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
+        shape = (-1, self._rank)
+        left, right = flat[: self._split].reshape(shape), flat[self._split :].reshape(shape)
+        return self._left.factor(left), self._right.factor(right)
+
+    def evaluate(self, flat: FloatArray) -> tuple[float, FloatArray]:
+        if self._last_evaluation is not None and np.array_equal(flat, self._last_evaluation[0]):
+            return self._last_evaluation[1]
+        A, B = self.factors(flat)
+        value, on_A, on_B = self._loss.value_and_factor_gradients(A, B)
+        on_left = self._left.scale_gradient(on_A + self._alpha * A)
+        on_right = self._right.scale_gradient(on_B + self._alpha * B)
+        gradient = np.concatenate([on_left.ravel(), on_right.ravel()])
+        self.gradient_norm = float(np.linalg.norm(gradient))
+        objective = value + 0.5 * self._alpha * float(np.vdot(A, A) + np.vdot(B, B))
+        self._last_evaluation = flat.copy(), (objective, gradient)
+        return objective, gradient
+
 
 _ALPHA_RATIO = 4.0
 """Factor between penalty weights on the way down: seven stages from alpha_max to alpha_max / 10,000."""
@@ -54,7 +266,7 @@ _FLOAT32_PROGRESS = 1e-6
 
 
 class DescendableProblem(Protocol):
-    """What the descent requires of a problem: see `solver.bilinear.problem.BilinearProblem`."""
+    """What the descent requires of a problem: see `solver.bilinear.solving.BilinearProblem`."""
 
     @property
     def shape(self) -> tuple[int, int]: ...

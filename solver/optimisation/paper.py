@@ -15,12 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples, to_dense
+from solver.linalg import FloatArray, LowRankMatrix, Samples, to_dense
 from solver.losses.base import FactoredPoint
-from solver.supervision.base import Supervision
-from solver.supervision.signed_pairs import SignedPairs
+from solver.supervision.kinds import SignedPairs, Supervision
 from solver.threads import even_slices, map_chunks
-from solver.validation.errors import NumericalError
+from solver.validation import NumericalError
 
 _PAIRS_AT_ONCE = 1 << 16
 """Pairs per chunk: their intermediate values, half a megabyte each, stay in the cache of a core."""

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix, Samples
+from solver.linalg import FloatArray, LowRankMatrix, Samples
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.supervision.base import Indices, Supervision
-from solver.supervision.paired_rows import PairedRows
-from solver.validation.errors import SupervisionError
+from solver.supervision.kinds import Indices, PairedRows, Supervision
+from solver.validation import SupervisionError
 
 _BLOCK_SAMPLES = 3000
 """Samples per block: 9 million pairs, few enough to be cheap and enough for their noise to be small."""

@@ -13,12 +13,9 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 
-from solver.linalg.centered import Centered
-from solver.linalg.matrices import FloatArray, Samples, is_sparse, to_dense
-from solver.linalg.samples import check_array, check_samples
+from solver.linalg import Centered, FloatArray, Samples, check_array, check_samples, is_sparse, to_dense
 from solver.scaling.scaler import Scaler
-from solver.validation.errors import InvalidInputError, InvalidParameterError, OutOfRangeError
-from solver.validation.parameters import one_of
+from solver.validation import InvalidInputError, InvalidParameterError, OutOfRangeError, one_of
 
 KERNELS = ("linear", "rbf", "laplacian")
 _MAX_BLOCK_ROWS = 4096

@@ -12,11 +12,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from solver.linalg.centered import Centered
-from solver.linalg.matrices import FloatArray, Samples, is_sparse
-from solver.linalg.samples import check_samples
-from solver.validation.errors import InvalidInputError, NotFittedError, OutOfRangeError
-from solver.validation.parameters import one_of
+from solver.linalg import Centered, FloatArray, Samples, check_samples, is_sparse
+from solver.validation import InvalidInputError, NotFittedError, OutOfRangeError, one_of
 
 SCALINGS = ("none", "center", "standard", "l2", "sqrt")
 _CENTRING = ("center", "standard", "sqrt")

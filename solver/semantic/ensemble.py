@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import softmax
 
-from solver.linalg.matrices import FloatArray, Samples
+from solver.linalg import FloatArray, Samples
 from solver.logistic import LinearClassifier
 from solver.scaling.feature_maps import FeatureMap
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 MAX_INVERSE_TEMPERATURE = 1e4
 """There the nearest anchor already takes the whole vote wherever similarities differ by 1e-3."""

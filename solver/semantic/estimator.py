@@ -14,22 +14,27 @@ from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
-from solver.linalg.matrices import FloatArray, is_sparse
-from solver.linalg.row_space import most_compact
+from solver.linalg import FloatArray, is_sparse, most_compact
 from solver.logistic import Targets, class_targets
 from solver.losses.base import LOSSES
 from solver.progress import Progress, StepProgress, WorkPlan
 from solver.scaling.feature_maps import KERNELS, check_features
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE
-from solver.semantic.fusion import Side, fuse
-from solver.semantic.kernel_ridge import blend_kernel_ridge
-from solver.semantic.matrix import choose_alpha_fraction, warn_of_low_rank
-from solver.semantic.posteriors import Posteriors
-from solver.semantic.search import SEARCHED_SCALINGS, SearchOptions, fit_posteriors
-from solver.supervision.base import Supervision
-from solver.supervision.conversion import AnyLabels, check_sizes
-from solver.validation.parameters import (
+from solver.semantic.learners import Posteriors
+from solver.semantic.search import (
+    SEARCHED_SCALINGS,
+    SearchOptions,
+    Side,
+    blend_kernel_ridge,
+    choose_alpha_fraction,
+    fit_posteriors,
+    fuse,
+    warn_of_low_rank,
+)
+from solver.supervision.annotations import AnyLabels, check_sizes
+from solver.supervision.kinds import Supervision
+from solver.validation import (
     COUNT,
     FRACTION,
     N_FOLDS,
@@ -56,14 +61,14 @@ class SemanticBilinear(CrossModalEstimator):
     one of their class posteriors: ``P(same | x, z) = sum_c p(c|x) p(c|z)``. So each modality learns
     posteriors first: an average of classifiers on kernel feature maps, chosen by out-of-fold likelihood
     (`solver.semantic.search`), with a share of kernel ridge regression on all samples where that helps
-    (`solver.semantic.kernel_ridge`). M is the identity, which is optimal for true posteriors, unless one
-    fitted as in `LowRankBilinear` ranks held-out samples better (`solver.semantic.matrix`); both are
+    (`solver.semantic.search`). M is the identity, which is optimal for true posteriors, unless one
+    fitted as in `LowRankBilinear` ranks held-out samples better (`solver.semantic.search`); both are
     judged on out-of-fold posteriors, which show how far they can be trusted.
 
     A share of each posterior comes from a classifier that has learned from both modalities: a second
     bilinear similarity, with the softmax loss on the feature maps themselves, compares a sample with the
     labelled samples of the other modality, and the most similar ones vote on its class
-    (`solver.semantic.fusion`; that similarity is stopped early and has no certificate).
+    (`solver.semantic.search`; that similarity is stopped early and has no certificate).
 
     Parameters
     ----------

@@ -1,21 +1,103 @@
-"""How a classifier of an ensemble is learned from mapped samples: by logistic regression, ridge or votes."""
+"""How the classifiers of an ensemble are learned, and their predictions out of fold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
-from solver.linalg.centered import Centered
-from solver.linalg.matrices import FloatArray, Samples
+from solver.evaluation.splits import MIN_CLASS_SIZE, stratified_folds
+from solver.linalg import (
+    Centered,
+    FloatArray,
+    RowSpaceBasis,
+    Samples,
+    can_be_compact,
+    is_sparse,
+    lift_factors,
+)
 from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
-from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE, NeighbourClassifier
-from solver.semantic.folds import complement, stratified_sample
-from solver.supervision.base import Indices
+from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
+from solver.semantic.ensemble import (
+    MAX_INVERSE_TEMPERATURE,
+    Branch,
+    Classifier,
+    Ensemble,
+    NeighbourClassifier,
+    WeightedClassifier,
+)
+from solver.supervision.kinds import Indices
+from solver.validation import SupervisionError
+
+_MAX_SINGLETON_SHARE = 0.5
+"""Out-of-fold posteriors mean nothing where most samples are the only one of their class."""
+
+
+def check_classes_can_be_held_out(targets: Targets) -> None:
+    """Raise SupervisionError if most samples are the only one of their class: without them it is unknown."""
+    if np.mean(_class_sizes(targets) < MIN_CLASS_SIZE) > _MAX_SINGLETON_SHARE:
+        raise SupervisionError("most samples are the only one of their class: none can be held out")
+
+
+def usable_folds(targets: Targets, n_folds: int) -> int:
+    """Return how many of `n_folds` folds, at least two, leave the typical sample others of its class.
+    Of a sample's several labels the most common one counts, although folds are stratified by whole sets."""
+    return max(min(n_folds, int(np.median(_class_sizes(targets)))), 2)
+
+
+def _class_sizes(targets: Targets) -> FloatArray:
+    """Return for each sample with a label how many samples carry it; of several labels, the most common."""
+    sizes = (targets.indicators * targets.indicators.sum(axis=0)).max(axis=1)
+    labelled_sizes: FloatArray = sizes[sizes > 0]
+    return labelled_sizes if len(labelled_sizes) else np.array([len(sizes)], np.float64)
+
+
+def make_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list[Indices]:
+    """Return a partition of the rows, stratified by class (by set of labels where there are several)."""
+    return [np.sort(fold) for fold in stratified_folds(targets.indicators, n_folds, rng)]
+
+
+def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:
+    """Return rows to search on: all of them, or an even share of each class; at least two samples in each
+    class and two outside it where there are as many, so that a little more than `max_samples` may come."""
+    n_samples = len(targets.indicators)
+    if n_samples <= max_samples:
+        return np.arange(n_samples)
+    (by_class,) = stratified_folds(targets.indicators, 1, rng)
+    is_sampled = np.zeros(n_samples, np.bool_)
+    is_sampled[by_class[np.arange(max_samples) * n_samples // max_samples]] = True
+    for has_label in targets.indicators.T > 0:
+        for rows in (by_class[has_label[by_class]], by_class[~has_label[by_class]]):
+            n_missing = max(MIN_CLASS_SIZE - int(is_sampled[rows].sum()), 0)
+            is_sampled[rows[~is_sampled[rows]][:n_missing]] = True
+    return np.flatnonzero(is_sampled)
+
+
+def paired_folds(
+    x_targets: Targets, z_targets: Targets, max_samples: int, n_folds: int, seed: int
+) -> tuple[list[Indices], list[Indices]]:
+    """Return equally many folds of a `stratified_sample` of each modality, at most `n_folds`.
+    Of paired rows with equal classes both are in the same fold."""
+    # Both generators start equal: of paired rows with equal classes both fall into the same fold.
+    x_rng, z_rng = (np.random.default_rng(seed) for _ in range(2))
+    x_rows = stratified_sample(x_targets, max_samples, x_rng)
+    z_rows = stratified_sample(z_targets, max_samples, z_rng)
+    x_sample, z_sample = x_targets.subset(x_rows), z_targets.subset(z_rows)
+    n_usable = min(usable_folds(x_sample, n_folds), usable_folds(z_sample, n_folds))
+    x_folds = [x_rows[fold] for fold in make_folds(x_sample, n_usable, x_rng)]
+    z_folds = [z_rows[fold] for fold in make_folds(z_sample, n_usable, z_rng)]
+    return x_folds, z_folds
+
+
+def complement(rows: Indices, n_samples: int) -> Indices:
+    """Return all other rows, in ascending order."""
+    return np.delete(np.arange(n_samples), rows)
+
 
 RIDGES = 10.0 ** np.arange(-4.0, 1.1, 0.5)
 """Ridge penalties to try, as shares of the largest eigenvalue of the covariance matrix."""
@@ -170,3 +252,115 @@ class _RidgePath:
         """Return the coefficients of the rotated samples."""
         penalty = ridge * max(float(self.variances[-1]), _TINY)
         return self.products / (self.variances + penalty)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierConfig:
+    """How one classifier of an ensemble is fitted; those of equal feature maps share one."""
+
+    feature_map: FeatureMapConfig
+    learner: Learner
+    weight: float  # share of the ensemble's average
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassifierPlan:
+    """A classifier to be fitted on all samples."""
+
+    config: ClassifierConfig
+    out_of_fold: FloatArray | None = None  # (n_samples, n_classes), without a fold
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posteriors:
+    """Fitted class posteriors of one modality. Scaling and landmarks come from all searched samples, without
+    their classes; the choice of classifiers and weights has seen all classes."""
+
+    ensemble: Ensemble
+    out_of_fold: FloatArray  # (n_samples, n_classes), by the same classifiers fitted without the fold
+    log_loss: float  # mean, out of fold, in nats per sample
+    configs: tuple[ClassifierConfig, ...]
+
+    def predict(self, samples: Samples) -> FloatArray:
+        """Return posteriors of raw samples, of shape (n_samples, n_classes), in float64."""
+        return self.ensemble.predict(samples)
+
+
+def fit_ensemble(
+    samples: Samples,
+    targets: Targets,
+    feature_maps: Mapping[FeatureMapConfig, FeatureMap],
+    plans: Sequence[ClassifierPlan],
+    folds: Sequence[Indices],
+    n_jobs: int,
+    heartbeat: Callable[[], None],
+) -> Posteriors:
+    """Fit classifiers on all samples, and without each fold where their out-of-fold predictions are missing.
+    `heartbeat` is called before each classifier and after each fold; an exception it raises ends the fit."""
+    branches: list[Branch] = []
+    out_of_fold = np.zeros(targets.indicators.shape)
+    for kind in dict.fromkeys(plan.config.feature_map for plan in plans):
+        mapped, basis = to_row_space(feature_maps[kind].transform(samples))
+        members: list[WeightedClassifier] = []
+        for plan in plans:
+            if plan.config.feature_map != kind:
+                continue
+            heartbeat()
+            config, predicted = plan.config, plan.out_of_fold
+            if predicted is None:
+                predicted = cross_predict(
+                    [config.learner.fit] * len(folds), mapped, targets, folds, n_jobs, heartbeat
+                )
+            out_of_fold += config.weight * predicted
+            classifier = config.learner.fit(mapped, targets)
+            lifted = replace(classifier, coefficients=lift_factors(basis, classifier.coefficients))
+            members.append(WeightedClassifier(lifted, config.weight))
+        branches.append(Branch(feature_maps[kind], tuple(members)))
+    configs = tuple(plan.config for plan in plans)
+    return Posteriors(Ensemble(tuple(branches)), out_of_fold, targets.log_loss(out_of_fold), configs)
+
+
+def cross_predict(
+    fits: Sequence[Callable[[Samples, Targets], Classifier]],
+    mapped: Samples,
+    targets: Targets,
+    folds: Sequence[Indices],
+    n_jobs: int,
+    heartbeat: Callable[[], None],
+) -> FloatArray:
+    """Return a prediction for each sample by a classifier fitted on the other folds; one of `fits` a fold."""
+    # Sparse and `Centered` samples are fitted one fold at a time, whatever `n_jobs`: the optimiser keeps tens
+    # of copies of the coefficients of all their features.
+    if not isinstance(mapped, np.ndarray):
+        n_jobs = 1
+    predicted = np.zeros(targets.indicators.shape)
+
+    def predict_fold(fit: Callable[[Samples, Targets], Classifier], fold: Indices) -> None:
+        rest = complement(fold, mapped.shape[0])
+        predicted[fold] = fit(mapped[rest], targets.subset(rest)).predict(mapped[fold])
+
+    with ThreadPoolExecutor(n_jobs) as pool:
+        futures = [pool.submit(predict_fold, *pair) for pair in zip(fits, folds, strict=True)]
+        try:
+            for future in futures:
+                future.result()
+                heartbeat()
+        except BaseException:  # an interrupt, too, must not leave folds waiting to be fitted
+            for future in futures:
+                future.cancel()
+            raise
+    return predicted
+
+
+def to_row_space(mapped: Samples) -> tuple[Samples, RowSpaceBasis | None]:
+    """Return dense samples in coordinates of their row space, if that is smaller, and the way back."""
+    # Ridge and logistic regression penalise the norm of the coefficients, so that this change of basis leaves
+    # their predictions as they are. No basis: the features were kept.
+    n_samples, n_features = mapped.shape
+    is_dense = not (is_sparse(mapped) or isinstance(mapped, Centered))
+    if not is_dense and not can_be_compact(n_samples, n_features):
+        return mapped, None
+    if n_features <= n_samples:
+        return (mapped if is_dense else mapped.toarray()), None
+    basis = RowSpaceBasis(mapped.astype(np.float64))
+    return basis.reduced, basis

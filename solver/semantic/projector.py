@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from solver.linalg.matrices import FloatArray, Samples
-from solver.linalg.samples import check_array
+from solver.linalg import FloatArray, Samples, check_array
 from solver.logistic import LinearClassifier
 from solver.losses.base import LOSSES
 from solver.projector import Projector, match_probability, project_in_range
@@ -33,7 +32,7 @@ from solver.scaling.feature_maps import (
     read_feature_map,
 )
 from solver.semantic.ensemble import Branch, Classifier, Ensemble, NeighbourClassifier, WeightedClassifier
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 _LINEAR_ARRAYS = ("coefficients", "intercepts")
 _NEIGHBOUR_ARRAYS = (*_LINEAR_ARRAYS, "anchors", "indicators")

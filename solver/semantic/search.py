@@ -1,4 +1,4 @@
-"""Model selection for one modality: which feature maps and penalties suit its classes, judged out of fold."""
+"""Model selection: feature maps and penalties, kernel ridge, blended neighbours, and the matrix M."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import scipy.linalg
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
-from solver.linalg.matrices import FloatArray, Samples
-from solver.logistic import Regression, Targets
+from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.solving import BilinearProblem, regularisation_path
+from solver.evaluation.metrics import bidirectional_map
+from solver.linalg import FloatArray, Samples, compact, lift_factors
+from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
 from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
-from solver.semantic.folds import (
-    check_classes_can_be_held_out,
-    make_folds,
-    stratified_sample,
-    usable_folds,
-)
+from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
 from solver.semantic.learners import (
     VOTE_SHARPNESS,
-    Learner,
-    LogisticLearner,
-    RidgeScreening,
-    VoteLearner,
-)
-from solver.semantic.posteriors import (
     ClassifierConfig,
     ClassifierPlan,
+    Learner,
+    LogisticLearner,
     Posteriors,
+    RidgeScreening,
+    VoteLearner,
+    calibrate,
+    check_classes_can_be_held_out,
     cross_predict,
     fit_ensemble,
+    make_folds,
+    paired_folds,
+    stratified_sample,
     to_row_space,
+    usable_folds,
 )
-from solver.supervision.base import Indices
+from solver.supervision.kinds import Indices, Supervision
 from solver.threads import single_threaded_blas
-from solver.validation.errors import InvalidInputError
+from solver.validation import ConvergenceWarning, InvalidInputError, RankWarning, SupervisionError
 
 SEARCHED_SCALINGS = ("standard", "l2", "sqrt")  # kinds of `Scaler` to try by default
 WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
@@ -229,3 +232,359 @@ def _greedy_weights(predictions: Sequence[FloatArray], targets: Targets, n_round
         counts[best] += 1
         total = total + predictions[best]
     return [count / n_rounds for count in counts]
+
+
+_RIDGES = (0.03, 0.3, 3.0)  # penalties to try, a decade apart, of a kernel that is 1 between equal samples
+_SHARES = tuple(number / 8 for number in range(1, 8))
+"""Shares of the average to try, as fine as that of eight rounds."""
+
+
+def blend_kernel_ridge(
+    samples: Samples,
+    targets: Targets,
+    posteriors: Posteriors,
+    options: SearchOptions,
+    heartbeat: Callable[[], None],
+) -> Posteriors:
+    """Return posteriors with a share of kernel ridge regression, where out of fold that is more likely.
+    The given ones come back where classes overlap, no feature map has an RBF kernel, or no share helps."""
+    # The kernel is that of the heaviest feature map with an RBF kernel; at most `max_samples` are landmarks.
+    # The other classifiers see its Nystroem approximation by fewer.
+    branches = [branch for branch in posteriors.ensemble.branches if branch.feature_map.kernel == "rbf"]
+    if not branches or not targets.is_exclusive:
+        return posteriors
+    feature_map = max(branches, key=lambda branch: branch.weight).feature_map
+    rng = np.random.default_rng(options.random_state)
+    rows = stratified_sample(targets, options.max_samples, rng)
+    sample_targets = targets.subset(rows)
+    folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
+    with single_threaded_blas():
+        landmarks, kernel = feature_map.kernel_matrix(samples[rows])
+        best = _best_regression(kernel, sample_targets, folds, posteriors.out_of_fold[rows], heartbeat)
+        if best is None:
+            return posteriors
+        exact_map = replace(feature_map, landmarks=landmarks, whitening=best.dual.astype(np.float32))
+        return _blend(samples, targets, posteriors, best, exact_map, rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Regression:
+    """A kernel ridge regression with its share of the average."""
+
+    dual: FloatArray  # (n_samples, n_classes), coefficients of the kernel with each sample
+    inverse_temperature: float  # factor of the scores inside the softmax
+    out_of_fold: FloatArray  # (n_samples, n_classes), posteriors of each sample without its fold
+    share: float
+
+
+def _best_regression(
+    kernel: FloatArray,
+    targets: Targets,
+    folds: Sequence[Indices],
+    others: FloatArray,
+    heartbeat: Callable[[], None],
+) -> _Regression | None:
+    """Return the regression and the share that are most likely together with other posteriors."""
+    best, best_loss = None, targets.log_loss(others)
+    for ridge in _RIDGES:
+        heartbeat()
+        dual, scores = _solve(kernel, targets.indicators, folds, ridge)
+        inverse_temperature, predicted = calibrate(scores, targets)
+        for share in _SHARES:
+            loss = targets.log_loss((1.0 - share) * others + share * predicted)
+            if loss < best_loss:
+                best, best_loss = _Regression(dual, inverse_temperature, predicted, share), loss
+    return best
+
+
+def _solve(
+    kernel: FloatArray, indicators: FloatArray, folds: Sequence[Indices], ridge: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return dual coefficients, and the score of each sample by the regression without its fold."""
+    # With G = (K + 1 + ridge I)^-1, where 1 adds a penalised constant, and A = G Y, the errors on a fold f
+    # that is left out are G_ff^-1 A_f: no regression without it has to be fitted.
+    system = kernel + 1.0
+    system[np.diag_indices_from(system)] += ridge
+    inverse = scipy.linalg.inv(system, overwrite_a=True, check_finite=False)
+    dual: FloatArray = inverse @ indicators
+    scores = np.empty_like(dual)
+    for fold in folds:
+        errors = scipy.linalg.solve(inverse[np.ix_(fold, fold)], dual[fold], check_finite=False)
+        scores[fold] = indicators[fold] - errors
+    return dual, scores
+
+
+def _blend(
+    samples: Samples,
+    targets: Targets,
+    posteriors: Posteriors,
+    regression: _Regression,
+    feature_map: FeatureMap,
+    rows: Indices,
+) -> Posteriors:
+    t, share, is_seen = regression.inverse_temperature, regression.share, targets.indicators.any(axis=0)
+    constants = np.where(is_seen, t * regression.dual.sum(axis=0), IMPOSSIBLE_SCORE)
+    classifier = LinearClassifier(t * np.eye(len(constants)), constants, True)
+    predicted = np.empty(targets.indicators.shape)
+    predicted[rows] = regression.out_of_fold
+    others = np.setdiff1d(np.arange(len(predicted)), rows)
+    predicted[others] = classifier.predict(feature_map.transform(samples[others]))
+    out_of_fold = (1.0 - share) * posteriors.out_of_fold + share * predicted
+    branch = Branch(feature_map, (WeightedClassifier(classifier, share),))
+    ensemble = Ensemble((*posteriors.ensemble.scale_weights(1.0 - share).branches, branch))
+    return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
+
+
+ALPHA_FRACTIONS = (0.03, 0.003, 0.0003)
+"""Penalty weights to try, as shares of `alpha_max`: a decade apart, the middle one near 1e-3, which once was
+the only one."""
+_N_FOLDS = 3
+"""A weight has to win on each: where it makes no difference, it does so by chance in one of eight cases."""
+_TOL, _MAX_ITER = 3e-2, 20
+"""Gap and step limit of each solution: enough to rank samples by it, as when methods are compared."""
+
+
+def choose_alpha_fraction(
+    posteriors: tuple[FloatArray, FloatArray],
+    targets: tuple[Targets, Targets],
+    supervision: Supervision,
+    options: SearchOptions,
+    heartbeat: Callable[[], None],
+) -> float | None:
+    """Return the `ALPHA_FRACTIONS` entry with the highest MAP among those that beat the identity on every
+    fold. None if none does. The posteriors, (n_samples, n_classes), are out of fold."""
+    # For true posteriors the identity is optimal: sum_c p(c|x) p(c|z) is the probability of equal classes. A
+    # learned M can mend biased ones, but its penalty weighs every class alike while the loss hardly sees a
+    # class with few samples, so a strong penalty drops such classes first.
+    x_folds, z_folds = paired_folds(*targets, options.max_samples, _N_FOLDS, options.random_state)
+    rng = np.random.default_rng(options.random_state)
+    gains: list[list[float]] = []
+    for number in range(len(x_folds)):
+        split = _Split.of(x_folds, z_folds, number, rng)
+        try:
+            identity, *learned = split.qualities(posteriors, targets, supervision, options, heartbeat)
+        except SupervisionError:
+            return None
+        gains.append([quality - identity for quality in learned])
+    # A fold without a pair of equal classes has no quality: its NaN is no gain.
+    prefers = np.all(np.asarray(gains) > 0.0, axis=0)
+    if not prefers.any():
+        return None
+    mean = np.where(prefers, np.mean(gains, axis=0), -np.inf)
+    return ALPHA_FRACTIONS[int(np.argmax(mean))]
+
+
+def warn_of_low_rank(rank: int, loss: str, targets: tuple[Targets, Targets]) -> None:
+    """Give a `RankWarning` if a learned M has a lower rank than both modalities have classes in common."""
+    # Not of labels that do not exclude each other, since one may follow from others. The softmax loss needs
+    # one direction fewer: posteriors sum to one, and it does not see constants.
+    x, z = (side.indicators.any(axis=0) for side in targets)
+    n_classes = int(np.sum(x & z))
+    if targets[0].is_exclusive and rank < n_classes - (loss == "softmax"):
+        warnings.warn(
+            f"M has rank {rank}, below the number of classes, {n_classes}: classes with few samples may not "
+            "be found; with alpha_fraction=None M is the identity where that ranks held-out samples better",
+            RankWarning,
+            stacklevel=3,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split:
+    """Rows of both modalities to learn M from, and those to judge it on."""
+
+    fitting: tuple[Indices, Indices]
+    held_out: tuple[Indices, Indices]
+
+    @classmethod
+    def of(
+        cls,
+        x_folds: Sequence[Indices],
+        z_folds: Sequence[Indices],
+        number: int,
+        rng: np.random.Generator,
+    ) -> _Split:
+        """Return the split whose held-out rows, in random order, are those of one fold."""
+        fitting = tuple(
+            np.concatenate([fold for other, fold in enumerate(folds) if other != number])
+            for folds in (x_folds, z_folds)
+        )
+        # Ties are ranked by row number, which must not say anything about the class.
+        held_out = tuple(rng.permutation(folds[number]) for folds in (x_folds, z_folds))
+        return cls((fitting[0], fitting[1]), (held_out[0], held_out[1]))
+
+    def qualities(
+        self,
+        posteriors: tuple[FloatArray, FloatArray],
+        targets: tuple[Targets, Targets],
+        supervision: Supervision,
+        options: SearchOptions,
+        heartbeat: Callable[[], None],
+    ) -> Iterator[float]:
+        """Yield the MAP of the held-out rows under the identity, then under M of each penalty weight.
+        SupervisionError if the other rows lack similar or dissimilar pairs, or nothing separates them."""
+        (P, Q), (x_rows, z_rows) = posteriors, self.held_out
+        classes = _classes(targets[0], x_rows), _classes(targets[1], z_rows)
+        yield bidirectional_map(P[x_rows], Q[z_rows], *classes).mean
+        x_fitting, z_fitting = self.fitting
+        problem = BilinearProblem(
+            P[x_fitting],
+            Q[z_fitting],
+            supervision.subset(x_fitting, z_fitting),
+            fit_intercept=False,
+            n_threads=options.n_jobs,
+            loss=options.loss,
+        )
+        if problem.largest_alpha == 0.0:
+            raise SupervisionError("no posterior separates similar pairs from dissimilar ones")
+        alphas = [fraction * problem.largest_alpha for fraction in ALPHA_FRACTIONS]
+        path = regularisation_path(
+            problem, alphas, tol=_TOL, max_iter=_MAX_ITER, callback=lambda _: heartbeat()
+        )
+        for point in path:
+            yield bidirectional_map(*point.project(P[x_rows], Q[z_rows]), *classes).mean
+
+
+def _classes(targets: Targets, rows: Indices) -> FloatArray:
+    """Return the class of each row, or the indicators of several."""
+    indicators = targets.indicators[rows]
+    return indicators.argmax(axis=1) if targets.is_exclusive else indicators
+
+
+_ALPHA_FRACTION = 0.03
+"""Penalty weight as a share of `alpha_max`, the strongest that `select_on` tries by default."""
+_BLEND_TOL, _BLEND_MAX_ITER = 0.1, 3
+"""The similarity is stopped early, which regularises it further: only its predictions are used."""
+_BLEND_FOLDS = 3
+"""Each fold costs one more fit of the similarity; without it two thirds of the anchors still vote."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One modality: raw samples, their classes, and the posteriors fitted to them."""
+
+    samples: Samples
+    targets: Targets
+    posteriors: Posteriors
+
+
+def fuse(
+    x: Side, z: Side, supervision: Supervision, options: SearchOptions, heartbeat: Callable[[], None]
+) -> tuple[Posteriors, Posteriors]:
+    """Return the posteriors of both modalities, each blended with a neighbour classifier;
+    the given ones for share 0, or if without some fold no similar pair or no informative feature is left."""
+    # The similarity is a `LowRankBilinear` with the softmax loss, stopped after a few steps, on the feature
+    # map of the heaviest branch of each side. For out-of-fold predictions both the matrix and the anchors
+    # come from the other folds. If x[i] and z[i] belong together and have equal classes in every row, they
+    # are in the same fold; if pairs are in another order, the out-of-fold posteriors leak the paired sample.
+    share = float(options.neighbour_share)
+    if share == 0.0:
+        return x.posteriors, z.posteriors
+    x_side, z_side = _split(x, z, options)
+    row_sets = [(x_side.rows, z_side.rows)]
+    row_sets += zip(x_side.rows_without_each_fold(), z_side.rows_without_each_fold(), strict=True)
+    x_classifiers, z_classifiers = [], []
+    for x_rows, z_rows in row_sets:
+        classifiers = _fit_classifiers(x_side, z_side, x_rows, z_rows, supervision, options, heartbeat)
+        if classifiers is None:
+            return x.posteriors, z.posteriors
+        x_classifiers.append(classifiers[0])
+        z_classifiers.append(classifiers[1])
+    return x_side.blend(x_classifiers, share), z_side.blend(z_classifiers, share)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SplitSide:
+    """One modality, mapped by the heaviest branch;
+    the rows that the similarity is learned from, split into folds."""
+
+    side: Side
+    mapped: Samples
+    rows: Indices
+    folds: list[Indices]
+
+    def rows_without_each_fold(self) -> list[Indices]:
+        """Return for each fold the sampled rows that are not in it."""
+        return [np.setdiff1d(self.rows, fold) for fold in self.folds]
+
+    def blend(self, classifiers: list[NeighbourClassifier], share: float) -> Posteriors:
+        """Blend in the first of the classifiers; the others, one without each fold, predict out of fold."""
+        whole, *without_folds = classifiers
+        targets, posteriors = self.side.targets, self.side.posteriors
+        predicted = np.zeros(targets.indicators.shape)
+        not_sampled = np.setdiff1d(np.arange(self.mapped.shape[0]), self.rows)
+        predicted[not_sampled] = whole.predict(self.mapped[not_sampled])
+        for fold, classifier in zip(self.folds, without_folds, strict=True):
+            predicted[fold] = classifier.predict(self.mapped[fold])
+        out_of_fold = (1.0 - share) * posteriors.out_of_fold + share * predicted
+        ensemble = posteriors.ensemble.blend(whole, share)
+        return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
+
+
+def _split(x: Side, z: Side, options: SearchOptions) -> tuple[_SplitSide, _SplitSide]:
+    """Sample both modalities, and deal each sample into the same number of folds."""
+    x_folds, z_folds = paired_folds(
+        x.targets, z.targets, options.max_samples, _BLEND_FOLDS, options.random_state
+    )
+    return _split_side(x, x_folds), _split_side(z, z_folds)
+
+
+def _split_side(side: Side, folds: list[Indices]) -> _SplitSide:
+    feature_map = side.posteriors.ensemble.heaviest_branch.feature_map
+    return _SplitSide(side, feature_map.transform(side.samples), np.sort(np.concatenate(folds)), folds)
+
+
+def _fit_classifiers(
+    x: _SplitSide,
+    z: _SplitSide,
+    x_rows: Indices,
+    z_rows: Indices,
+    supervision: Supervision,
+    options: SearchOptions,
+    heartbeat: Callable[[], None],
+) -> tuple[NeighbourClassifier, NeighbourClassifier] | None:
+    """Learn a similarity from some rows of both modalities, and return a classifier of either by the other.
+    None if no pair of them is similar, or if no feature distinguishes similar pairs."""
+    (A, a_basis), (B, b_basis) = compact(x.mapped[x_rows]), compact(z.mapped[z_rows])
+    try:
+        subset = supervision.subset(x_rows, z_rows)
+    except SupervisionError:
+        return None
+    bilinear = LowRankBilinear(
+        alpha_fraction=_ALPHA_FRACTION,
+        loss="softmax",
+        tol=_BLEND_TOL,
+        max_iter=_BLEND_MAX_ITER,
+        n_threads=options.n_jobs,
+    )
+    with warnings.catch_warnings():
+        # It is judged by its predictions, like the other classifiers.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            bilinear.fit(A, B, subset, callback=lambda _: heartbeat())
+        except SupervisionError:
+            return None
+    x_targets, z_targets = x.side.targets.subset(x_rows), z.side.targets.subset(z_rows)
+    x_factors, z_factors = (
+        lift_factors(basis, factors).astype(factors.dtype, copy=False)
+        for basis, factors in ((a_basis, bilinear.x_factors_), (b_basis, bilinear.z_factors_))
+    )
+    x_anchors, z_anchors = bilinear.project_x(A), bilinear.project_z(B)
+    t = float(options.inverse_temperature)
+    return (
+        _neighbour_classifier(x_factors, bilinear.x_intercept_, z_anchors, z_targets, t),
+        _neighbour_classifier(z_factors, bilinear.z_intercept_, x_anchors, x_targets, t),
+    )
+
+
+def _neighbour_classifier(
+    factors: FloatArray,
+    intercept: FloatArray,
+    anchors: FloatArray,
+    anchor_targets: Targets,
+    inverse_temperature: float,
+) -> NeighbourClassifier:
+    indicators = anchor_targets.indicators.astype(np.float32)
+    return NeighbourClassifier(
+        factors, intercept, anchors, indicators, inverse_temperature, anchor_targets.is_exclusive
+    )

@@ -18,7 +18,7 @@ from solver.benchmark import machine
 from solver.datasets import make_low_rank_pairs
 from solver.losses.dask_engine import RANK, DaskEngine, FitCost
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.supervision.labels import Labels
+from solver.supervision.kinds import Labels
 
 _FEATURES, _CLASSES = 64, 12
 

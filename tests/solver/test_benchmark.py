@@ -14,7 +14,7 @@ from solver.benchmark import (
     run_solver_benchmark,
 )
 from solver.progress import IterationProgress
-from solver.validation.errors import DatasetError, InvalidParameterError
+from solver.validation import DatasetError, InvalidParameterError
 
 
 def test_report_compares_all_methods_at_one_optimum() -> None:

@@ -9,7 +9,7 @@ import scipy.sparse
 
 from solver import IterationProgress, Labels, make_low_rank_pairs, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import NotFittedError
+from solver.validation import NotFittedError
 from tests.solver.every_estimator import (
     CHANCE,
     CROSS_MODAL,

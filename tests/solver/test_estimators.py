@@ -13,7 +13,7 @@ import solver
 from solver import Labels, PairedRows, baselines
 from solver.comparison.methods import METHODS
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import (
+from solver.validation import (
     InvalidInputError,
     InvalidParameterError,
     NotFittedError,

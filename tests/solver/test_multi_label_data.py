@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from solver import FeatureScaler, Labels, LowRankBilinear, MultiLabels, alpha_max, mean_average_precision
 from solver.evaluation.metrics import chance_average_precision
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 
 pytestmark = pytest.mark.data
 

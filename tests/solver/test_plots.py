@@ -26,7 +26,7 @@ from solver.plots import (
     plot_retrieval,
     plot_singular_values,
 )
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 NAME = "<b>$a_1$ & co</b>"
 HISTORY = [

@@ -7,7 +7,7 @@ import pytest
 from solver import FeatureScaler, Labels, LowRankBilinear
 from solver.datasets import SyntheticPairs
 from solver.projector import AffineProjector
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 
 def _fitted(pairs: SyntheticPairs, alpha: float = 0.02, **parameters: Any) -> tuple[AffineProjector, Any]:

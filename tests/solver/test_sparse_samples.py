@@ -7,13 +7,11 @@ import pytest
 import scipy.sparse
 
 from solver.artifacts import load_projector, save_projector
+from solver.bilinear.cross_validation import fit_projector, select_on
 from solver.bilinear.estimator import LowRankBilinear
-from solver.bilinear.selection import fit_projector, select_on
-from solver.evaluation.ranking import rank_gallery
+from solver.evaluation.metrics import rank_gallery
 from solver.evaluation.splits import LabelledPair
-from solver.linalg.centered import Centered
-from solver.linalg.matrices import is_sparse
-from solver.linalg.row_space import RowSpaceBasis, can_be_compact, compact, most_compact
+from solver.linalg import Centered, RowSpaceBasis, can_be_compact, compact, is_sparse, most_compact
 from solver.logistic import Regression, Targets
 from solver.projector import AffineProjector, Projector
 from solver.scaling.estimator import FeatureScaler
@@ -21,8 +19,8 @@ from solver.scaling.feature_maps import FeatureMap
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.estimator import SemanticBilinear
 from solver.semantic.projector import PosteriorProjector
-from solver.supervision.labels import Labels
-from solver.validation.errors import InvalidInputError, OutOfRangeError
+from solver.supervision.kinds import Labels
+from solver.validation import InvalidInputError, OutOfRangeError
 
 N_CLASSES = 4
 
@@ -229,7 +227,7 @@ def test_a_regression_of_centred_samples_that_are_never_dense_is_that_of_dense_o
 def test_the_choice_of_classifiers_is_made_on_as_many_sparse_samples_as_can_be_centred(
     scaling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("solver.linalg.row_space._MOST_ENTRIES", 10_000)
+    monkeypatch.setattr("solver.linalg._MOST_ENTRIES", 10_000)
     z, z_labels = texts_like(400, 300, 14)
     x, x_labels = vectors(120, 15)
     estimator = SemanticBilinear(scalings=(scaling,), kernels=("linear",), n_rounds=2)
@@ -246,7 +244,7 @@ def test_samples_that_no_feature_map_suits_are_refused(monkeypatch: pytest.Monke
     with pytest.raises(InvalidInputError, match="suits"):
         SemanticBilinear(kernels=("laplacian",)).fit(x, z, labels)
     # Not even two samples of each class can be centred.
-    monkeypatch.setattr("solver.linalg.row_space._MOST_ENTRIES", 10)
+    monkeypatch.setattr("solver.linalg._MOST_ENTRIES", 10)
     with pytest.raises(InvalidInputError, match="suits"):
         SemanticBilinear(kernels=("linear",)).fit(x, z, labels)
     SemanticBilinear(kernels=("rbf",), n_landmarks=20, n_rounds=1).fit(x, z, labels)

@@ -32,7 +32,7 @@ from app.domain.entities import Content, Item
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
 from app.services.catalogue.imports import Import, Imported
 from app.services.catalogue.preparation import ItemChange, NewItem
-from solver.datasets.cells import describe_binary
+from solver.datasets.files import describe_binary
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
 _BLOCK_BYTES = 1 << 20  # enough lines to be worth handing to a thread

@@ -40,8 +40,7 @@ from solver.datasets import (
     row_classes,
     training_rows,
 )
-from solver.datasets.boundary import reading
-from solver.datasets.cells import read_cells
+from solver.datasets.files import read_cells, reading
 
 _Arrays = dict[str, npt.NDArray[Any]]
 _Value = TypeVar("_Value")

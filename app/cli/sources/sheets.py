@@ -16,7 +16,7 @@ from typing import Any
 
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
-from solver.datasets.cells import FALLBACK, find_header, read_cells
+from solver.datasets.files import FALLBACK, find_header, read_cells
 
 _PARQUET_MAGIC = b"PAR1"
 _ROWS_AT_ONCE = 200  # their pictures fit into memory

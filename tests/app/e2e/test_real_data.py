@@ -14,14 +14,13 @@ from app.client import Client
 from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
 from solver.artifacts import load_projector
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
-from solver.evaluation.metrics import average_precision
-from solver.evaluation.ranking import FIRST_PAGE, discounted_gains, ideal_gains
+from solver.evaluation.metrics import FIRST_PAGE, average_precision, discounted_gains, ideal_gains
 from solver.projector import AffineProjector, Projector
 from solver.scaling.estimator import FeatureScaler
 
 pytestmark = [
     pytest.mark.data,
-    pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::solver.validation.ConvergenceWarning"),
 ]
 
 BATCH = 100

@@ -21,7 +21,7 @@ from tests.app.integration.searching import find
 
 pytestmark = [
     pytest.mark.data,
-    pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::solver.validation.ConvergenceWarning"),
 ]
 K = 50
 _TOGETHER = 8

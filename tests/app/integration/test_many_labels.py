@@ -20,9 +20,13 @@ from app.services.training.select_and_fit import select_and_fit
 from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.semantic.folds import make_folds
-from solver.semantic.learners import LogisticLearner
-from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, fit_ensemble
+from solver.semantic.learners import (
+    ClassifierConfig,
+    ClassifierPlan,
+    LogisticLearner,
+    fit_ensemble,
+    make_folds,
+)
 from tests.app.refused import refused
 
 N_LABELS, OF_EACH, N_FEATURES = 2500, 2, 128

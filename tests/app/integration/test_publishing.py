@@ -42,10 +42,10 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     from app.services.training.items import LabelledItems
     from app.services.training.methods import LowRankMethod
-    from solver.bilinear.problem import alpha_max
-    from solver.bilinear.selection import Candidate, select_on
+    from solver.bilinear.cross_validation import Candidate, select_on
+    from solver.bilinear.solving import alpha_max
     from solver.scaling.estimator import FeatureScaler
-    from solver.supervision.labels import Labels
+    from solver.supervision.kinds import Labels
 
     drawn = pairs.data
     x_ids, z_ids = (np.arange(len(rows)).astype(str) for rows in (drawn.X, drawn.Z))

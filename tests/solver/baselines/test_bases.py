@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from solver.baselines import CentredBasis
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 
 def test_coordinates_along_the_axes_give_the_centred_samples() -> None:

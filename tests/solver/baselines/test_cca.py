@@ -7,7 +7,7 @@ import sklearn.cross_decomposition
 from solver import CCA, Labels, MultiLabels, PairedRows, SignedPairs
 from solver.datasets import SyntheticPairs
 from solver.evaluation.metrics import mean_average_precision
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError, SupervisionError
 
 
 @pytest.fixture

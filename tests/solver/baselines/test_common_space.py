@@ -7,7 +7,7 @@ import pytest
 
 from solver import CCA, DCA, ITML, LMNN, RCA, Labels, MultiLabels, PairedRows, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError, SupervisionError
 from tests.solver.every_estimator import cheap
 
 METHODS = [RCA, DCA, ITML, LMNN]

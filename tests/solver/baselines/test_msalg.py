@@ -4,7 +4,7 @@ import scipy.sparse
 
 from solver import PLS, Labels, MsAlg, PairedRows, SignedPairs
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 
 def test_maps_are_the_singular_vectors_of_the_similar_pairs(pairs: SyntheticPairs) -> None:

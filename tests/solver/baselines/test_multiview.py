@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from solver import GMLDA, GMMFA, Labels, MultiLabels, PairedRows
 from solver.baselines._common import LinearBaseline
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError, SupervisionError
 
 METHODS = [GMLDA, GMMFA]
 

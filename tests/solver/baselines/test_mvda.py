@@ -7,7 +7,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from solver import CCA, Labels, MultiLabels, MvDA, PairedRows, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError, SupervisionError
 
 
 def _labels(pairs: SyntheticPairs) -> Labels:

@@ -4,7 +4,7 @@ from sklearn.cross_decomposition import PLSSVD, PLSCanonical
 
 from solver import PLS, Labels, PairedRows
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 
 from solver import CCA, SCM, Labels, PairedRows, SemanticMatching
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 def test_it_is_semantic_matching_of_canonical_variates(pairs: SyntheticPairs) -> None:

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from solver import Labels, MultiLabels, PairedRows, SemanticMatching
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

@@ -6,7 +6,7 @@ import pytest
 
 from solver import PLS, WMCA, Labels, MultiLabels, PairedRows
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 def _labels(pairs: SyntheticPairs) -> Labels:

@@ -17,10 +17,9 @@ from solver import (
     make_low_rank_pairs,
     mean_average_precision,
 )
-from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.solving import regularisation_path
+from solver.bilinear.solving import BilinearProblem, regularisation_path
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 def _noisy(seed: int = 0) -> SyntheticPairs:

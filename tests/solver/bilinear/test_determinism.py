@@ -9,7 +9,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
-from solver.linalg.matrices import singular_triplets_above, spectral_norm
+from solver.linalg import singular_triplets_above, spectral_norm
 
 
 def _bag_of_words(n: int, d: int, n_words: int, seed: int) -> tuple[Any, Any]:

@@ -16,9 +16,9 @@ from solver import (
     make_low_rank_pairs,
     mean_average_precision,
 )
-from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import BilinearProblem
 from solver.datasets import SyntheticPairs, load_wikipedia
-from solver.validation.errors import ConvergenceWarning, InvalidParameterError, SupervisionError
+from solver.validation import ConvergenceWarning, InvalidParameterError, SupervisionError
 
 
 def _dense_solution(model: LowRankBilinear) -> npt.NDArray[np.float64]:

@@ -21,7 +21,7 @@ from solver import (
     make_low_rank_pairs,
 )
 from solver.datasets import SyntheticPairs
-from solver.validation.errors import NumericalError
+from solver.validation import NumericalError
 
 SHAPES = [(60, 50, 12, 9), (40, 50, 70, 9)]  # few features; more features than samples
 

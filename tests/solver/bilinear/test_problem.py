@@ -6,11 +6,11 @@ import scipy.sparse
 import scipy.special
 
 from solver import Labels, LowRankBilinear, alpha_max
-from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import BilinearProblem
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
-from solver.linalg.matrices import LowRankMatrix, from_factors
+from solver.linalg import LowRankMatrix, from_factors
 from solver.losses.base import FactoredPoint
-from solver.validation.errors import NumericalError, SupervisionError
+from solver.validation import NumericalError, SupervisionError
 
 SIZES = [
     (1e40, 1.0), (1.0, 1e40), (1e-20, 1e-20), (1e-60, 1e-60), (1e-60, 1.0), (1e160, 1.0), (1e160, 1e-160),

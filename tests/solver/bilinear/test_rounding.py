@@ -5,10 +5,9 @@ import pytest
 import scipy.sparse
 
 from solver import Labels, make_low_rank_pairs
-from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.solving import FactorRounding
-from solver.linalg.matrices import LowRankMatrix, from_factors
-from solver.validation.errors import NumericalError
+from solver.bilinear.solving import BilinearProblem, FactorRounding
+from solver.linalg import LowRankMatrix, from_factors
+from solver.validation import NumericalError
 
 
 def _instance(

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from solver import CandidateProgress, IterationProgress, Labels, LowRankBilinear, Progress, alpha_max
-from solver.bilinear.selection import fit_projector, select_on
+from solver.bilinear.cross_validation import fit_projector, select_on
 from solver.datasets import make_low_rank_pairs
 from solver.evaluation.splits import LabelledPair, stratified_folds
 from solver.scaling.estimator import FeatureScaler
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 
 def _related(noise: float = 0.5, seed: int = 0) -> LabelledPair:

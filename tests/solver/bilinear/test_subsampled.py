@@ -13,9 +13,8 @@ from solver import (
     alpha_max,
     make_low_rank_pairs,
 )
-from solver.bilinear.problem import BilinearProblem
-from solver.bilinear.solving import subsampled_problems
-from solver.supervision.signed_pairs import AnySupervision
+from solver.bilinear.solving import BilinearProblem, subsampled_problems
+from solver.supervision.kinds import AnySupervision
 
 N = 4600
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from solver.comparison.tuning import BoundedCache
+from solver.comparison.cells import BoundedCache
 
 
 def _cache(max_bytes: int) -> BoundedCache[str, np.ndarray]:

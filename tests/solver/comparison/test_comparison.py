@@ -8,7 +8,7 @@ from solver import MsAlg, compare, mean_average_precision, measure_quality
 from solver.comparison import METHODS, CellOutcome, Comparison, Method, chosen_methods
 from solver.comparison.cells import cells
 from solver.datasets import PairedFeatures, annotate_rows, load_npz
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 QUICK = ("CCA", "MsAlg")
 

@@ -5,11 +5,10 @@ import pytest
 
 from solver import Labels, SemanticBilinear, SemanticMatching, mean_average_precision
 from solver.comparison import METHODS, chosen_methods, compare
-from solver.comparison.methods import Axis
-from solver.comparison.rivals import KernelSemanticMatching, SemanticIdentity
+from solver.comparison.methods import Axis, KernelSemanticMatching, SemanticIdentity
 from solver.datasets import PairedFeatures
 from solver.scaling.feature_maps import FeatureMap
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 SMALL: dict[str, Any] = {
     "kernels": ("rbf",), "n_landmarks": 20, "n_folds": 3, "n_kept": 1, "n_rounds": 2, "n_jobs": 1

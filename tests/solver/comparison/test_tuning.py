@@ -10,11 +10,10 @@ import pytest
 from solver import CCA, Labels, LowRankBilinear, SemanticBilinear, alpha_max, mean_average_precision
 from solver.baselines import CentredBasis
 from solver.comparison import compare
-from solver.comparison.cells import cells
+from solver.comparison.cells import PCA_ENERGY, PreparedSplits, cells, prepare_features, tune
 from solver.comparison.methods import METHODS, Axis, Method
-from solver.comparison.tuning import PCA_ENERGY, PreparedSplits, prepare_features, tune
 from solver.datasets import PairedFeatures
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA", "SemanticMatching")
 

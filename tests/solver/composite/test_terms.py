@@ -6,14 +6,21 @@ import scipy.sparse
 from sklearn.linear_model import Ridge
 
 from solver import Annotations, CompositeBilinear, Facet
-from solver.composite.facet_terms import RIDGES, Calibration, FacetLearner, RidgePath, predicts
+from solver.composite.facet_terms import (
+    RIDGES,
+    Calibration,
+    FacetLearner,
+    PrincipalSpace,
+    RidgePath,
+    candidate_maps,
+    choose_map,
+    predicts,
+)
 from solver.composite.learning import draw, fit_match_curve, make_parts
 from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
 from solver.composite.placement import RankedScores, as_people_ask
-from solver.composite.screening import candidate_maps, choose_map
-from solver.composite.space import PrincipalSpace
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 LINEAR = FeatureMapConfig("center", "linear", 1.0)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from solver.datasets import PairedFeatures, load_npz
-from solver.validation.errors import DatasetError
+from solver.validation import DatasetError
 
 
 def _arrays() -> dict[str, npt.NDArray[Any]]:

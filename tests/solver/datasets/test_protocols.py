@@ -6,7 +6,7 @@ import pytest
 import scipy.io
 
 from solver.datasets import PROTOCOLS, load_protocol
-from solver.validation.errors import DatasetError, InvalidParameterError
+from solver.validation import DatasetError, InvalidParameterError
 
 
 def arrays(n_train: int = 6, n_test: int = 4) -> dict[str, Any]:

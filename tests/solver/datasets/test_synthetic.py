@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from solver import make_low_rank_pairs
-from solver.validation.errors import InvalidParameterError
+from solver.validation import InvalidParameterError
 
 
 def test_synthetic_pairs_are_seeded() -> None:

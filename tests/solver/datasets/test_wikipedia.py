@@ -8,7 +8,7 @@ import scipy.io
 import scipy.sparse
 
 from solver.datasets import load_npz, load_wikipedia
-from solver.validation.errors import DatasetError
+from solver.validation import DatasetError
 
 
 def _wikipedia(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from solver import make_low_rank_pairs, measure_reliability, retrieval_curves
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 
 def test_curves_run_from_the_first_result_to_the_share_of_relevant_items() -> None:

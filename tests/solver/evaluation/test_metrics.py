@@ -19,7 +19,7 @@ from solver.evaluation.metrics import (
     projected_average_precisions,
     score_blocks,
 )
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 
 def test_average_precision_of_a_hand_worked_ranking() -> None:

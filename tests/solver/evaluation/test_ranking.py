@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from solver.evaluation.ranking import rank_gallery, ranked_hits, shared_classes
-from solver.validation.errors import InvalidInputError
+from solver.evaluation.metrics import rank_gallery, ranked_hits, shared_classes
+from solver.validation import InvalidInputError
 
 
 def _by_definition(scores: npt.NDArray[Any]) -> list[int]:

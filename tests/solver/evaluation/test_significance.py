@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from solver.comparison import bootstrap_interval, sign_flip_p_value
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 
 def test_intervals_cover_the_true_mean_as_often_as_they_say() -> None:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from solver.evaluation.splits import LabelledPair, class_counts, hold_out_by_class, stratified_folds
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 def _pair(x_labels: Any, z_labels: Any) -> LabelledPair:

@@ -5,7 +5,7 @@ import pytest
 
 from solver import mean_average_precision
 from solver.comparison import write_qrels, write_run
-from solver.validation.errors import InvalidInputError
+from solver.validation import InvalidInputError
 
 
 def test_ir_measures_finds_our_map_in_the_files_with_ties(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from solver.linalg.matrices import (
+from solver.linalg import (
     LowRankMatrix,
     from_factors,
     leading_triplets,

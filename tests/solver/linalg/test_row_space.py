@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 import scipy.sparse
 
-from solver.linalg.row_space import RowSpaceBasis
+from solver.linalg import RowSpaceBasis
 
 
 def _samples(kind: str) -> npt.NDArray[np.float64]:

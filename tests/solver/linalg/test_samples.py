@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse
 
 from solver import InvalidInputError
-from solver.linalg.matrices import to_dense
-from solver.linalg.samples import check_samples
+from solver.linalg import check_samples, to_dense
 
 NUMBERS = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]])
 

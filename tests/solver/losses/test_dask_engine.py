@@ -24,7 +24,7 @@ from solver import (
     PairSizes,
     make_low_rank_pairs,
 )
-from solver.linalg.matrices import from_factors
+from solver.linalg import from_factors
 from solver.losses import dask_engine, pair_blocks
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import PairBlocks

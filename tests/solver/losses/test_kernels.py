@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from solver.losses.pair_blocks import TileBuffers, differentiate, sum_entropies, sum_losses
-from solver.supervision.base import PairKey
+from solver.supervision.kinds import PairKey
 
 # The largest difference between the products and sums of a kernel and a dense float64 formula, per pair:
 # a loss is log(F) with a relative error of eps in F, plus eps times the score where it is subtracted.

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver import Labels, MultiLabels, PairedRows
-from solver.linalg.matrices import LowRankMatrix, singular_triplets_above
+from solver.linalg import LowRankMatrix, singular_triplets_above
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 # (samples x, samples z): one block; unequal sides; many float32 and float64 blocks of at least 16 rows
 SIZES = [(12, 9), (40, 300), (301, 17), (120, 9000)]

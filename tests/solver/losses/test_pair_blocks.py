@@ -6,12 +6,12 @@ import pytest
 import scipy.sparse
 
 from solver import FitCost, Labels, LowRankBilinear, Machines, PairSizes, make_low_rank_pairs
-from solver.linalg.matrices import from_factors
+from solver.linalg import from_factors
 from solver.losses import pair_blocks
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import Block, PairBlocks
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.optimisation.certificate import certify
+from solver.optimisation.convergence import certify
 
 MILLION = PairSizes(10**6, 10**6, n_features_x=64, n_features_z=64, itemsize=4)
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}

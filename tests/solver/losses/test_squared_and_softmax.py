@@ -8,11 +8,11 @@ import scipy.sparse
 from scipy.special import logsumexp, softmax
 
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
-from solver.linalg.matrices import from_factors
+from solver.linalg import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairSoftmaxLoss, PairSquaredLoss
-from solver.optimisation.certificate import certify
-from solver.validation.errors import InvalidParameterError, SupervisionError
+from solver.optimisation.convergence import certify
+from solver.validation import InvalidParameterError, SupervisionError
 
 LOSSES = {"squared": PairSquaredLoss, "softmax": PairSoftmaxLoss}
 

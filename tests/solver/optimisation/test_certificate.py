@@ -7,9 +7,9 @@ import scipy.optimize
 
 from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
 from solver.datasets import SyntheticPairs
-from solver.linalg.matrices import LowRankMatrix, from_factors, singular_triplets_above
+from solver.linalg import LowRankMatrix, from_factors, singular_triplets_above
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.optimisation.certificate import Certificate, certify
+from solver.optimisation.convergence import Certificate, certify
 
 
 def _planted_optimum(n_classes: int, alpha: float) -> float:

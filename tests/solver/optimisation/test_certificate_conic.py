@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
-from solver.supervision.signed_pairs import AnySupervision
+from solver.supervision.kinds import AnySupervision
 
 ROOT_HALF = float(np.sqrt(0.5))
 

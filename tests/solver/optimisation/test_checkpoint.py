@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 
 from solver import Checkpoint, IterationProgress, Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
 from solver.datasets import SyntheticPairs
-from solver.linalg.matrices import LowRankMatrix
+from solver.linalg import LowRankMatrix
 from solver.optimisation.convergence import Memory
-from solver.validation.errors import ArtifactError, InvalidInputError
+from solver.validation import ArtifactError, InvalidInputError
 
 
 def _fit_arguments(noise: float = 1.5, seed: int = 0) -> tuple[Any, Any, Labels]:
@@ -106,7 +106,7 @@ def test_fit_resumed_from_any_saved_state_has_the_bits_of_the_uninterrupted_one(
         _assert_same_bits(resumed.fit(*arguments, start=Checkpoint.load(path)), model)
 
 
-@pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::solver.validation.ConvergenceWarning")
 def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> None:
     # So near the rounding of float64 the best bound is not the last one, and the gap falls slowly.
     arguments, parameters = _fit_arguments(1.94, seed=439068), {"tol": 8.3e-8, "dtype": np.float64}
@@ -116,7 +116,7 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
         _assert_same_bits(_estimator(arguments, 5.2e-4, **parameters).fit(*arguments, start=state), model)
 
 
-@pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::solver.validation.ConvergenceWarning")
 @pytest.mark.parametrize(("n_stalled", "n_iter"), [(29, 1), (20, 10), (0, 30)])
 def test_resumed_fit_goes_on_counting_the_stalled_iterations(n_stalled: int, n_iter: int) -> None:
     arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met

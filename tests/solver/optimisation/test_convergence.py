@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver.linalg.matrices import FloatArray, LowRankMatrix
+from solver.linalg import FloatArray, LowRankMatrix
 from solver.losses.base import FactoredPoint
 from solver.optimisation.convergence import ConvergenceMonitor, Memory
 from solver.progress import IterationProgress
-from solver.validation.errors import NumericalError
+from solver.validation import NumericalError
 
 ALPHA = 1.0
 

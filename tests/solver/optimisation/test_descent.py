@@ -7,13 +7,13 @@ import pytest
 import scipy.sparse
 
 from solver import Labels, LowRankBilinear, SignedPairs, StopReason, alpha_max, make_low_rank_pairs
-from solver.bilinear.problem import BilinearProblem
+from solver.bilinear.solving import BilinearProblem
 from solver.datasets import SyntheticPairs
-from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors
+from solver.linalg import FloatArray, LowRankMatrix, from_factors
 from solver.losses.base import CertifiableLoss
 from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import Descent, DescentState
-from solver.validation.errors import ConvergenceWarning, NumericalError
+from solver.validation import ConvergenceWarning, NumericalError
 
 
 def _problem(noise: float = 1.5, seed: int = 0) -> tuple[BilinearProblem, SyntheticPairs]:

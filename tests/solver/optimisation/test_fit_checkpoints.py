@@ -72,7 +72,7 @@ def _assert_same(found: LowRankBilinear, expected: LowRankBilinear) -> None:
     assert found.rank_ > 1
 
 
-@pytest.mark.filterwarnings("ignore::solver.validation.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::solver.validation.ConvergenceWarning")
 def test_a_fit_whose_process_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     parameters = {**PARAMETERS, "max_iter": 7}  # which the iterations of both processes count for
     expected = _fit(_arguments(), parameters)

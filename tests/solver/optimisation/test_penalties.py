@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from solver.optimisation.proximal import NuclearNorm
-from solver.validation.errors import InvalidParameterError
+from solver.optimisation.descent import NuclearNorm
+from solver.validation import InvalidParameterError
 
 MATRICES = arrays(np.float64, (5, 4), elements=st.floats(-10.0, 10.0, allow_subnormal=False))
 

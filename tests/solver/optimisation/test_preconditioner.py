@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pytest
 import scipy.sparse
 
-from solver.linalg.matrices import FloatArray
-from solver.optimisation.preconditioner import FactorPreconditioner, GramSpectrum
+from solver.linalg import FloatArray
+from solver.optimisation.descent import FactorPreconditioner, GramSpectrum
 
 
 def _decaying(n_samples: int, n_features: int, rate: float = 1.5) -> npt.NDArray[np.float64]:

@@ -6,11 +6,11 @@ import pytest
 
 from solver import Labels, LowRankBilinear
 from solver.datasets import SyntheticPairs
-from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors, singular_triplets_above
+from solver.linalg import FloatArray, LowRankMatrix, from_factors, singular_triplets_above
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.optimisation.proximal import NuclearNorm, proximal_step
-from solver.validation.errors import NumericalError
+from solver.optimisation.descent import NuclearNorm, proximal_step
+from solver.validation import NumericalError
 
 
 class Quadratic:

@@ -6,11 +6,10 @@ import pytest
 
 from solver import Labels, make_low_rank_pairs
 from solver.datasets import SyntheticPairs
-from solver.linalg.matrices import FloatArray, LowRankMatrix, from_factors, singular_triplets_above
+from solver.linalg import FloatArray, LowRankMatrix, from_factors, singular_triplets_above
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
-from solver.optimisation.preconditioner import GramSpectrum
-from solver.optimisation.refinement import Refinement, refine_factors
+from solver.optimisation.descent import GramSpectrum, Refinement, refine_factors
 
 ALPHA = 0.01
 

@@ -3,13 +3,13 @@ import pytest
 import scipy.sparse
 
 from solver import Labels, MultiLabels, PairedRows, make_low_rank_pairs
-from solver.bilinear.problem import BilinearProblem
-from solver.linalg.matrices import from_factors
+from solver.bilinear.solving import BilinearProblem
+from solver.linalg import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import Descent
 from solver.optimisation.subsample import Block, PairSubsample, assign_blocks
-from solver.supervision.base import Supervision
+from solver.supervision.kinds import Supervision
 
 M_SAMPLES, N_SAMPLES = 60, 45
 

@@ -7,7 +7,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances, rbf_kernel
 
 from solver.scaling.feature_maps import FeatureMap, kernel_distances
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError, InvalidParameterError
 
 KERNELS = {"rbf": rbf_kernel, "laplacian": laplacian_kernel}
 

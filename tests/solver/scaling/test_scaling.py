@@ -6,7 +6,7 @@ import pytest
 
 from solver import FeatureScaler
 from solver.scaling.scaler import SCALINGS
-from solver.validation.errors import InvalidInputError, InvalidParameterError, NotFittedError
+from solver.validation import InvalidInputError, InvalidParameterError, NotFittedError
 
 
 def _counts() -> npt.NDArray[np.float64]:

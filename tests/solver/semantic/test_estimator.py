@@ -17,7 +17,7 @@ from solver import (
 )
 from solver.artifacts import load_projector, save_projector
 from solver.semantic.ensemble import Ensemble
-from solver.validation.errors import ArtifactError, InvalidInputError, NotFittedError, SupervisionError
+from solver.validation import ArtifactError, InvalidInputError, NotFittedError, SupervisionError
 
 QUICK: dict[str, Any] = {"n_folds": 3, "n_kept": 2, "n_rounds": 3, "n_landmarks": 40, "n_jobs": 1}
 

@@ -10,10 +10,9 @@ from solver import Labels, MultiLabels, SemanticBilinear
 from solver.logistic import LinearClassifier, Targets
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
-from solver.semantic.fusion import Side, fuse
-from solver.semantic.posteriors import Posteriors
-from solver.semantic.search import SearchOptions, fit_posteriors
-from solver.validation.errors import InvalidInputError, InvalidParameterError
+from solver.semantic.learners import Posteriors
+from solver.semantic.search import SearchOptions, Side, fit_posteriors, fuse
+from solver.validation import InvalidInputError, InvalidParameterError
 
 PARAMETERS = SemanticBilinear(
     scalings=("standard",),

@@ -11,13 +11,12 @@ from sklearn.kernel_ridge import KernelRidge
 
 from solver import Labels, PosteriorProjector, SemanticBilinear
 from solver.artifacts import load_projector, save_projector
-from solver.linalg.matrices import Samples
+from solver.linalg import Samples
 from solver.logistic import LinearClassifier, Targets
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
-from solver.semantic.kernel_ridge import blend_kernel_ridge
-from solver.semantic.posteriors import Posteriors
-from solver.semantic.search import SearchOptions
+from solver.semantic.learners import Posteriors
+from solver.semantic.search import SearchOptions, blend_kernel_ridge
 
 OPTIONS = SearchOptions(**SemanticBilinear(max_samples=1000, n_folds=3).get_params())
 

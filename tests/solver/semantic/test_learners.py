@@ -6,10 +6,16 @@ import scipy.sparse
 from scipy.special import softmax
 from sklearn.linear_model import Ridge
 
-from solver.linalg.centered import Centered
+from solver.linalg import Centered
 from solver.logistic import Targets
-from solver.semantic.folds import complement, make_folds
-from solver.semantic.learners import RidgeLearner, RidgeScreening, VoteLearner, calibrate
+from solver.semantic.learners import (
+    RidgeLearner,
+    RidgeScreening,
+    VoteLearner,
+    calibrate,
+    complement,
+    make_folds,
+)
 
 
 def blobs(n: int = 90, n_classes: int = 3) -> tuple[np.ndarray, Targets]:

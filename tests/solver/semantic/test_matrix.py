@@ -8,8 +8,7 @@ import pytest
 
 from solver import Labels, LowRankBilinear, MultiLabels, PosteriorProjector, RankWarning, SemanticBilinear
 from solver.logistic import Targets
-from solver.semantic.matrix import ALPHA_FRACTIONS, choose_alpha_fraction
-from solver.semantic.search import SearchOptions
+from solver.semantic.search import ALPHA_FRACTIONS, SearchOptions, choose_alpha_fraction
 
 OPTIONS = SearchOptions(**SemanticBilinear(loss="squared", max_samples=1000, n_jobs=1).get_params())
 RARE = np.repeat(np.arange(12), [120, 90] + [5] * 10)

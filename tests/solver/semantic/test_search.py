@@ -9,11 +9,17 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from solver import SemanticBilinear
 from solver.logistic import Targets
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.semantic.folds import make_folds, usable_folds
-from solver.semantic.learners import LogisticLearner
-from solver.semantic.posteriors import ClassifierConfig, ClassifierPlan, Posteriors, fit_ensemble
+from solver.semantic.learners import (
+    ClassifierConfig,
+    ClassifierPlan,
+    LogisticLearner,
+    Posteriors,
+    fit_ensemble,
+    make_folds,
+    usable_folds,
+)
 from solver.semantic.search import SearchOptions, fit_posteriors
-from solver.validation.errors import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError, SupervisionError
 
 PARAMETERS = SemanticBilinear(
     scalings=("standard", "sqrt"),

@@ -12,7 +12,7 @@ import scipy.sparse
 import scipy.special
 
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
-from solver.linalg.matrices import FloatArray
+from solver.linalg import FloatArray
 
 RANK = 4
 KINDS = ["labels", "several labels", "paired rows", "signed pairs", "weighted pairs"]

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from solver import Labels, MultiLabels, PairedRows
-from solver.supervision.base import Supervision
-from solver.supervision.conversion import supervision_of
-from solver.validation.errors import SupervisionError
+from solver.supervision.annotations import supervision_of
+from solver.supervision.kinds import Supervision
+from solver.validation import SupervisionError
 
 
 def _similar_pairs(supervision: Supervision, block: int) -> npt.NDArray[np.bool]:

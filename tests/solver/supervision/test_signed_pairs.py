@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver import Labels, SignedPairs
-from solver.linalg.matrices import from_factors
+from solver.linalg import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import ListedPairLoss, PairLogisticLoss
-from solver.optimisation.certificate import certify
-from solver.validation.errors import SupervisionError
+from solver.optimisation.convergence import certify
+from solver.validation import SupervisionError
 
 EPS = {dtype: float(np.finfo(dtype).eps) for dtype in (np.float32, np.float64)}
 

@@ -6,12 +6,12 @@ import pytest
 
 from solver.comparison import bootstrap_interval, sign_flip_p_value
 from solver.datasets import make_low_rank_pairs
-from solver.validation.errors import InvalidParameterError
-from solver.validation.parameters import (
+from solver.validation import (
     COUNT,
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
+    InvalidParameterError,
     Rule,
     check_parameters,
     list_of,

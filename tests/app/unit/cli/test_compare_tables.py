@@ -6,7 +6,7 @@ import pytest
 
 from app.cli.compare.own_data import read_table
 from solver import DatasetError
-from solver.datasets.cells import read_cells
+from solver.datasets.files import read_cells
 
 
 def _table(folder: Path, text: str) -> Path:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from app.services.training.items import LabelledItems
-from solver.validation.errors import SupervisionError
+from solver.validation import SupervisionError
 
 
 def items(count: int, n_classes: int = 4, prefix: str = "") -> LabelledItems:

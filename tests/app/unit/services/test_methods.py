@@ -12,7 +12,7 @@ from app.services.training.items import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs
 from solver.evaluation.splits import LabelledPair
-from solver.validation.errors import InvalidInputError, NumericalError, SolverError, SupervisionError
+from solver.validation import InvalidInputError, NumericalError, SolverError, SupervisionError
 
 
 class _Refusing(SemanticMethod):

@@ -1,11 +1,4 @@
-"""Rules for parameters: one table of conditions for every estimator and function of the library.
-
-A rule is a predicate and the words that say what it asks for. Numbers follow one convention everywhere: an
-integer is accepted where a float is expected, NumPy's scalars count as numbers, and a bool never does.
-
-scikit-learn has such a module, too (`sklearn.utils._param_validation`), but it is private, accepts True for
-an integer, and says nothing of NaN.
-"""
+"""Errors, one class for each kind of mistake, and the rules that parameters are checked by."""
 
 from __future__ import annotations
 
@@ -16,8 +9,77 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from solver.validation.errors import InvalidParameterError
+
+class SolverError(Exception):
+    """Base class of everything this package raises on purpose."""
+
+
+class InvalidParameterError(SolverError, ValueError):
+    """A parameter of an estimator or a function lies outside its allowed range.
+
+    Attributes
+    ----------
+    name : str
+    value : object
+        The value that was rejected.
+    """
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name} must be {expected}, got {value!r}")
+        self.name = name
+        self.value = value
+
+
+class InvalidInputError(SolverError, ValueError):
+    """An array handed to the library has a wrong shape, type or value."""
+
+
+class OutOfRangeError(InvalidInputError):
+    """Samples are too large to be scaled as the training samples were.
+
+    Attributes
+    ----------
+    is_outside : ndarray of bool, shape (n_samples,)
+        True for those samples.
+    """
+
+    def __init__(self, message: str, is_outside: npt.NDArray[np.bool]) -> None:
+        super().__init__(message)
+        self.is_outside = is_outside
+
+
+class SupervisionError(SolverError, ValueError):
+    """Labels or pairs do not fit the samples, or leave nothing to learn from."""
+
+
+class NotFittedError(SolverError, AttributeError):
+    """An estimator was asked to project before it was fitted."""
+
+
+class NumericalError(SolverError, ArithmeticError):
+    """An iterate or an objective became infinite or not a number."""
+
+
+class EngineError(SolverError, RuntimeError):
+    """What computes a fit elsewhere is not there, or cannot read what it is to compute."""
+
+
+class DatasetError(SolverError, ValueError):
+    """A data file is missing, damaged or not in the expected form."""
+
+
+class ArtifactError(SolverError, ValueError):
+    """A stored model is missing, damaged or of an unknown kind."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit missed its tolerance: at the iteration limit, or because the gap no longer decreased."""
+
+
+class RankWarning(UserWarning):
+    """A learned matrix has a lower rank than there are classes: it may leave out those with few samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Dense and sparse matrices: types, checks, centred products, and the row space of samples."""

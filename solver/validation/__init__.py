@@ -1,1 +1,0 @@
-"""Errors, and the rules that parameters are checked by."""
