@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -24,7 +23,7 @@ from solver.linalg import FloatArray, Samples, check_samples, feature_names, pro
 from solver.state import write_state
 from solver.supervision.annotations import OF_SEARCHES, AnyLabels, annotations_of, n_axes, supervision_of
 from solver.supervision.kinds import PairedRows
-from solver.validation import InvalidInputError, NotFittedError, Rule, SupervisionError, check_parameters
+from solver.validation import InvalidInputError, NotFittedError, SupervisionError, check_parameters
 
 
 class EstimatorNotFittedError(NotFittedError, SklearnNotFittedError):
@@ -39,8 +38,6 @@ class CrossModalEstimator(BaseEstimator, ABC):
     attributes (`get_params`, `set_params` and `clone` of scikit-learn work) and are validated in `fit`.
     """
 
-    _parameter_rules: ClassVar[Mapping[str, Rule]] = {}
-    """Rules of parameters that are no `parameter` fields of a dataclass."""
     _fitted_attribute: ClassVar[str]
     """Set by `fit`: an estimator without it is not fitted."""
     _learned_from_pairs: bool = False
@@ -188,8 +185,8 @@ class CrossModalEstimator(BaseEstimator, ABC):
 
     def _check_parameters(self) -> None:
         declared = fields(self) if is_dataclass(self) else ()
-        own = {one.name: one.metadata["rule"] for one in declared if "rule" in one.metadata}
-        check_parameters({**own, **self._parameter_rules}, self.get_params(deep=False))
+        rules = {one.name: one.metadata["rule"] for one in declared if "rule" in one.metadata}
+        check_parameters(rules, self.get_params(deep=False))
 
 
 class LinearCrossModalEstimator(CrossModalEstimator):

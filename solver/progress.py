@@ -4,6 +4,7 @@ that a callback raises ends the computation and reaches the caller."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -93,3 +94,14 @@ class WorkPlan:
 
     def finish(self) -> None:
         self._on_step(1.0)
+
+
+def number_steps(callback: Callable[[Progress], None] | None) -> Callable[[float], None]:
+    """Return what passes shares of the work on to a callback, if there is one, as numbered steps."""
+    steps = itertools.count(1)
+
+    def report(share: float) -> None:
+        if callback is not None:
+            callback(StepProgress(next(steps), share))
+
+    return report

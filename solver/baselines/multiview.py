@@ -153,25 +153,6 @@ class GMLDA(MultiviewBaseline):
     .. [1] A. Sharma et al., "Generalized Multiview Analysis: A Discriminative Latent Space", CVPR 2012.
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        coupling: float = 10.0,
-        mu: float = 1.0,
-        gamma: float = 1.0,
-        reg: float = 0.1,
-        eigenvalue_power: float = 0.0,
-        metric: str = "cosine",
-    ) -> None:
-        self.n_components = n_components
-        self.coupling = coupling
-        self.mu = mu
-        self.gamma = gamma
-        self.reg = reg
-        self.eigenvalue_power = eigenvalue_power
-        self.metric = metric
-
     def _view(self, coordinates: FloatArray, indicators: FloatArray) -> View:
         anchors = class_anchors(coordinates, indicators)
         between = anchors.T @ anchors

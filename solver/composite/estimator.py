@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator
-from solver.composite.contradictions import Contradiction
 from solver.composite.learning import Choice, LearningOptions, learn
-from solver.composite.projector import CompositeProjector
 from solver.evaluation.quality import Objective, check_objective
 from solver.linalg import FloatArray, check_samples
-from solver.progress import Progress, StepProgress, WorkPlan
+from solver.progress import Progress, WorkPlan, number_steps
 from solver.scaling.feature_maps import KERNELS
 from solver.scaling.scaler import SCALINGS
 from solver.supervision.annotations import Annotations, AnyLabels, Queries, annotations_of, check_sizes
@@ -28,6 +26,7 @@ from solver.validation import (
     Rule,
     SupervisionError,
     integer_from,
+    parameter,
     some_of,
 )
 
@@ -39,6 +38,10 @@ def _is_objective(value: Any) -> bool:
         return False
 
 
+_OBJECTIVE = Rule(_is_objective, "None, a measure's name or weights of measures")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class CompositeBilinear(CrossModalEstimator):
     """Weighted sum of similarities, one for each kind of thing that samples carry.
 
@@ -112,44 +115,14 @@ class CompositeBilinear(CrossModalEstimator):
     """
 
     _fitted_attribute = "projector_"
-    _parameter_rules: ClassVar[dict[str, Rule]] = {
-        "scalings": some_of(*SCALINGS),
-        "kernels": some_of(*KERNELS),
-        "n_landmarks": COUNT,
-        "n_components": COUNT,
-        "n_folds": N_FOLDS,
-        "max_samples": integer_from(10),
-        "random_state": SEED,
-        "objective": Rule(_is_objective, "None, a measure's name or weights of measures"),
-    }
-
-    choice_: Choice
-    weights_: dict[str, float]
-    dimensions_: dict[str, int]
-    quality_: float
-    contradictions_: tuple[Contradiction, ...]
-    projector_: CompositeProjector
-
-    def __init__(
-        self,
-        *,
-        scalings: tuple[str, ...] = ("standard", "l2", "sqrt"),
-        kernels: tuple[str, ...] = ("linear", "rbf"),
-        n_landmarks: int = 2048,
-        n_components: int = 2048,
-        n_folds: int = 3,
-        max_samples: int = 1000,
-        random_state: int = 0,
-        objective: Objective | None = None,
-    ) -> None:
-        self.scalings = scalings
-        self.kernels = kernels
-        self.n_landmarks = n_landmarks
-        self.n_components = n_components
-        self.n_folds = n_folds
-        self.max_samples = max_samples
-        self.random_state = random_state
-        self.objective = objective
+    scalings: tuple[str, ...] = parameter(("standard", "l2", "sqrt"), some_of(*SCALINGS))
+    kernels: tuple[str, ...] = parameter(("linear", "rbf"), some_of(*KERNELS))
+    n_landmarks: int = parameter(2048, COUNT)
+    n_components: int = parameter(2048, COUNT)
+    n_folds: int = parameter(3, N_FOLDS)
+    max_samples: int = parameter(1000, integer_from(10))
+    random_state: int = parameter(0, SEED)
+    objective: Objective | None = parameter(None, _OBJECTIVE)
 
     @override
     def fit(
@@ -200,12 +173,6 @@ class CompositeBilinear(CrossModalEstimator):
             objective is of what it cannot measure.
         """
         x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
-        steps = itertools.count(1)
-
-        def report(share: float) -> None:
-            if callback is not None:
-                callback(StepProgress(next(steps), share))
-
         annotations = annotations_of(checked)
         check_sizes(x_samples, z_samples, annotations)
         for name, samples, side_queries in zip("XZ", (x_samples, z_samples), queries, strict=True):
@@ -213,18 +180,19 @@ class CompositeBilinear(CrossModalEstimator):
                 _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
         if reuse is not None:
             reuse._check_fitted()
-        self.choice_, self.quality_, self.projector_, self.contradictions_ = learn(
+        choice, self.quality_, self.projector_, self.contradictions_ = learn(
             (x_samples, z_samples),
             annotations,
             LearningOptions(**self.get_params(deep=False)),
-            WorkPlan(report),
+            WorkPlan(number_steps(callback)),
             None if reuse is None else reuse.choice_,
             queries,
             with_content,
             keep,
             served,
         )
-        self.weights_ = dict(self.choice_.weights)
+        self.choice_: Choice = choice
+        self.weights_ = dict(choice.weights)
         side = self.projector_.x
         self.dimensions_ = {head.term: width for head, width in zip(side.heads, side.widths, strict=True)}
         return self
@@ -236,18 +204,9 @@ class CompositeBilinear(CrossModalEstimator):
         return self.projector_.x.feature_map.n_features
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        self._check_columns(X, "X")
-        return self.projector_.x.project(
-            check_samples(X, "X", n_features=self.projector_.x.feature_map.n_features)
-        )
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        self._check_columns(Z, "Z")
-        return self.projector_.z.project(
-            check_samples(Z, "Z", n_features=self.projector_.z.feature_map.n_features)
-        )
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        own = self.projector_.x if side == "x" else self.projector_.z
+        return own.project(check_samples(samples, side.upper(), n_features=own.feature_map.n_features))
 
 
 def _check_queries(name: str, queries: Queries, n_features: int, annotations: Annotations) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,7 +16,7 @@ from solver.bilinear.estimator import LowRankBilinear
 from solver.linalg import FloatArray, is_sparse, most_compact
 from solver.logistic import Targets, class_targets
 from solver.losses.base import LOSSES
-from solver.progress import Progress, StepProgress, WorkPlan
+from solver.progress import Progress, WorkPlan, number_steps
 from solver.scaling.feature_maps import KERNELS, check_features
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE
@@ -181,13 +180,7 @@ class SemanticBilinear(CrossModalEstimator):
         """
         x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
         x_samples, z_samples = check_features(x_samples, "X"), check_features(z_samples, "Z")
-        steps = itertools.count(1)
-
-        def report(share: float) -> None:
-            if callback is not None:
-                callback(StepProgress(next(steps), share))
-
-        work = WorkPlan(report)
+        work = WorkPlan(number_steps(callback))
         x_targets, z_targets = class_targets(checked, type(self).__name__)
         check_sizes(x_samples, z_samples, checked)
         if reuse is not None:
