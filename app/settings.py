@@ -330,8 +330,9 @@ class ModelSettings(BaseModel):
     approximate_from_items: int = Field(
         200_000,
         ge=1,
-        description="a training builds approximate indexes for galleries of this size or more, "
-        "which serve where their recall@10 is 0.99; smaller ones are searched exactly",
+        description="a training builds approximate indexes for galleries of this size or more (of a higher "
+        "rank than 128 in proportion), which serve where their recall@10 is 0.99; smaller ones are searched "
+        "exactly",
     )
     save_after_items: int = Field(
         1000, ge=1, description="galleries are saved after this many written items, at least a tenth of all"

@@ -26,6 +26,8 @@ _MIN_SPEEDUP = 1.5  # an index that is not clearly faster is not worth its misse
 _TIE = 1.1  # latencies within a tenth are noise of the measurement: the first candidate is chosen
 _FIRST_PROBES, _GROWTH = 4, 1.5
 """Numbers of probes that are tried: 4, 6, 9, 13, ..."""
+_USUAL_RANK = 128
+"""An item of a higher rank counts for as many as it takes longer to compare: names alone may add hundreds."""
 _ROUNDING = 1e-5  # relative difference of two float32 scores that may be rounding
 
 
@@ -48,8 +50,8 @@ class _Attempt:
 
 @dataclass(eq=False)
 class IndexTuner:
-    """Chooses the index of each gallery of a model by its recall@10; smaller ones than `min_items` are
-    searched exactly, unmeasured."""
+    """Chooses the index of each gallery of a model by its recall@10; smaller ones than `min_items`, and than
+    fewer of a higher rank, are searched exactly, unmeasured."""
 
     _needed_recall: float
     _min_items: int
@@ -63,7 +65,8 @@ class IndexTuner:
         recalls: dict[str, float] = {}
         for target, source in ((first, second), (second, first)):
             vectors = model.galleries[target][1]
-            if len(vectors) < self._min_items or vectors.shape[1] == 0:
+            size, rank = vectors.shape
+            if size * max(rank / _USUAL_RANK, 1.0) < self._min_items or rank == 0:
                 continue
             chosen, choices[target] = self.choose(vectors, queries[source])
             if chosen is not None:

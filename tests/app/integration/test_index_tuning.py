@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_too_few_queries_measure_nothing() -> None:
     assert chosen is None
     assert "20 items of the other modality are too few" in choice.reason
     assert choice.trials == ()
+
+
+@pytest.mark.parametrize(("rank", "is_measured"), [(128, False), (256, True)])
+def test_items_of_a_high_rank_count_for_several(pairs: Pairs, rank: int, is_measured: bool) -> None:
+    pairs.fill("a")
+    pairs.train("a")
+    with pairs.services.snapshots.open("a") as (snapshot, _):
+        model = snapshot.model
+    rows = np.random.default_rng(0).normal(size=(200, rank)).astype(np.float32)
+    ids = tuple(map(str, range(len(rows))))
+    model = replace(model, galleries=dict.fromkeys(model.modality_names, (ids, rows)))
+    _, recall = IndexTuner(0.99, 300).tune(model, dict.fromkeys(model.modality_names, rows[:20]))
+    assert bool(recall.choices) == is_measured
 
 
 def test_a_gallery_takes_writes_with_an_approximate_index() -> None:
