@@ -37,8 +37,8 @@ from app.domain.errors import ConflictError, DatabaseUnavailableError, NotFoundE
 from app.domain.names import join_words
 from app.domain.reports import Objective, Supervision, TrainingParameters, TrainingReport, measure_of
 from app.logs import log_to_stderr
-from app.services.training.parameters import LARGEST_SEED, METHODS
 from app.services.training.reencoding import Encoders
+from app.services.training.requests import LARGEST_SEED, METHODS
 from app.settings import Settings
 from app.worker.worker import make_worker
 from solver import AT_LEAST, FLOORS, OBJECTIVES, SCALINGS

@@ -8,7 +8,7 @@
 # `write` inserts new items into `items` and updates existing ones in place, with revision R; the previous
 # state of an updated row goes to `replaced_items` in the same transaction. Readers see only rows up to the
 # collection's revision, and the replaced rows in place of those beyond it: the complete state before the
-# import (`app.db.published`). Unchanged items are left alone.
+# import (`app.db.items`). Unchanged items are left alone.
 #
 # `publish` sets the collection's revision to R. From that transaction on readers see the whole import, and no
 # rows have to be moved: only the replaced rows remain to be removed.

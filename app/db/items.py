@@ -1,4 +1,9 @@
-"""Items in SQL: unchanged ones are left alone, others written in batches, deleted ones leave tombstones."""
+"""Items in SQL as readers see them: unchanged ones are left alone, others written in batches."""
+# While an import is being stored (see `app.db.imports`), its rows carry a revision that the collection has
+# not reached. Readers do not see them; in place of changed rows they get the rows as they were before.
+# Everything that reads items does so through `published_items`, for selecting a few by their values, or
+# through `first_rows`, which scans an index; writers exclude imports and use the table itself.
+#
 # By tombstones other processes notice a deletion. They carry no time.
 # Instead each collection has a mark: a revision, and a time by which it had been reached. Once that time is
 # long enough ago, tombstones up to the revision are purged, and the collection records the revision: a reader
@@ -9,48 +14,19 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from collections.abc import Collection as AbstractCollection
-from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Integer,
-    Row,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    case,
-    cast,
-    delete,
-    false,
-    func,
-    null,
-    select,
-    text,
-    true,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from app.db.filters import FilterSql
-from app.db.models import ITEMS, CollectionRow, FeedbackRow, ItemRow, ReplacedItemRow
-from app.db.published import (
-    Columns,
-    Condition,
-    Stretch,
-    count_present,
-    first_rows,
-    is_published,
-    published_items,
-    published_revision,
-)
+from app.db.models import ITEMS, REPLACED_ITEMS, CollectionRow, FeedbackRow, ItemRow, ReplacedItemRow
 from app.db.statements import Repository, in_chunks, now
 from app.domain.entities import (
     MOST_PARTNERS,
@@ -67,6 +43,151 @@ from app.domain.filters import ItemFilter
 from app.domain.names import is_storable
 from app.domain.searches import HIT_FIELDS
 
+CollectionId = int | sa.BindParameter[int]
+"""Primary key of a collection, or the parameter of a statement that is made once for all."""
+Columns = Mapping[str, sa.ColumnElement[Any]]
+Condition = Callable[[Columns], sa.ColumnElement[bool]]
+"""A condition on rows, given their columns; the columns of replaced items have the same names."""
+_AnyRow = sa.Row[*tuple[Any, ...]]
+_Range = tuple[sa.ColumnElement[bool], tuple[sa.ColumnElement[Any], ...]]  # a condition and an order
+_CURRENT: Columns = dict(ITEMS.c)
+_BEFORE: Columns = {
+    column.name: REPLACED_ITEMS.c["position" if column.name == "id" else column.name] for column in ITEMS.c
+}
+
+
+def published_items(collection_id: CollectionId, *names: str) -> sa.Subquery:
+    """Return columns of the published items of a collection, tombstones included, as a table to select from.
+    The ``id`` of an item, its position among the others, does not change with it."""
+    current = sa.select(*(_CURRENT[name] for name in names)).where(is_published(collection_id))
+    before = sa.select(*(_BEFORE[name].label(name) for name in names)).where(_is_shown_instead(collection_id))
+    return sa.union_all(current, before).subquery("published")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A range of rows in the order of a column and their id, which is the order of an index."""
+
+    column: str  # of `items`; follows the collection in an index, and is followed there by the id
+    start: Any
+    end: Any
+    after: int  # of the rows with the first value, only those with a larger id
+    where: Condition  # further condition, such as that of a partial index
+    until: int | None = None  # of the rows with the last value, those with a larger id may be left out
+
+    def after_row(self, row: _AnyRow) -> Stretch:
+        """Return the part after one of its rows."""
+        return replace(self, start=getattr(row, self.column), after=row.id)
+
+    def up_to_row(self, row: _AnyRow) -> Stretch:
+        """Return the part up to and including one of its rows."""
+        return replace(self, end=getattr(row, self.column), until=row.id)
+
+
+def first_rows(
+    session: Session, collection_id: int, names: Sequence[str], stretch: Stretch, limit: int
+) -> list[_AnyRow]:
+    """Return the first published rows of a stretch, in its order, without reading the others; `names` has
+    ``id`` and its column."""
+    # The next page is the stretch after the last row. The transaction has to be read-only, so that every page
+    # sees the same state.
+    # Not a union: both databases would sort all of its rows before returning the first.
+    before = _in_order(
+        session, _BEFORE, _is_replaced_by_the_running_one(collection_id), names, stretch, limit
+    )
+    if len(before) == limit:
+        # Otherwise all their unpublished successors would be scanned in search of published rows beyond.
+        stretch = stretch.up_to_row(before[-1])
+    rows = before + _in_order(session, _CURRENT, is_published(collection_id), names, stretch, limit)
+    lead, row_id = names.index(stretch.column), names.index("id")
+    return sorted(rows, key=lambda row: (row[lead], row[row_id]))[:limit]
+
+
+def _in_order(
+    session: Session,
+    columns: Columns,
+    is_shown: sa.ColumnElement[bool],
+    names: Sequence[str],
+    stretch: Stretch,
+    limit: int,
+) -> list[_AnyRow]:
+    """Return the first visible rows of one table that are in a stretch."""
+    ranges = _one_range if session.get_bind().dialect.name == "postgresql" else _two_ranges
+    selected = [columns[name].label(name) for name in names]
+    rows: list[_AnyRow] = []
+    for is_within, order in ranges(columns, stretch):
+        query = sa.select(*selected).where(is_shown, is_within, stretch.where(columns)).order_by(*order)
+        rows += session.execute(query.limit(limit - len(rows))).all()
+        if len(rows) == limit:
+            break
+    return rows
+
+
+def _one_range(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
+    # For an order by id alone PostgreSQL would scan all items by their primary key.
+    lead, row_id = columns[stretch.column], columns["id"]
+    is_within = (sa.tuple_(lead, row_id) > sa.tuple_(stretch.start, stretch.after)) & (lead <= stretch.end)
+    if stretch.until is not None:
+        is_within &= sa.tuple_(lead, row_id) <= sa.tuple_(stretch.end, stretch.until)
+    yield is_within, (lead, row_id)
+
+
+def _two_ranges(columns: Columns, stretch: Stretch) -> Iterator[_Range]:
+    # SQLite cannot seek in an index by a pair of values whose second one is the primary key.
+    lead, row_id = columns[stretch.column], columns["id"]
+    is_first = (lead == stretch.start) & (row_id > stretch.after)
+    if stretch.end != stretch.start:
+        yield is_first, (row_id,)
+        yield (lead > stretch.start) & (lead <= stretch.end), (lead, row_id)
+    else:
+        yield is_first if stretch.until is None else is_first & (row_id <= stretch.until), (row_id,)
+
+
+def count_present(collection_id: int, most: int) -> sa.CompoundSelect[str, int]:
+    """Return a query for item counts by modality, which the caller has to add up; some are negative. `most`
+    is the published revision as a number: PostgreSQL then finds the few rows beyond it by its statistics."""
+    # All existing items are counted in an index, without reading the rows; then those of an unpublished
+    # import are subtracted, and the ones it replaces are added.
+    is_its, is_beyond = ITEMS.c.collection_id == collection_id, ITEMS.c.revision > most
+    is_before = _is_shown_instead(collection_id) & REPLACED_ITEMS.c.is_deleted.is_(False)
+    return sa.union_all(
+        _by_modality(ITEMS, sa.func.count(), is_its & ITEMS.c.is_deleted.is_(False)),
+        _by_modality(ITEMS, -sa.func.count(), is_its & is_beyond & (ITEMS.c.is_deleted == sa.false())),
+        _by_modality(REPLACED_ITEMS, sa.func.count(), is_before),
+    )
+
+
+def _by_modality(
+    table: sa.Table, number: sa.ColumnElement[int], condition: sa.ColumnElement[bool]
+) -> sa.Select[str, int]:
+    return sa.select(table.c.modality, number).where(condition).group_by(table.c.modality)
+
+
+def is_published(collection_id: CollectionId) -> sa.ColumnElement[bool]:
+    """Return the condition that a row of `items` belongs to that collection and is published."""
+    # As a sum, so that the index of revisions is not scanned: all rows but a few satisfy this.
+    is_reached = ITEMS.c.revision + 0 <= published_revision(collection_id)
+    return (ITEMS.c.collection_id == collection_id) & is_reached
+
+
+def _is_shown_instead(collection_id: CollectionId) -> sa.ColumnElement[bool]:
+    """Return the condition that a replaced row is of that collection and its successor unpublished."""
+    # As a sum, so that the index of all replaced rows is not scanned where only a few ids are requested.
+    is_replaced_later = REPLACED_ITEMS.c.replaced_at + 0 > published_revision(collection_id)
+    return (REPLACED_ITEMS.c.collection_id == collection_id) & is_replaced_later
+
+
+def _is_replaced_by_the_running_one(collection_id: int) -> sa.ColumnElement[bool]:
+    """Return the same condition for an index: only the import of the next revision can be unpublished."""
+    is_next = REPLACED_ITEMS.c.replaced_at == published_revision(collection_id) + 1
+    return (REPLACED_ITEMS.c.collection_id == collection_id) & is_next
+
+
+def published_revision(collection_id: CollectionId) -> sa.ScalarSelect[int]:
+    """Return the published revision as a subquery: the number that a caller has read may be outdated."""
+    return sa.select(CollectionRow.revision).where(CollectionRow.id == collection_id).scalar_subquery()
+
+
 _AS_THEY_ARE = ("modality", "text", "content_hash", "content_type", "encoding", "pair_id", "train")
 _PLAIN = (*_AS_THEY_ARE, "features")
 _DOCUMENTS = ("labels", "metadata")
@@ -74,12 +195,12 @@ _INSERTED = ("collection_id", "item_id", "revision", "is_deleted", *_PLAIN, *_DO
 _UPDATED = ("revision", "is_deleted", *_PLAIN, *_DOCUMENTS)
 _STORED = (
     *(ITEMS.c[name] for name in ("item_id", "id", "is_deleted", *_PLAIN)),
-    *(cast(ITEMS.c[name], Text) for name in _DOCUMENTS),
+    *(sa.cast(ITEMS.c[name], sa.Text) for name in _DOCUMENTS),
 )
 _UPDATE = (
-    update(ITEMS)
-    .where(ITEMS.c.id == bindparam("row_id"))
-    .values({name: bindparam(f"new_{name}") for name in _UPDATED})
+    sa.update(ITEMS)
+    .where(ITEMS.c.id == sa.bindparam("row_id"))
+    .values({name: sa.bindparam(f"new_{name}") for name in _UPDATED})
 )
 _TOMBSTONE = {
     **dict.fromkeys(("text", "features", "content_hash", "content_type", "pair_id")),
@@ -112,17 +233,17 @@ def write_plan(session: Session, plan: Plan) -> None:
     if plan.changed:
         session.execute(_UPDATE, list(plan.changed))
     for row_ids in in_chunks(plan.partners):
-        session.execute(update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=plan.revision))
+        session.execute(sa.update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=plan.revision))
 
 
 def _rows_by_id(
     session: Session, collection: Collection, item_ids: Sequence[str]
 ) -> Mapping[str, Sequence[Any]]:
-    query = select(*_STORED).where(ITEMS.c.collection_id == collection.id, ITEMS.c.item_id.in_(item_ids))
+    query = sa.select(*_STORED).where(ITEMS.c.collection_id == collection.id, ITEMS.c.item_id.in_(item_ids))
     return {row[0]: row[1:] for row in session.execute(query)}
 
 
-def _insert(connection: Connection, rows: Sequence[_Row]) -> None:
+def _insert(connection: sa.Connection, rows: Sequence[_Row]) -> None:
     """Insert rows of `_INSERTED` directly with the driver: SQLAlchemy would take longer than the database."""
     columns = ", ".join(_INSERTED)
     if connection.dialect.name == "postgresql":
@@ -165,7 +286,6 @@ def _canonical(document: str) -> str:
 _NO_FILTER = ItemFilter()
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
-_AnyRow = Row[*tuple[Any, ...]]
 _COLUMNS = (
     *("item_id", "modality", "text", "content_hash", "content_type"),
     *("labels", "pair_id", "metadata", "train", "revision"),
@@ -180,7 +300,7 @@ class ItemRepository(Repository):
     def existing(self, collection: Collection, item_ids: Sequence[str]) -> set[str]:
         """Return which of the ids are taken."""
         rows = published_items(collection.id, "item_id", "is_deleted")
-        query = select(rows.c.item_id).where(rows.c.is_deleted.is_(False))
+        query = sa.select(rows.c.item_id).where(rows.c.is_deleted.is_(False))
         return {
             item_id
             for chunk in in_chunks(item_ids)
@@ -244,10 +364,14 @@ class ItemRepository(Repository):
         names = sorted(name for name in pairs if name is not None)
         for chunk in in_chunks(names):
             # Not `is_`, as in `_of_pair`.
-            is_there = (ITEMS.c.collection_id == collection.id) & (ITEMS.c.is_deleted == false())
+            is_there = (ITEMS.c.collection_id == collection.id) & (ITEMS.c.is_deleted == sa.false())
             is_member = is_there & ITEMS.c.pair_id.in_(chunk)
-            n_before = func.sum(case((ITEMS.c.revision < revision, 1), else_=0))
-            sizes = select(ITEMS.c.pair_id, func.count(), n_before).where(is_member).group_by(ITEMS.c.pair_id)
+            n_before = sa.func.sum(sa.case((ITEMS.c.revision < revision, 1), else_=0))
+            sizes = (
+                sa.select(ITEMS.c.pair_id, sa.func.count(), n_before)
+                .where(is_member)
+                .group_by(ITEMS.c.pair_id)
+            )
             moved = [
                 name
                 for name, size, before in self._session.execute(sizes)
@@ -256,7 +380,7 @@ class ItemRepository(Repository):
             ]
             if moved:
                 is_moved = is_there & ITEMS.c.pair_id.in_(moved) & (ITEMS.c.revision + 0 < revision)
-                rows += self._session.scalars(select(ITEMS.c.id).where(is_moved))
+                rows += self._session.scalars(sa.select(ITEMS.c.id).where(is_moved))
         return rows
 
     def get(self, collection: Collection, item_id: str) -> Item:
@@ -284,7 +408,7 @@ class ItemRepository(Repository):
         """Leave tombstones, in a locked collection; return the hashes of files. Raises NotFoundError."""
         is_its = (ITEMS.c.collection_id == collection.id) & ITEMS.c.is_deleted.is_(False)
         names = ("id", "item_id", "pair_id", "content_hash")
-        query = select(*(ITEMS.c[name] for name in names)).where(is_its)
+        query = sa.select(*(ITEMS.c[name] for name in names)).where(is_its)
         rows = [
             row
             for chunk in in_chunks(item_ids)
@@ -295,9 +419,9 @@ class ItemRepository(Repository):
             raise item_not_found(collection.name, min(missing))
         members = self._members(collection, revision, Counter(row.pair_id for row in rows), {})
         for row_ids in in_chunks(members):
-            self._session.execute(update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=revision))
+            self._session.execute(sa.update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=revision))
         for row_ids in in_chunks([row.id for row in rows]):
-            emptied = update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(_TOMBSTONE)
+            emptied = sa.update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(_TOMBSTONE)
             self._session.execute(emptied.values(revision=revision))
         return {row.content_hash for row in rows if row.content_hash is not None}
 
@@ -307,10 +431,10 @@ class ItemRepository(Repository):
         members: list[Item] = []
         for chunk in in_chunks(sorted(pair_ids)):
             rows = published_items(collection.id, *_PLACED, "features", "encoding", "is_deleted")
-            is_asked = rows.c.pair_id.in_(chunk) & (rows.c.is_deleted == false())
-            sizes = select(rows.c.pair_id).where(is_asked).group_by(rows.c.pair_id)
-            small = list(self._session.scalars(sizes.having(func.count() <= 2 * MOST_PARTNERS)))
-            query = select(rows).where(rows.c.pair_id.in_(small), rows.c.is_deleted == false())
+            is_asked = rows.c.pair_id.in_(chunk) & (rows.c.is_deleted == sa.false())
+            sizes = sa.select(rows.c.pair_id).where(is_asked).group_by(rows.c.pair_id)
+            small = list(self._session.scalars(sizes.having(sa.func.count() <= 2 * MOST_PARTNERS)))
+            query = sa.select(rows).where(rows.c.pair_id.in_(small), rows.c.is_deleted == sa.false())
             members += (
                 _item(row, row.features, row.encoding)
                 for row in self._session.execute(query.order_by(rows.c.id))
@@ -320,7 +444,7 @@ class ItemRepository(Repository):
     def ids_of_pairs(self, collection: Collection, modality: str, pair_ids: Sequence[str]) -> list[str]:
         """Return the items of a modality that are of some pairs."""
         rows = published_items(collection.id, "item_id", "pair_id", "modality", "is_deleted")
-        query = select(rows.c.item_id).where(rows.c.modality == modality, rows.c.is_deleted == false())
+        query = sa.select(rows.c.item_id).where(rows.c.modality == modality, rows.c.is_deleted == sa.false())
         chunks = in_chunks(pair_ids)
         return [
             one for chunk in chunks for one in self._session.scalars(query.where(rows.c.pair_id.in_(chunk)))
@@ -342,7 +466,7 @@ class ItemRepository(Repository):
             rows = self._of_pair(collection, pair_id, modality, after, limit)
         else:
             modalities = collection.modality_names if modality is None else (modality,)
-            passes = (lambda _: true()) if item_filter.is_empty else self._narrow(item_filter)
+            passes = (lambda _: sa.true()) if item_filter.is_empty else self._narrow(item_filter)
             stretches = (_present(name, after, passes) for name in modalities)
             parts = [
                 first_rows(self._session, collection.id, _PLACED, replace(stretch, until=until), limit)
@@ -354,14 +478,14 @@ class ItemRepository(Repository):
     def _narrow(self, item_filter: ItemFilter) -> Condition:
         """Return a condition that every item meets that passes a filter."""
         sql = FilterSql(self._session.get_bind().dialect.name == "sqlite")
-        condition = text(item_filter.fold(sql.read, sql.join)).bindparams(**sql.parameters)
-        return lambda _: and_(condition)
+        condition = sa.text(item_filter.fold(sql.read, sql.join)).bindparams(**sql.parameters)
+        return lambda _: sa.and_(condition)
 
     def changes_since(self, collection: Collection, revision: int) -> Iterator[Change]:
         """Yield changes after `revision`, in order of revision; for read-only transactions."""
-        most = self._session.scalar(select(published_revision(collection.id))) or 0
+        most = self._session.scalar(sa.select(published_revision(collection.id))) or 0
         if revision < most:
-            changed = Stretch("revision", revision + 1, most, 0, lambda _: true())
+            changed = Stretch("revision", revision + 1, most, 0, lambda _: sa.true())
             for row in self._walk(collection, (*_PLACED, "features", "encoding", "is_deleted"), changed):
                 item = None if row.is_deleted else _item(row, row.features, row.encoding)
                 yield Change(row.item_id, row.modality, item, row.revision)
@@ -373,8 +497,8 @@ class ItemRepository(Repository):
             return most
         rows = published_items(collection.id, "id", "revision")
         is_changed = (rows.c.revision > revision) & (rows.c.revision <= published_revision(collection.id))
-        changed = select(rows.c.id).where(is_changed).limit(most)
-        return self._session.scalar(select(func.count()).select_from(changed.subquery())) or 0
+        changed = sa.select(rows.c.id).where(is_changed).limit(most)
+        return self._session.scalar(sa.select(sa.func.count()).select_from(changed.subquery())) or 0
 
     def unchanged_since(self, collection: Collection, revision: int) -> Iterator[Item]:
         """Yield what was last written at `revision` or before and is still there, without features."""
@@ -385,7 +509,7 @@ class ItemRepository(Repository):
     def counts(self, collection: Collection) -> dict[str, int]:
         """Return the number of items of each modality; for read-only transactions."""
         totals: Counter[str] = Counter()
-        most = self._session.scalar(select(published_revision(collection.id))) or 0
+        most = self._session.scalar(sa.select(published_revision(collection.id))) or 0
         for modality, count in self._session.execute(count_present(collection.id, most)):
             totals[modality] += count
         return {modality: count for modality, count in totals.items() if count}
@@ -419,10 +543,10 @@ class ItemRepository(Repository):
         """Return how many items of a modality have no stored "text", "picture" or "sound", and the first."""
         lacks: dict[str, Condition] = {
             "text": lambda c: c["text"].is_(None),
-            "picture": lambda c: func.coalesce(c["content_type"], "").not_like("image/%"),
-            "sound": lambda c: func.coalesce(c["content_type"], "").not_like("audio/%"),
+            "picture": lambda c: sa.func.coalesce(c["content_type"], "").not_like("image/%"),
+            "sound": lambda c: sa.func.coalesce(c["content_type"], "").not_like("audio/%"),
         }
-        lacking = _present(modality, 0, lacks.get(form, lambda _: true()))
+        lacking = _present(modality, 0, lacks.get(form, lambda _: sa.true()))
         count, first = 0, None
         for row in self._walk(collection, ("item_id", "modality", "id"), lacking):
             count += 1
@@ -432,7 +556,7 @@ class ItemRepository(Repository):
     def newest_tombstone(self, collection: Collection) -> int | None:
         """Return the position of the last deleted item that left a tombstone; None if there is none."""
         # As a sum: PostgreSQL would otherwise scan the primary key backwards through all items to one.
-        query = select(func.max(ITEMS.c.id + 0)).where(_is_tombstone(collection.id))
+        query = sa.select(sa.func.max(ITEMS.c.id + 0)).where(_is_tombstone(collection.id))
         newest: int | None = self._session.scalar(query)
         return newest
 
@@ -447,10 +571,10 @@ class ItemRepository(Repository):
         if now(self._session) - row.marked_at < timedelta(seconds=grace_seconds):
             return False
         is_old = (ITEMS.c.revision <= row.marked_revision) & (ITEMS.c.id < before)
-        old = select(ITEMS.c.id).where(_is_tombstone(collection.id), is_old).limit(limit)
+        old = sa.select(ITEMS.c.id).where(_is_tombstone(collection.id), is_old).limit(limit)
         row_ids = list(self._session.scalars(old))
         if row_ids:
-            self._session.execute(delete(ITEMS).where(ITEMS.c.id.in_(row_ids)))
+            self._session.execute(sa.delete(ITEMS).where(ITEMS.c.id.in_(row_ids)))
             row.purged_through = row.marked_revision
         elif row.marked_revision < row.revision:
             row.marked_revision, row.marked_at = row.revision, now(self._session)
@@ -464,7 +588,7 @@ class ItemRepository(Repository):
 
     def last_position(self, collection: Collection) -> int:
         """Return the position of the item that was created last; 0 if there was none."""
-        query = select(func.max(ITEMS.c.id)).where(ITEMS.c.collection_id == collection.id)
+        query = sa.select(sa.func.max(ITEMS.c.id)).where(ITEMS.c.collection_id == collection.id)
         return self._session.scalar(query) or 0
 
     def count_copies(
@@ -477,7 +601,7 @@ class ItemRepository(Repository):
             is_same = (old.c.modality == new.c.modality) & (old.c[name] == new.c[name])
             are_here = (new.c.collection_id == collection.id) & (old.c.collection_id == collection.id)
             are_apart = (new.c.id > after) & (old.c.id <= after) & ~new.c.is_deleted & ~old.c.is_deleted
-            query = select(func.count(new.c.id.distinct())).where(are_here, are_apart, is_same)
+            query = sa.select(sa.func.count(new.c.id.distinct())).where(are_here, are_apart, is_same)
             copies += self._session.scalar(query) or 0
         return copies
 
@@ -492,7 +616,9 @@ class ItemRepository(Repository):
     ) -> Sequence[_AnyRow]:
         rows = published_items(collection.id, *_PLACED, "is_deleted")
         # Not `is_`, with which the index of existing items would qualify: that of pairs leaves fewer rows.
-        query = select(rows).where(rows.c.pair_id == pair_id, rows.c.is_deleted == false(), rows.c.id > after)
+        query = sa.select(rows).where(
+            rows.c.pair_id == pair_id, rows.c.is_deleted == sa.false(), rows.c.id > after
+        )
         if modality is not None:
             query = query.where(rows.c.modality == modality)
         return self._session.execute(query.order_by(rows.c.id).limit(limit)).all()
@@ -512,25 +638,25 @@ class ItemRepository(Repository):
         return rows if len(rows) == len(item_ids) else self._session.execute(published, values).all()
 
 
-def _is_tombstone(collection_id: int) -> ColumnElement[bool]:
+def _is_tombstone(collection_id: int) -> sa.ColumnElement[bool]:
     return (ITEMS.c.collection_id == collection_id) & ITEMS.c.is_deleted.is_(True)
 
 
 @lru_cache
-def _selects(names: tuple[str, ...], left_out: frozenset[str]) -> tuple[Select[Any], Select[Any]]:
+def _selects(names: tuple[str, ...], left_out: frozenset[str]) -> tuple[sa.Select[Any], sa.Select[Any]]:
     """Return `_select`'s statements, of rows as they are and of those published: made once, run often."""
-    collection_id = bindparam("collection", type_=Integer)
+    collection_id = sa.bindparam("collection", type_=sa.Integer)
     published = published_items(collection_id, *names, "is_deleted")
 
-    def of(columns: Columns) -> Select[Any]:
-        is_asked = columns["item_id"].in_(bindparam("item_ids", expanding=True))
-        shown = (null() if name in left_out else columns[name] for name in names)
-        return select(*shown).where(is_asked, columns["is_deleted"].is_(False))
+    def of(columns: Columns) -> sa.Select[Any]:
+        is_asked = columns["item_id"].in_(sa.bindparam("item_ids", expanding=True))
+        shown = (sa.null() if name in left_out else columns[name] for name in names)
+        return sa.select(*shown).where(is_asked, columns["is_deleted"].is_(False))
 
     return of(dict(ITEMS.c)).where(is_published(collection_id)), of(dict(published.c))
 
 
-def _present(modality: str, after: int, where: Condition = lambda _: true()) -> Stretch:
+def _present(modality: str, after: int, where: Condition = lambda _: sa.true()) -> Stretch:
     """Return the existing items of a modality beyond a position that meet a condition."""
     return Stretch(
         "modality",

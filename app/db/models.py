@@ -5,23 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    DateTime,
-    Dialect,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -34,22 +18,22 @@ _WORD = 16  # characters of a state, a kind of event, or a scope
 _MEDIA_TYPE = 64  # characters of a picture's media type, which is one of a few
 _GENERATED_NAME = 128
 """Characters of a folder's name, a worker's, or an actor's: the service composes all of them."""
-_EMPTY = text("''")  # an empty text as the default of a column
-BigInt = BigInteger().with_variant(Integer, "sqlite")
+_EMPTY = sa.text("''")  # an empty text as the default of a column
+BigInt = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 """For ids and revisions, which only grow. SQLite numbers rows only in an INTEGER, of 64 bits."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
     """Aware timestamps in UTC, also on SQLite, which does not store the zone."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """Store UTC."""
         return None if value is None else value.astimezone(UTC)
 
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:
         """Return UTC."""
         if value is None:
             return None
@@ -60,7 +44,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 class Base(DeclarativeBase):
     """Declarative base with named constraints, so that migrations can refer to them."""
 
-    metadata = MetaData(
+    metadata = sa.MetaData(
         naming_convention={
             "ix": "ix_%(column_0_label)s",
             "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -76,8 +60,8 @@ class InstallationRow(Base):
     __tablename__ = "installation"
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    identity: Mapped[str] = mapped_column(String(_TOKEN))
-    points: Mapped[list[str]] = mapped_column(JSON)
+    identity: Mapped[str] = mapped_column(sa.String(_TOKEN))
+    points: Mapped[list[str]] = mapped_column(sa.JSON)
 
 
 class CallCountsRow(Base):
@@ -85,8 +69,8 @@ class CallCountsRow(Base):
 
     __tablename__ = "call_counts"
 
-    process: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
-    counts: Mapped[dict[str, tuple[int, float]]] = mapped_column(JSON)
+    process: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
+    counts: Mapped[dict[str, tuple[int, float]]] = mapped_column(sa.JSON)
     written_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -99,10 +83,10 @@ class CollectionRow(Base):
     __table_args__ = ({"sqlite_autoincrement": True},)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    name: Mapped[str] = mapped_column(String(MAX_NAME), unique=True)
-    modalities: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    name: Mapped[str] = mapped_column(sa.String(MAX_NAME), unique=True)
+    modalities: Mapped[list[dict[str, Any]]] = mapped_column(sa.JSON)
     revision: Mapped[int] = mapped_column(BigInt, default=0)
-    active_version: Mapped[int | None] = mapped_column(Integer)
+    active_version: Mapped[int | None] = mapped_column(sa.Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     purged_through: Mapped[int] = mapped_column(BigInt, server_default="0")
@@ -116,30 +100,30 @@ class SavedGalleryRow(Base):
     __tablename__ = "saved_galleries"
 
     collection_id: Mapped[int] = mapped_column(
-        BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+        BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
-    model_bundle: Mapped[str] = mapped_column(String(_GENERATED_NAME))
+    model_bundle: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
     revision: Mapped[int] = mapped_column(BigInt)
-    folder: Mapped[str] = mapped_column(String(_GENERATED_NAME))
-    manifest_hash: Mapped[str] = mapped_column(String(_SHA256))
+    folder: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
+    manifest_hash: Mapped[str] = mapped_column(sa.String(_SHA256))
 
 
 class _ItemColumns:
     """Columns of an item, current or replaced."""
 
-    item_id: Mapped[str] = mapped_column(String(MAX_IDENTIFIER))
-    modality: Mapped[str] = mapped_column(String(MAX_NAME))
-    text: Mapped[str | None] = mapped_column(Text)
-    content_hash: Mapped[str | None] = mapped_column(String(_SHA256))
-    content_type: Mapped[str | None] = mapped_column(String(_MEDIA_TYPE))
-    features: Mapped[bytes | None] = mapped_column(LargeBinary)
-    encoding: Mapped[str] = mapped_column(String(_TOKEN), default="", server_default=_EMPTY)
-    labels: Mapped[list[str]] = mapped_column(JSON)
-    pair_id: Mapped[str | None] = mapped_column(String(MAX_IDENTIFIER))
-    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", JSON)
-    train: Mapped[bool] = mapped_column(Boolean)
+    item_id: Mapped[str] = mapped_column(sa.String(MAX_IDENTIFIER))
+    modality: Mapped[str] = mapped_column(sa.String(MAX_NAME))
+    text: Mapped[str | None] = mapped_column(sa.Text)
+    content_hash: Mapped[str | None] = mapped_column(sa.String(_SHA256))
+    content_type: Mapped[str | None] = mapped_column(sa.String(_MEDIA_TYPE))
+    features: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    encoding: Mapped[str] = mapped_column(sa.String(_TOKEN), default="", server_default=_EMPTY)
+    labels: Mapped[list[str]] = mapped_column(sa.JSON)
+    pair_id: Mapped[str | None] = mapped_column(sa.String(MAX_IDENTIFIER))
+    attributes: Mapped[dict[str, Any]] = mapped_column("metadata", sa.JSON)
+    train: Mapped[bool] = mapped_column(sa.Boolean)
     revision: Mapped[int] = mapped_column(BigInt)
-    is_deleted: Mapped[bool] = mapped_column(Boolean)
+    is_deleted: Mapped[bool] = mapped_column(sa.Boolean)
 
 
 class ItemRow(_ItemColumns, Base):
@@ -147,31 +131,31 @@ class ItemRow(_ItemColumns, Base):
 
     __tablename__ = "items"
     __table_args__ = (
-        UniqueConstraint("collection_id", "item_id"),
+        sa.UniqueConstraint("collection_id", "item_id"),
         # With the id: PostgreSQL would otherwise sort all rows of a revision, many after a long import.
-        Index("ix_items_collection_id_revision_id", "collection_id", "revision", "id"),
-        Index(
+        sa.Index("ix_items_collection_id_revision_id", "collection_id", "revision", "id"),
+        sa.Index(
             "ix_items_present",
             *("collection_id", "modality", "id"),
             "is_deleted",  # otherwise SQLite would read the row of every entry it counts
-            sqlite_where=text("is_deleted IS 0"),
-            postgresql_where=text("is_deleted IS false"),
+            sqlite_where=sa.text("is_deleted IS 0"),
+            postgresql_where=sa.text("is_deleted IS false"),
         ),
-        Index(
+        sa.Index(
             "ix_items_tombstones",
             *("collection_id", "revision", "id"),
-            sqlite_where=text("is_deleted IS 1"),
-            postgresql_where=text("is_deleted IS true"),
+            sqlite_where=sa.text("is_deleted IS 1"),
+            postgresql_where=sa.text("is_deleted IS true"),
         ),
-        Index("ix_items_content_hash", "content_hash"),
-        Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
+        sa.Index("ix_items_content_hash", "content_hash"),
+        sa.Index("ix_items_collection_id_pair_id", "collection_id", "pair_id"),
     )
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
 
 
-_IS_UNPUBLISHED = text("state <> 'published'")
+_IS_UNPUBLISHED = sa.text("state <> 'published'")
 
 
 class ImportRow(Base):
@@ -179,7 +163,7 @@ class ImportRow(Base):
 
     __tablename__ = "imports"
     __table_args__ = (
-        Index(
+        sa.Index(
             "uq_imports_unpublished_per_collection",
             "collection_id",
             unique=True,
@@ -188,10 +172,10 @@ class ImportRow(Base):
         ),
     )
 
-    id: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
+    id: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
     revision: Mapped[int] = mapped_column(BigInt)
-    state: Mapped[str] = mapped_column(String(_WORD))
+    state: Mapped[str] = mapped_column(sa.String(_WORD))
     size: Mapped[int] = mapped_column(BigInt)
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     lease_expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -202,13 +186,13 @@ class ReplacedItemRow(_ItemColumns, Base):
 
     __tablename__ = "replaced_items"
     __table_args__ = (
-        Index("ix_replaced_items_collection_id_item_id", "collection_id", "item_id"),
-        Index("ix_replaced_items_by_revision", "collection_id", "replaced_at", "revision", "position"),
-        Index("ix_replaced_items_by_modality", "collection_id", "replaced_at", "modality", "position"),
-        Index("ix_replaced_items_content_hash", "content_hash"),
+        sa.Index("ix_replaced_items_collection_id_item_id", "collection_id", "item_id"),
+        sa.Index("ix_replaced_items_by_revision", "collection_id", "replaced_at", "revision", "position"),
+        sa.Index("ix_replaced_items_by_modality", "collection_id", "replaced_at", "modality", "position"),
+        sa.Index("ix_replaced_items_content_hash", "content_hash"),
     )
 
-    import_id: Mapped[str] = mapped_column(ForeignKey("imports.id", ondelete="CASCADE"), primary_key=True)
+    import_id: Mapped[str] = mapped_column(sa.ForeignKey("imports.id", ondelete="CASCADE"), primary_key=True)
     position: Mapped[int] = mapped_column(BigInt, primary_key=True, autoincrement=False)
     replaced_at: Mapped[int] = mapped_column(BigInt)
     collection_id: Mapped[int] = mapped_column(BigInt)
@@ -221,12 +205,12 @@ class EncodedContentRow(Base):
     __tablename__ = "encoded_contents"
 
     collection_id: Mapped[int] = mapped_column(
-        BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+        BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
-    modality: Mapped[str] = mapped_column(String(MAX_NAME), primary_key=True)
-    encoding: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
-    content_hash: Mapped[str] = mapped_column(String(_SHA256), primary_key=True)
-    features: Mapped[bytes] = mapped_column(LargeBinary)
+    modality: Mapped[str] = mapped_column(sa.String(MAX_NAME), primary_key=True)
+    encoding: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
+    content_hash: Mapped[str] = mapped_column(sa.String(_SHA256), primary_key=True)
+    features: Mapped[bytes] = mapped_column(sa.LargeBinary)
 
 
 class FeedbackRow(Base):
@@ -234,26 +218,26 @@ class FeedbackRow(Base):
 
     __tablename__ = "feedback"
     __table_args__ = (
-        Index("ix_feedback_collection_id_id", "collection_id", "id"),
-        Index("ix_feedback_collection_id_item_id", "collection_id", "item_id"),
-        Index("ix_feedback_collection_id_query_item_id", "collection_id", "query_item_id"),
-        Index("ix_feedback_content_hash", "content_hash"),
+        sa.Index("ix_feedback_collection_id_id", "collection_id", "id"),
+        sa.Index("ix_feedback_collection_id_item_id", "collection_id", "item_id"),
+        sa.Index("ix_feedback_collection_id_query_item_id", "collection_id", "query_item_id"),
+        sa.Index("ix_feedback_content_hash", "content_hash"),
         # No id is used twice: a cursor, or a client that deletes, would mean other feedback by it.
         {"sqlite_autoincrement": True},
     )
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
-    source: Mapped[str] = mapped_column(String(MAX_NAME))
-    target: Mapped[str] = mapped_column(String(MAX_NAME))
-    item_id: Mapped[str] = mapped_column(String(MAX_IDENTIFIER))
-    is_relevant: Mapped[bool] = mapped_column(Boolean)
-    query_item_id: Mapped[str | None] = mapped_column(String(MAX_IDENTIFIER))
-    text: Mapped[str | None] = mapped_column(Text)
-    content_hash: Mapped[str | None] = mapped_column(String(_SHA256))
-    content_type: Mapped[str | None] = mapped_column(String(_MEDIA_TYPE))
-    features: Mapped[bytes | None] = mapped_column(LargeBinary)
-    encoding: Mapped[str] = mapped_column(String(_TOKEN), default="", server_default=_EMPTY)
+    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    source: Mapped[str] = mapped_column(sa.String(MAX_NAME))
+    target: Mapped[str] = mapped_column(sa.String(MAX_NAME))
+    item_id: Mapped[str] = mapped_column(sa.String(MAX_IDENTIFIER))
+    is_relevant: Mapped[bool] = mapped_column(sa.Boolean)
+    query_item_id: Mapped[str | None] = mapped_column(sa.String(MAX_IDENTIFIER))
+    text: Mapped[str | None] = mapped_column(sa.Text)
+    content_hash: Mapped[str | None] = mapped_column(sa.String(_SHA256))
+    content_type: Mapped[str | None] = mapped_column(sa.String(_MEDIA_TYPE))
+    features: Mapped[bytes | None] = mapped_column(sa.LargeBinary)
+    encoding: Mapped[str] = mapped_column(sa.String(_TOKEN), default="", server_default=_EMPTY)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -261,16 +245,16 @@ class ModelRow(Base):
     """A model version."""
 
     __tablename__ = "model_versions"
-    __table_args__ = (UniqueConstraint("collection_id", "version"),)
+    __table_args__ = (sa.UniqueConstraint("collection_id", "version"),)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
-    version: Mapped[int] = mapped_column(Integer)
-    bundle: Mapped[str] = mapped_column(String(_GENERATED_NAME))
-    manifest_hash: Mapped[str] = mapped_column(String(_SHA256))
+    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    version: Mapped[int] = mapped_column(sa.Integer)
+    bundle: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
+    manifest_hash: Mapped[str] = mapped_column(sa.String(_SHA256))
     index_revision: Mapped[int] = mapped_column(BigInt)
-    facts: Mapped[dict[str, Any]] = mapped_column(JSON)
-    modalities: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    facts: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
+    modalities: Mapped[list[dict[str, Any]] | None] = mapped_column(sa.JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -278,20 +262,20 @@ class ActivationRow(Base):
     """Record of a version becoming active."""
 
     __tablename__ = "activations"
-    __table_args__ = (Index("ix_activations_collection_id", "collection_id"),)
+    __table_args__ = (sa.Index("ix_activations_collection_id", "collection_id"),)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
-    version: Mapped[int] = mapped_column(Integer)
-    previous: Mapped[int | None] = mapped_column(Integer)
+    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    version: Mapped[int] = mapped_column(sa.Integer)
+    previous: Mapped[int | None] = mapped_column(sa.Integer)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
-    actor: Mapped[str] = mapped_column(String(_GENERATED_NAME))
-    reason: Mapped[str | None] = mapped_column(Text)
+    actor: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
+    reason: Mapped[str | None] = mapped_column(sa.Text)
 
 
 OPEN_STATES = tuple(state.value for state in JobState if state.is_open)
 """States of jobs with work that remains."""
-_IS_OPEN = text("state IN ('queued', 'running')")
+_IS_OPEN = sa.text("state IN ('queued', 'running')")
 
 
 class JobRow(Base):
@@ -299,7 +283,7 @@ class JobRow(Base):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        Index(
+        sa.Index(
             "uq_jobs_open_per_collection",
             "collection_id",
             unique=True,
@@ -308,19 +292,19 @@ class JobRow(Base):
         ),
     )
 
-    id: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, ForeignKey("collections.id", ondelete="CASCADE"))
-    state: Mapped[str] = mapped_column(String(_WORD))
-    parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
-    progress: Mapped[dict[str, Any]] = mapped_column(JSON)
-    error: Mapped[str | None] = mapped_column(Text)
-    model_version: Mapped[int | None] = mapped_column(Integer)
-    cancel_requested: Mapped[bool] = mapped_column(Boolean)
-    fencing_token: Mapped[int] = mapped_column(Integer)
-    attempts: Mapped[int] = mapped_column(Integer, server_default="0")
+    id: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
+    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    state: Mapped[str] = mapped_column(sa.String(_WORD))
+    parameters: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
+    progress: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
+    error: Mapped[str | None] = mapped_column(sa.Text)
+    model_version: Mapped[int | None] = mapped_column(sa.Integer)
+    cancel_requested: Mapped[bool] = mapped_column(sa.Boolean)
+    fencing_token: Mapped[int] = mapped_column(sa.Integer)
+    attempts: Mapped[int] = mapped_column(sa.Integer, server_default="0")
     not_before: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    last_event: Mapped[int] = mapped_column(Integer, server_default="0")
-    worker: Mapped[str | None] = mapped_column(String(_GENERATED_NAME))
+    last_event: Mapped[int] = mapped_column(sa.Integer, server_default="0")
+    worker: Mapped[str | None] = mapped_column(sa.String(_GENERATED_NAME))
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -332,10 +316,10 @@ class JobEventRow(Base):
 
     __tablename__ = "job_events"
 
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
-    number: Mapped[int] = mapped_column(Integer, primary_key=True)
-    kind: Mapped[str] = mapped_column(String(_WORD))
-    data: Mapped[dict[str, Any]] = mapped_column(JSON)
+    job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(sa.Integer, primary_key=True)
+    kind: Mapped[str] = mapped_column(sa.String(_WORD))
+    data: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
 
 
 class KeyRow(Base):
@@ -343,12 +327,12 @@ class KeyRow(Base):
 
     __tablename__ = "api_keys"
 
-    id: Mapped[str] = mapped_column(String(_TOKEN), primary_key=True)
-    secret_hash: Mapped[str] = mapped_column(String(_SHA256), unique=True)
-    scope: Mapped[str] = mapped_column(String(_WORD))
-    name: Mapped[str | None] = mapped_column(String(MAX_NAME))
-    collections: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
-    requests_per_minute: Mapped[int | None] = mapped_column(Integer)
+    id: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
+    secret_hash: Mapped[str] = mapped_column(sa.String(_SHA256), unique=True)
+    scope: Mapped[str] = mapped_column(sa.String(_WORD))
+    name: Mapped[str | None] = mapped_column(sa.String(MAX_NAME))
+    collections: Mapped[list[str] | None] = mapped_column(sa.JSON(none_as_null=True))
+    requests_per_minute: Mapped[int | None] = mapped_column(sa.Integer)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -358,18 +342,18 @@ class OwnWriteRow(Base):
     """The revision that a search with this key has to find; goes with the key and with the collection."""
 
     __tablename__ = "own_writes"
-    __table_args__ = (Index("ix_own_writes_key_id", "key_id"),)
+    __table_args__ = (sa.Index("ix_own_writes_key_id", "key_id"),)
 
     collection_id: Mapped[int] = mapped_column(
-        BigInt, ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+        BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
     key_id: Mapped[str] = mapped_column(
-        String(_TOKEN), ForeignKey("api_keys.id", ondelete="CASCADE"), primary_key=True
+        sa.String(_TOKEN), sa.ForeignKey("api_keys.id", ondelete="CASCADE"), primary_key=True
     )
     revision: Mapped[int] = mapped_column(BigInt)
 
 
-ITEMS: Table = Base.metadata.tables[ItemRow.__tablename__]
-REPLACED_ITEMS: Table = Base.metadata.tables[ReplacedItemRow.__tablename__]
-ENCODED_CONTENTS: Table = Base.metadata.tables[EncodedContentRow.__tablename__]
-FEEDBACK: Table = Base.metadata.tables[FeedbackRow.__tablename__]
+ITEMS: sa.Table = Base.metadata.tables[ItemRow.__tablename__]
+REPLACED_ITEMS: sa.Table = Base.metadata.tables[ReplacedItemRow.__tablename__]
+ENCODED_CONTENTS: sa.Table = Base.metadata.tables[EncodedContentRow.__tablename__]
+FEEDBACK: sa.Table = Base.metadata.tables[FeedbackRow.__tablename__]

@@ -282,7 +282,7 @@ class TrainingParameters:
     # posteriors (`SemanticBilinear`), "squared" the first with the squared loss, whose cost grows neither
     # with pairs nor with classes. "composite" is a weighted sum of similarities that learns from all that
     # items carry (`CompositeBilinear`). "auto" is the better of the first two on a held-out part of the
-    # items; where one of these would take too long or too much memory (`app.services.training.costs`),
+    # items; where one of these would take too long or too much memory (`app.services.training.requests`),
     # "squared" is tried in its place. Where items carry more than one label each, "auto" tries "composite"
     # and "lrbs".
     #

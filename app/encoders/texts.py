@@ -121,17 +121,14 @@ def most_frequent_terms(
 
 
 def most_frequent_parts(
-    words: Iterator[Iterable[str]],
-    take_apart: Callable[[str], Iterable[str]],
-    size: int,
-    max_bytes: int = COUNTED_BYTES,
+    words: Iterator[Iterable[str]], take_apart: Callable[[str], Iterable[str]], size: int
 ) -> list[str]:
-    """Return at most `size` parts of words, the most frequent first; `max_bytes` holds for words and for
-    parts. Each word is taken apart once, however often it occurs."""
-    counts = TermCounts(max_bytes)
-    for word, times in _count("words", words, max_bytes).items():
+    """Return at most `size` parts of words, the most frequent first; words and parts have a bound each.
+    Each word is taken apart once, however often it occurs."""
+    counts = TermCounts(COUNTED_BYTES)
+    for word, times in _count("words", words, COUNTED_BYTES).items():
         counts.add(take_apart(word), times)
-    _log_dropped("parts of words", counts, max_bytes)
+    _log_dropped("parts of words", counts, COUNTED_BYTES)
     return counts.most_frequent(size)
 
 

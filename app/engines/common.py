@@ -21,7 +21,7 @@ from app.db.session import translate_errors
 from app.domain.entities import Matrix
 from app.domain.errors import VectorEngineUnavailableError
 from app.domain.ports import GalleryKey
-from app.index.inverted_lists import Balance
+from app.index import Balance
 
 BEHIND = "its gallery is being made again: try again"
 """Why changes since a revision are of no use."""

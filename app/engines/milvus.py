@@ -49,7 +49,7 @@ from app.engines.common import (
     pack_balance,
     unpack_balance,
 )
-from app.index.inverted_lists import Balance
+from app.index import Balance
 
 _logger = logging.getLogger(__name__)
 

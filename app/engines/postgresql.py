@@ -39,7 +39,7 @@ from app.engines.common import (
     pack_balance,
     unpack_balance,
 )
-from app.index.inverted_lists import Balance
+from app.index import Balance
 
 SCHEMA = "lrbs_engine"
 LIST = f"{SCHEMA}.galleries"

@@ -16,8 +16,7 @@ from numpy.random import Generator
 from PIL import Image, ImageOps
 
 from app.domain.names import join_words
-from app.sample.canvas import Shape, read_sprites
-from app.sample.scene import Layer, Palette, Scene, is_true, layers
+from app.sample.drawing import Layer, Palette, Scene, Shape, is_true, layers, read_sprites
 
 Words = Mapping[str, str | Mapping[str, str]]
 """Alternatives ``one|other`` for a slot: fixed, or chosen by the value of the facet that names it."""

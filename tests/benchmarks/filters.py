@@ -14,7 +14,7 @@ from rich.table import Table
 
 from app.api.schemas.filters import read_filter
 from app.cli.console import OUT
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.serving.segments import Segment
 from app.services.serving.stored_items import StoredItems
 from solver.benchmark import machine

@@ -25,7 +25,7 @@ from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STO
 from app.domain.reports import Objective, Supervision, TrainingParameters
 from app.encoders.options import names_file
 from app.encoders.registry import OPTIONS
-from app.services.training.parameters import (
+from app.services.training.requests import (
     LARGEST_ALPHA,
     LARGEST_SEED,
     LARGEST_WEIGHT,

@@ -31,7 +31,7 @@ from app.domain.entities import Content, Matrix, Modality
 from app.domain.names import Scope
 from app.domain.reports import TrainingParameters
 from app.domain.words import split_words
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.catalogue.preparation import NewItem
 from app.settings import Settings
 

@@ -23,6 +23,7 @@ from app.cli.compare.own_data import (
     ComparedSet,
     FileCache,
     SetEncoder,
+    SetLoader,
     TableColumns,
     load_collection,
     load_features,
@@ -41,7 +42,6 @@ from app.cli.compare.report import (
     write_report,
     write_results,
 )
-from app.cli.compare.sets import SetLoader
 from app.cli.console import (
     LOG,
     ImageEncoderOption,

@@ -20,8 +20,7 @@ from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
 from app.domain.reports import TrainingReport
 from app.encoders.registry import EncoderRegistry
-from app.index.exact import ExactIndex
-from app.index.inverted_lists import load_index, save_index
+from app.index import ExactIndex, load_index, save_index
 from app.services.models.originals import Originals
 from app.storage.stores import Bundles
 from solver import ArtifactError, Projector, load_projector, save_projector

@@ -20,7 +20,7 @@ from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.filters import ItemFilter
 from app.domain.ports import BestRows, GalleryIndex
 from app.domain.reports import IndexSpec
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.segments import Segment, SegmentView, merge_tail, runs_to_merge
 from app.services.serving.stored_items import ItemIds, Mask

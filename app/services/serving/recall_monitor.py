@@ -26,7 +26,7 @@ from scipy.special import betaincinv
 
 from app.domain.entities import Matrix, Vector
 from app.domain.ports import GalleryKey
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import Background
 from app.services.serving.snapshot import Snapshot, SnapshotCache

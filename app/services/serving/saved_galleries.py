@@ -19,8 +19,7 @@ import numpy as np
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, IndexedItem, ModelVersion, SavedGallery
 from app.domain.errors import CollectionNotFoundError, DamagedBundleError, ServiceError
-from app.index.exact import ExactIndex
-from app.index.inverted_lists import load_index, save_index
+from app.index import ExactIndex, load_index, save_index
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, merge_indexes

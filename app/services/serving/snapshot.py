@@ -17,8 +17,7 @@ from app.domain.entities import Change, Collection, IndexedItem, Item, Matrix
 from app.domain.filters import Condition, ItemFilter
 from app.domain.names import some_of
 from app.services.models.model_bundles import LoadedModel
-from app.services.models.placement import place_changed
-from app.services.models.untrained import connects
+from app.services.models.placement import connects, place_changed
 from app.services.serving.galleries import Gallery
 from app.services.storage.pacing import in_batches, no_pause
 

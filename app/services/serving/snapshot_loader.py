@@ -25,10 +25,10 @@ from app.domain.errors import (
     overload,
 )
 from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.catalogue.preparation import describe_material
 from app.services.models.model_bundles import LoadedModel, ModelBundles
-from app.services.models.untrained import check_size, connects, make_untrained
+from app.services.models.placement import check_size, connects, make_untrained
 from app.services.serving.engine_galleries import EngineGalleries
 from app.services.serving.galleries import Gallery
 from app.services.serving.reloads import MAX_WAIT_SECONDS, outside_turns

@@ -52,7 +52,7 @@ from app.domain.errors import (
     overload,
 )
 from app.domain.ports import GalleryIndex
-from app.services.models.untrained import NO_ITEMS, NOT_CONNECTED
+from app.services.models.placement import NO_ITEMS, NOT_CONNECTED
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import (
     Background,

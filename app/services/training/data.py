@@ -1,4 +1,4 @@
-"""What a training learns from: features, labels, facets, pairs and feedback of items, and short queries."""
+"""What a training learns from: items of both modalities with all they carry, and which are held out."""
 # Items' texts say more than people type, so weights that were chosen for these alone need not suit short
 # queries: a retrain lets them count beside the items. They are made of combinations that its items carry,
 # where an encoder takes text and knows all words.
@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import scipy.sparse
 
 from app.domain.entities import Collection, Content, Features, Item, Matrix
 from app.domain.errors import ConflictError
-from app.domain.reports import Column, LeftOut, Supervision, TrainingData
+from app.domain.reports import Column, LeftOut, Objective, Supervision, TrainingData
 from app.domain.words import fold
 from app.encoders.base import BaseEncoder
 from app.services.models.originals import accepts, encode_names, item_features
@@ -33,9 +33,333 @@ from app.services.models.placement import (
     telling_names,
 )
 from app.services.training.facets import Judgements, columns_of
-from app.services.training.items import LabelledItems, Names, Values, as_values, pairs_of
 from app.services.training.requests import class_of
-from solver import Annotations, Queries, is_sparse
+from solver import (
+    MIN_CLASS_SIZE,
+    USUAL_OBJECTIVE,
+    Annotations,
+    Facet,
+    LabelledPair,
+    Queries,
+    SupervisionError,
+    class_counts,
+    hold_out_by_class,
+    is_sparse,
+)
+
+Rows = npt.NDArray[np.intp]
+Names = npt.NDArray[np.str_]
+Keys = npt.NDArray[np.uint64]
+Parts = tuple[list[Rows], list[Rows]]
+"""Rows of both modalities of a fitting and of a held-out part."""
+_MOST_COMBINATIONS = 64
+"""Pairs of one `pair_id`: a picture with its captions, or some views of a product with some texts."""
+
+
+def pairs_of(x_groups: Names, z_groups: Names) -> Rows:
+    """Return which rows have the same `pair_id`, (n_pairs, 2); a row without a `pair_id` has an empty one."""
+    # More than 64 pairs of one are thinned to as many as its larger side, each item in some: pairs are
+    # bounded by items.
+    members = [_rows_by_group(groups) for groups in (x_groups, z_groups)]
+    pairs = [np.empty((0, 2), np.intp)]
+    for name in sorted(members[0].keys() & members[1].keys()):
+        x, z = members[0][name], members[1][name]
+        if len(x) * len(z) <= _MOST_COMBINATIONS:
+            pairs.append(np.stack([np.repeat(x, len(z)), np.tile(z, len(x))], axis=1))
+        else:
+            turns = np.arange(max(len(x), len(z)))
+            pairs.append(np.stack([x[turns % len(x)], z[turns % len(z)]], axis=1))
+    return np.concatenate(pairs)
+
+
+def _rows_by_group(groups: Names) -> dict[str, Rows]:
+    order = np.argsort(groups, kind="stable")
+    names, starts = np.unique(groups[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return {name: rows for name, rows in zip(names.tolist(), parts, strict=True) if name}
+
+
+def split_by_class(
+    ids: tuple[Names, Names], labels: tuple[Names, Names], holdout: float, max_samples: int, seed: int
+) -> Parts:
+    """Return a fitting and a held-out part of both modalities, class by class; see `LabelledItems.split`.
+    What is held out follows from ids, so that it stays so while a collection grows."""
+    classes = _classes(*labels, max_samples, seed)
+    x_split, z_split = (
+        _split(side, keys_of(names, seed), classes, holdout, max_samples)
+        for names, side in zip(ids, labels, strict=True)
+    )
+    return [x_split[0], z_split[0]], [x_split[1], z_split[1]]
+
+
+def split_partners(
+    names: tuple[Names, Names], labels: tuple[Names, Names], holdout: float, max_samples: int, seed: int
+) -> Parts:
+    """Return the rows of a fitting and of a held-out part, of both modalities; partners (of one name) are in
+    the same one. An item without a label has an empty one."""
+    # Groups of partners are ordered by a hash of name and seed within those of the same label and the same
+    # modalities, and the first of them are held out. Where this holds nothing out, or leaves too few groups
+    # to a label, labels do not count.
+    groups, codes = np.unique(np.concatenate(names), return_inverse=True)
+    keys = keys_of(groups, seed)
+    sides = codes[: len(names[0])], codes[len(names[0]) :]
+    modalities = np.zeros(len(keys), np.intp)
+    group_labels = np.full(len(keys), "", dtype=np.result_type(*labels))
+    for number, (rows, side) in reversed(list(enumerate(zip(sides, labels, strict=True)))):
+        modalities[rows] |= 1 << number
+        has_label = side != ""
+        group_labels[rows[has_label][::-1]] = side[has_label][::-1]
+    label_codes = np.unique(group_labels, return_inverse=True)[1]
+    share = min(max_samples / max(len(side) for side in sides), 1.0)
+    fine = label_codes * 4 + modalities
+    choices = [modalities] if 2 * MIN_CLASS_SIZE * len(np.unique(fine)) > max_samples else [fine, modalities]
+    for strata in choices:
+        members = [
+            rows[np.argsort(keys[rows], kind="stable")]
+            for rows in (np.flatnonzero(strata == stratum) for stratum in np.unique(strata))
+        ]
+        n_drawn = [max(int(len(rows) * share), min(len(rows), MIN_CLASS_SIZE)) for rows in members]
+        parts = [
+            [np.flatnonzero(np.isin(side, drawn)) for side in sides]
+            for drawn in hold_out_by_class(members, n_drawn, holdout)
+        ]
+        if all(len(rows) for part in parts for rows in part):
+            break
+    return parts[0], parts[1]
+
+
+def keys_of(names: Names, seed: int) -> Keys:
+    """Return a 64-bit hash of each name and the seed, as good as drawn at random."""
+    digests = (hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist())
+    return np.fromiter((int.from_bytes(digest[:8]) for digest in digests), np.uint64, len(names))
+
+
+def _classes(x_labels: Names, z_labels: Names, max_samples: int, seed: int) -> Names:
+    """Return the classes to use: all, or as many as can have two items each, shared ones first."""
+    classes = np.union1d(x_labels, z_labels)
+    if MIN_CLASS_SIZE * len(classes) <= max_samples:
+        return classes
+    counts = np.minimum(class_counts(x_labels, classes), class_counts(z_labels, classes))
+    order = np.lexsort((keys_of(classes, seed), -np.minimum(counts, MIN_CLASS_SIZE)))
+    return classes[order[: max_samples // MIN_CLASS_SIZE]]
+
+
+def _split(labels: Names, keys: Keys, classes: Names, holdout: float, max_samples: int) -> tuple[Rows, Rows]:
+    order = np.argsort(keys, kind="stable")
+    ordered = labels[order]
+    n_all = int(np.isin(labels, classes).sum())
+    share = min(max_samples / max(n_all, 1), 1.0)
+    by_class = np.argsort(ordered, kind="stable")
+    ordered, order = ordered[by_class], order[by_class]
+    starts, stops = (np.searchsorted(ordered, classes, side) for side in ("left", "right"))
+    members = [order[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    n_drawn = [max(int(len(rows) * share), min(len(rows), MIN_CLASS_SIZE)) for rows in members]
+    fitting, held_out = hold_out_by_class(members, n_drawn, holdout)
+    return fitting, held_out
+
+
+Values = npt.NDArray[np.object_]
+"""A tuple of values for each item."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledItems(LabelledPair):
+    """Training items of both modalities, and what they carry; texts are empty where an item has none."""
+
+    # An item that was held out of the training of one version is held out of the next one's, too, as long as
+    # both use the same seed. So two versions can be compared on items that neither was trained on.
+
+    x_ids: Names
+    z_ids: Names
+    # values of both modalities, "label" among them; empty where items carry nothing but one label each
+    facets: Mapping[str, tuple[Values, Values]] = field(default_factory=dict)
+    groups: tuple[Names, Names] | None = None  # `pair_id` of the items
+    signs: scipy.sparse.csr_array | None = None  # as of `Annotations`
+    encoders: tuple[BaseEncoder, BaseEncoder] | None = None  # for queries that are made of the items' facets
+
+    @property
+    def has_more_than_labels(self) -> bool:
+        """Whether the items carry more than one label each."""
+        return bool(self.facets) or self.groups is not None or self.signs is not None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether items of both modalities have a label."""
+        return bool((self.x_labels != "").any() and (self.z_labels != "").any())
+
+    @property
+    def has_names_of_facets(self) -> bool:
+        """Whether some rows are names of values, as of `with_rows`, of other facets than the label."""
+        sides = (self.x_ids, self.x_labels), (self.z_ids, self.z_labels)
+        return any(bool(((ids == "") & (labels == "")).any()) for ids, labels in sides)
+
+    @property
+    def main_label(self) -> str | None:
+        """Name of the facet of the labels, if there is one."""
+        return LABEL if self.has_labels or LABEL in self.facets else None
+
+    @property
+    def default_objective(self) -> Objective:
+        """MAP for one facet alone, graded nDCG for pairs alone, and `USUAL_OBJECTIVE` otherwise."""
+        if len(self.facets) <= 1 and self.groups is None:
+            return "map"
+        return dict(USUAL_OBJECTIVE) if self.named_values() else "ndcg"
+
+    def annotations(self) -> Annotations:
+        """Return all that the items carry; raises SupervisionError if that is nothing."""
+        facets = {name: Facet.of(x.tolist(), z.tolist()) for name, (x, z) in self.named_values().items()}
+        none = np.empty((0, 2), np.intp)
+        pairs = none if self.groups is None else pairs_of(*self.groups)
+        return Annotations((len(self.x_ids), len(self.z_ids)), facets, pairs, self.signs)
+
+    def named_values(self) -> Mapping[str, tuple[Values, Values]]:
+        """Return the values of both modalities by facet; of the labels if they are all there is."""
+        if self.facets or not self.has_labels:
+            return self.facets
+        return {LABEL: (_as_values(self.x_labels), _as_values(self.z_labels))}
+
+    def n_values(self) -> dict[str, int]:
+        """Return the number of values of each facet."""
+        return {
+            name: len({value for side in sides for entry in side for value in entry})
+            for name, sides in self.named_values().items()
+        }
+
+    def with_rows(
+        self, side: int, features: Features, meanings: Sequence[Mapping[str, str]]
+    ) -> LabelledItems:
+        """Return the items with further rows of one modality, each with a value of some facets."""
+
+        def extend(both: tuple[Any, Any], further: Any) -> tuple[Any, Any]:
+            stack: Any = scipy.sparse.vstack if is_sparse(further) else np.concatenate
+            joined = stack([both[side], further])
+            joined = scipy.sparse.csr_array(joined) if is_sparse(joined) else joined
+            return (joined, both[1]) if side == 0 else (both[0], joined)
+
+        none = np.full(len(meanings), "", np.str_)
+        x, z = extend((self.X, self.Z), features)
+        main = np.asarray([meaning.get(LABEL, "") for meaning in meanings], np.str_)
+        facets = {
+            name: extend(both, as_values([(entry[name],) if name in entry else () for entry in meanings]))
+            for name, both in self.facets.items()
+        }
+        x_ids, z_ids = extend((self.x_ids, self.z_ids), none)
+        signs = None
+        if self.signs is not None:
+            table = scipy.sparse.coo_array(self.signs)
+            signs = scipy.sparse.csr_array((table.data, table.coords), shape=(len(x_ids), len(z_ids)))
+        return LabelledItems(
+            x,
+            z,
+            *extend((self.x_labels, self.z_labels), main),
+            x_ids,
+            z_ids,
+            facets,
+            None if self.groups is None else extend(self.groups, none),
+            signs,
+            self.encoders,
+        )
+
+    def split(
+        self, holdout: float, max_samples: int, seed: int, fit_all_others: bool = False
+    ) -> tuple[LabelledItems, LabelledItems]:
+        """Return a fitting and a held-out part: of each class the share `holdout`, at least one of two items
+        or more. Raises SupervisionError if no class of a modality has two items."""
+        # The items of each class are ordered by a hash of id and seed, and the first of them are held out. Of
+        # more than about `max_samples` items of a modality the same share of each class is used, at least two
+        # of each; where that is impossible, whole classes are left out, the same in both modalities. With
+        # `fit_all_others` the same items are held out and all others fitted. Partners are in the same part
+        # (`split_partners`). Items known by feedback alone are always fitted.
+        fitting, held_out = self._parts(holdout, max_samples, seed)
+        if min(map(len, held_out)) == 0:
+            raise SupervisionError("too few samples of each class to hold a part out for choosing alpha")
+        keys = [keys_of(ids, seed) for ids in (self.x_ids, self.z_ids)]
+        if fit_all_others:
+            fitting = [
+                np.setdiff1d(np.arange(len(key)), rows) for key, rows in zip(keys, held_out, strict=True)
+            ]
+        # The order of the keys says nothing of the class: equal scores are ranked in the order of rows.
+        first, second = (
+            self.take(
+                *(rows[np.argsort(key[rows], kind="stable")] for key, rows in zip(keys, part, strict=True))
+            )
+            for part in (fitting, held_out)
+        )
+        return first, second
+
+    def _parts(self, holdout: float, max_samples: int, seed: int) -> Parts:
+        """Return the rows of both parts; what no ranking can be judged by is in the first."""
+        rows = [np.flatnonzero(side) for side in self._can_be_relevant()]
+        labels = self.x_labels[rows[0]], self.z_labels[rows[1]]
+        ids = self.x_ids[rows[0]], self.z_ids[rows[1]]
+        if self.groups is None:
+            parts = split_by_class(ids, labels, holdout, max_samples, seed)
+        else:
+            x_names, z_names = (
+                np.where(groups[side] != "", np.char.add("pair ", groups[side]), np.char.add("item ", names))
+                for groups, side, names in zip(self.groups, rows, ids, strict=True)
+            )
+            parts = split_partners((x_names, z_names), labels, holdout, max_samples, seed)
+        fitting, held_out = ([side[part] for side, part in zip(rows, both, strict=True)] for both in parts)
+        others = [
+            np.setdiff1d(np.arange(n), side)
+            for n, side in zip((len(self.x_ids), len(self.z_ids)), rows, strict=True)
+        ]
+        return [np.concatenate(sides) for sides in zip(fitting, others, strict=True)], held_out
+
+    def without(self, item_ids: Container[str]) -> LabelledItems | None:
+        """Return the other items; None when a modality has none."""
+        x_rows, z_rows = (
+            np.flatnonzero([name not in item_ids for name in ids.tolist()])
+            for ids in (self.x_ids, self.z_ids)
+        )
+        return self.take(x_rows, z_rows) if min(len(x_rows), len(z_rows)) else None
+
+    def take(self, x_rows: Rows, z_rows: Rows) -> LabelledItems:
+        """Return some of the items."""
+        return LabelledItems(
+            self.X[x_rows],
+            self.Z[z_rows],
+            self.x_labels[x_rows],
+            self.z_labels[z_rows],
+            self.x_ids[x_rows],
+            self.z_ids[z_rows],
+            {name: (x[x_rows], z[z_rows]) for name, (x, z) in self.facets.items()},
+            None if self.groups is None else (self.groups[0][x_rows], self.groups[1][z_rows]),
+            None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
+            self.encoders,
+        )
+
+    def _can_be_relevant(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return which items have a label, a value of a facet or a partner."""
+        sides = []
+        for number, labels in enumerate((self.x_labels, self.z_labels)):
+            is_known = labels != ""
+            for values in self.facets.values():
+                is_known = is_known | np.fromiter(map(bool, values[number]), np.bool_, len(labels))
+            if self.groups is not None:
+                is_known = is_known | (self.groups[number] != "")
+            sides.append(is_known)
+        return sides[0], sides[1]
+
+
+def as_values(entries: Sequence[tuple[str, ...]]) -> Values:
+    """Return tuples as an array, of which rows can be taken."""
+    return np.fromiter(entries, np.object_, len(entries))
+
+
+def with_labels(pair: LabelledPair) -> LabelledPair:
+    """Return the samples that have a label, which methods of one label each learn from; raises
+    SupervisionError if a modality has none."""
+    x_rows, z_rows = (np.flatnonzero(labels != "") for labels in (pair.x_labels, pair.z_labels))
+    if (len(x_rows), len(z_rows)) == (len(pair.x_labels), len(pair.z_labels)):
+        return pair
+    return LabelledPair(pair.X[x_rows], pair.Z[z_rows], pair.x_labels[x_rows], pair.z_labels[z_rows])
+
+
+def _as_values(labels: Names) -> Values:
+    return as_values([(label,) if label else () for label in labels.tolist()])
+
 
 _MOST_QUERIES = 500
 """The most frequent combinations: the search of the weights takes as long for them as for as many items."""

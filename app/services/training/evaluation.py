@@ -26,9 +26,8 @@ from app.domain.reports import (
 )
 from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
 from app.services.models.originals import item_features
-from app.services.models.untrained import share_space
-from app.services.training.data import short_queries
-from app.services.training.items import LabelledItems, Names
+from app.services.models.placement import share_space
+from app.services.training.data import LabelledItems, Names, short_queries
 from solver import (
     Annotations,
     CompositeProjector,

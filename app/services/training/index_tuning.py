@@ -13,8 +13,7 @@ import numpy.typing as npt
 from app.domain.entities import Matrix
 from app.domain.ports import GalleryIndex
 from app.domain.reports import IndexChoice, IndexRecall, IndexSpec, IndexTrial
-from app.index.exact import ExactIndex
-from app.index.inverted_lists import InvertedLists, build_candidates
+from app.index import ExactIndex, InvertedLists, build_candidates
 from app.services.models.model_bundles import LoadedModel
 
 _DEPTH = 10  # recall is that of a first page of results

@@ -23,7 +23,9 @@ from app.domain.reports import (
     PosteriorsSummary,
     TrainingParameters,
 )
-from app.services.training.costs import (
+from app.services.training.data import LabelledItems, short_queries, with_labels
+from app.services.training.progress import Report
+from app.services.training.requests import (
     Sizes,
     composite_too_large,
     pairs_too_slow,
@@ -31,9 +33,6 @@ from app.services.training.costs import (
     posteriors_too_slow,
     sums_too_large,
 )
-from app.services.training.data import short_queries
-from app.services.training.items import LabelledItems, with_labels
-from app.services.training.progress import Report
 from solver import (
     DEFAULT_FRACTIONS,
     DEFAULT_SCALINGS,

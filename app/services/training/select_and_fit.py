@@ -21,9 +21,8 @@ from app.domain.reports import (
     measure_of,
 )
 from app.services.models.model_bundles import HeldOutModel
-from app.services.training.data import with_names
+from app.services.training.data import LabelledItems, with_names
 from app.services.training.evaluation import describe_progress, held_out_quality, is_better, measure
-from app.services.training.items import LabelledItems
 from app.services.training.methods import FullFit, TrainingMethod, affordable_methods, evaluate_all
 from app.services.training.progress import Report, StagedReport
 from solver import (

@@ -10,7 +10,7 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.errors import CollectionNotFoundError
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.serving import recall_monitor
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reloads import Background

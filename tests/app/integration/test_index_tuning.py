@@ -17,8 +17,7 @@ from app.cli.main import cli
 from app.domain.entities import IndexedItem
 from app.domain.filters import ItemFilter
 from app.domain.reports import IndexSpec, TrainingReport
-from app.index.exact import ExactIndex
-from app.index.inverted_lists import build_candidates
+from app.index import ExactIndex, build_candidates
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
 from app.services.training.index_tuning import IndexTuner

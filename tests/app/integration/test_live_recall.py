@@ -12,7 +12,7 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import IndexedItem
 from app.domain.reports import IndexSpec
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.health import IndexStatus
 from app.services.serving.galleries import Gallery
 from app.services.serving.recall_monitor import RecallWindow, measure_recalls

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from app.services.training.costs import (
+from app.services.training.data import LabelledItems
+from app.services.training.requests import (
     Sizes,
+    TrainingParameters,
     pairs_too_slow,
     posteriors_too_large,
     posteriors_too_slow,
     sums_too_large,
 )
-from app.services.training.items import LabelledItems
-from app.services.training.requests import TrainingParameters
 from app.services.training.select_and_fit import select_and_fit
 from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
@@ -140,7 +140,7 @@ def test_a_fit_on_samples_that_stay_sparse_takes_no_more_than_the_bound_counts(
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    monkeypatch.setattr("app.services.training.costs._MOST_BYTES", peak)
+    monkeypatch.setattr("app.services.training.requests._MOST_BYTES", peak)
     assert "would take" in str(posteriors_too_large(Sizes.of(data), (4, n_features), (False, True)))
 
 

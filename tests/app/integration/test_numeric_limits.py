@@ -10,7 +10,7 @@ from app.bootstrap import build
 from app.domain.entities import JobState
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import LeftOut, TrainingParameters
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.health import Readiness
 from tests.app.closing import close
 from tests.app.integration.loading import current, load, saved_galleries

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Item, JobState
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.models.model_bundles import ModelBundles
 from app.services.training.requests import TrainingParameters
 from tests.app.integration.loading import load
@@ -40,7 +40,7 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 
 
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
-    from app.services.training.items import LabelledItems
+    from app.services.training.data import LabelledItems
     from app.services.training.methods import LowRankMethod
     from solver.bilinear.cross_validation import Candidate, select_on
     from solver.bilinear.solving import alpha_max
@@ -185,7 +185,7 @@ def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> N
 @pytest.mark.parametrize(("field", "value"), [("alpha", 0.1), ("scaling", "l2")])
 def test_what_is_of_the_papers_method_alone_chooses_it(pairs: Any, field: str, value: Any) -> None:
     from app.domain.errors import InvalidFieldError
-    from app.services.training.parameters import check_parameters
+    from app.services.training.requests import check_parameters
 
     pairs.fill("a")
     pairs.train("a", TrainingParameters(**{field: value}))

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.compare.own_data import FileCache
-from app.cli.compare.sets import SetLoader
+from app.cli.compare.own_data import FileCache, SetLoader
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import (
     CCA,

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.entities import IndexedItem
 from app.domain.filters import ItemFilter
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
 from app.services.serving.stored_items import ItemIds, StoredItems

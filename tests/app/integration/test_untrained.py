@@ -15,7 +15,7 @@ from app.domain.entities import Content, Modality
 from app.domain.reports import TrainingParameters
 from app.services.catalogue.preparation import ItemChange
 from app.services.catalogue.service import NewItem
-from app.services.models import untrained
+from app.services.models import placement
 from app.services.serving import snapshot_loader
 from app.services.serving.reloads import THREAD_NAME
 from app.services.serving.snapshot import MissedNames
@@ -172,7 +172,7 @@ def test_what_nothing_connects_is_refused_with_what_is_missing(
             client.post(f"/v1/collections/{NAME}/search/x-to-z", json={"vector": [1.0, 2.0]}).status_code
             == 200
         )
-    monkeypatch.setattr(untrained, "_MOST_ITEMS", 3)
+    monkeypatch.setattr(placement, "_MOST_ITEMS", 3)
     pairs.services.snapshots.evict([pairs.services.catalogue.collection(NAME)[0].id])
     with refused("model-not-trained") as too_many:
         pairs.search(NAME)
@@ -299,7 +299,7 @@ def test_a_collection_that_grows_beyond_the_limit_is_refused_as_after_a_restart(
     shop: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue = shop.services.catalogue
-    monkeypatch.setattr(untrained, "_MOST_ITEMS", len(NAMES))
+    monkeypatch.setattr(placement, "_MOST_ITEMS", len(NAMES))
     monkeypatch.setattr(snapshot_loader, "_MOST_FITTED_AT_ONCE", 0)
     with shop.client() as client:
         assert found(client, "text", "picture", text="red shoe")[0] == "p2"

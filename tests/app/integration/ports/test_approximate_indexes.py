@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from app.domain.errors import DamagedBundleError
-from app.index.exact import ExactIndex
-from app.index.inverted_lists import InvertedLists, build_candidates, load_index, save_index
+from app.index import ExactIndex, InvertedLists, build_candidates, load_index, save_index
 from tests.app.integration.index_recall import index_recall
 from tests.benchmarks.index import made_gallery
 

@@ -10,7 +10,7 @@ import pytest
 from app.domain.entities import Matrix
 from app.domain.errors import DamagedBundleError
 from app.domain.ports import GalleryIndex
-from app.index.exact import ExactIndex
+from app.index import ExactIndex
 
 IndexFactory = Callable[[Matrix], GalleryIndex]
 FACTORIES: list[IndexFactory] = [ExactIndex]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from app.cli.compare.command import published_protocol
-from app.cli.compare.own_data import ComparedSet, FileCache, PictureTextRow
+from app.cli.compare.own_data import ComparedSet, FileCache, PictureTextRow, SetLoader, resplit
 from app.cli.compare.report import chosen_rows, verdict
-from app.cli.compare.sets import SetLoader, resplit
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from solver import compare, make_low_rank_pairs

@@ -6,8 +6,14 @@ import pytest
 from app.domain.entities import Content
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
-from app.services.training.data import Named, frequent_combinations, short_queries
-from app.services.training.items import LabelledItems, Values, as_values
+from app.services.training.data import (
+    LabelledItems,
+    Named,
+    Values,
+    as_values,
+    frequent_combinations,
+    short_queries,
+)
 
 TEXTS = ["a red handbag", "a blue handbag", "a red shoe", "a grey shoe"]
 COLOURS, KINDS = ["red", "blue", "red", "grey"], ["Handbags", "Handbags", "Shoes", "Shoes"]

@@ -8,8 +8,8 @@ from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Column, Supervision
 from app.services.models.placement import facet_values
+from app.services.training.data import pairs_of
 from app.services.training.facets import categorical_keys, columns_of, facet_keys, weigh
-from app.services.training.items import pairs_of
 from app.services.training.requests import check_facets, teaches_without_labels
 from tests.app.refused import refused
 

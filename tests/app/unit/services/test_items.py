@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.services.training.items import LabelledItems
+from app.services.training.data import LabelledItems
 from solver.validation import SupervisionError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.cli.train import choice_lines
 from app.domain.reports import TrainingParameters, TrainingReport
-from app.services.training.items import LabelledItems
+from app.services.training.data import LabelledItems
 from app.services.training.methods import LowRankMethod, SemanticMethod, evaluate_all
 from solver import make_low_rank_pairs
 from solver.evaluation.splits import LabelledPair

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from app.services.models.untrained import share_space
+from app.services.models.placement import share_space
 
 RNG = np.random.default_rng(0)
 ROWS, OTHERS = RNG.standard_normal((2, 20, 16)).astype(np.float32)

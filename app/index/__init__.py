@@ -1,1 +1,0 @@
-"""Index backends behind the `GalleryIndex` port."""
