@@ -50,10 +50,9 @@ from app.services.training.reencoding import Reencoder
 from app.services.training.requests import BundleRepair, TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.folders import sweep_leftovers
-from app.storage.marks import FileFolderMark, FolderMark
 from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
 from app.storage.spool import ItemSpool
-from app.storage.stores import Stores, local_stores, remote_stores
+from app.storage.stores import FileFolderMark, FolderMark, Stores, local_stores, remote_stores
 
 if TYPE_CHECKING:
     from solver import DaskEngine, FitCheckpoints

@@ -91,16 +91,16 @@ if TYPE_CHECKING:
         MvDA,
         SemanticMatching,
     )
-    from solver.bilinear.cross_validation import (
+    from solver.bilinear.estimator import (
         DEFAULT_FRACTIONS,
         DEFAULT_SCALINGS,
         Candidate,
         CandidateProgress,
+        LowRankBilinear,
         LowRankBilinearCV,
         fit_projector,
         select_on,
     )
-    from solver.bilinear.estimator import LowRankBilinear
     from solver.bilinear.solving import alpha_max
     from solver.comparison import compare
     from solver.composite.contradictions import Contradiction

@@ -127,7 +127,7 @@ def load(folder: str | Path) -> CrossModalEstimator:
 
 def _saved_classes() -> dict[str, type[Any]]:
     """Return the classes of estimators and of their parts; imported here, as some need scikit-learn."""
-    from solver.bilinear.cross_validation import LowRankBilinearCV
+    from solver.bilinear.estimator import LowRankBilinearCV
     from solver.comparison.methods import METHODS
     from solver.composite.contradictions import Contradiction
     from solver.composite.estimator import CompositeBilinear

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from app.imports import import_for_good
 
-_LEARNING = ("app.services.training.data", "app.services.training.select_and_fit")
+_LEARNING = ("app.services.training.data", "app.services.training.methods")
 """What a service imports only when it trains."""
 
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from solver import CCA, AffineProjector, Labels, LowRankBilinear, SemanticBilinear, load
 from solver.artifacts import load_projector, save_projector
-from solver.bilinear.cross_validation import LabelledPair, fit_projector
+from solver.bilinear.estimator import LabelledPair, fit_projector
 from solver.datasets import SyntheticPairs
 from solver.validation import ArtifactError, InvalidInputError, NotFittedError
 from tests.solver.every_estimator import CROSS_MODAL, LINEAR, cheap, fitted_once

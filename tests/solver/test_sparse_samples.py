@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse
 
 from solver.artifacts import load_projector, save_projector
-from solver.bilinear.cross_validation import fit_projector, select_on
-from solver.bilinear.estimator import LowRankBilinear
+from solver.bilinear.estimator import LowRankBilinear, fit_projector, select_on
 from solver.evaluation.metrics import rank_gallery
 from solver.evaluation.splits import LabelledPair
 from solver.linalg import Centered, RowSpaceBasis, can_be_compact, compact, is_sparse, most_compact

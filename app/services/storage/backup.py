@@ -11,7 +11,7 @@ from app.db.copies import DatabaseCopies
 from app.domain.entities import CopiedFiles, Installation, Mark
 from app.domain.errors import InvalidFieldError, damaged_files
 from app.services.storage.ownership import Ownership, SchemaService
-from app.storage.marks import FolderMark
+from app.storage.stores import FolderMark
 
 _INCOMPLETE = ".incomplete"  # ends the name of a copy that is being made, or that lacks damaged files
 

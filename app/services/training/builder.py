@@ -27,7 +27,7 @@ from app.services.training.reencoding import Encoders, Reencoder, modalities_wit
 from solver import EngineError, SolverError
 
 if TYPE_CHECKING:
-    from app.services.training.select_and_fit import SelectedModel
+    from app.services.training.methods import SelectedModel
     from solver import FitCheckpoints
 
 _AS_THEY_ARE: Encoders = {}
@@ -166,7 +166,7 @@ class ModelBuilder:
         staged: StagedReport,
     ) -> SelectedModel:
         # With scikit-learn and the estimators, which no process needs but the one that trains.
-        from app.services.training.select_and_fit import select_and_fit
+        from app.services.training.methods import select_and_fit
 
         staged.enter(*_STAGES["learning"])
         try:

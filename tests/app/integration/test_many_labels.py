@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 
 from app.services.training.data import LabelledItems
+from app.services.training.methods import select_and_fit
 from app.services.training.requests import (
     Sizes,
     TrainingParameters,
@@ -16,7 +17,6 @@ from app.services.training.requests import (
     posteriors_too_slow,
     sums_too_large,
 )
-from app.services.training.select_and_fit import select_and_fit
 from solver.evaluation.metrics import chance_average_precision
 from solver.logistic import Targets
 from solver.scaling.feature_maps import FeatureMapConfig

@@ -17,7 +17,7 @@ from app.db.session import Database
 from app.domain.entities import Mark, Modality
 from app.services.storage.ownership import Ownership
 from app.settings import Settings
-from app.storage.marks import FileFolderMark
+from app.storage.stores import FileFolderMark
 from tests.app.closing import close
 from tests.app.integration.test_files import files_under, picture, png
 from tests.app.refused import refused

@@ -42,7 +42,7 @@ def test_the_held_out_figures_are_those_of_the_given_penalty(pairs: Any) -> None
 def test_a_penalty_is_judged_as_the_selection_judges_it(pairs: Any) -> None:
     from app.services.training.data import LabelledItems
     from app.services.training.methods import LowRankMethod
-    from solver.bilinear.cross_validation import Candidate, select_on
+    from solver.bilinear.estimator import Candidate, select_on
     from solver.bilinear.solving import alpha_max
     from solver.scaling.estimator import FeatureScaler
     from solver.supervision.kinds import Labels

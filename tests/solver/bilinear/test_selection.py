@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from solver import CandidateProgress, IterationProgress, Labels, LowRankBilinear, Progress, alpha_max
-from solver.bilinear.cross_validation import fit_projector, select_on
+from solver.bilinear.estimator import fit_projector, select_on
 from solver.datasets import make_low_rank_pairs
 from solver.evaluation.splits import LabelledPair, stratified_folds
 from solver.scaling.estimator import FeatureScaler

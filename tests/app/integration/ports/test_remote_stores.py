@@ -14,9 +14,8 @@ from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, UnavailableError
 from app.storage import folders, remote_folder
 from app.storage.folders import LocalCache
-from app.storage.marks import RemoteFolderMark
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.stores import MANIFEST, Blobs, Bundles
+from app.storage.stores import MANIFEST, Blobs, Bundles, RemoteFolderMark
 from tests.app.refused import refused
 from tests.app.stale_files import stale
 from tests.app.waiting import wait_for
@@ -313,8 +312,8 @@ def _put(blobs: Blobs, content: bytes) -> str | None:
 def test_a_mark_that_is_remembered_serves_while_the_store_is_silent(
     object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.storage.marks._SECONDS", 0.0)
-    monkeypatch.setattr("app.storage.marks._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("app.storage.stores._SECONDS", 0.0)
+    monkeypatch.setattr("app.storage.stores._PATIENCE_SECONDS", 0.1)
     url = object_store.make_place()
     mark = RemoteFolderMark(open_remote(url))
     mark.write(Mark("a", "1"), replace=False)

@@ -10,8 +10,8 @@ import scipy.sparse
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import LabelledItems, as_values
 from app.services.training.evaluation import compare_with_untrained, is_better
+from app.services.training.methods import select_and_fit
 from app.services.training.requests import TrainingParameters
-from app.services.training.select_and_fit import select_and_fit
 from solver import CompositeBilinear, untrained_projector
 from solver.comparison import bootstrap_interval, sums_of_partners
 
