@@ -104,11 +104,19 @@ class Notice:
     code: Annotated[
         str,
         Says(
-            enum=["unknown-words", "no-words", "weak-match", "not-ranked", "filter-matches-nothing"],
+            enum=[
+                "unknown-words",
+                "no-words",
+                "weak-match",
+                "not-ranked",
+                "filter-matches-nothing",
+                "not-grouped",
+            ],
             description="`unknown-words`: words of the query that the model does not know, or only "
             "by others that are spelled alike; `no-words`: the "
             "query has none; `weak-match`: even the first hit hardly matches the text; `not-ranked`: items "
-            "that the model cannot place; `filter-matches-nothing`: why no item passes the filter",
+            "that the model cannot place; `filter-matches-nothing`: why no item passes the filter; "
+            "`not-grouped`: why results are not, or too few",
         ),
     ]
     message: str
@@ -218,6 +226,23 @@ class Map:
 
 
 @dataclass(slots=True)
+class Reason:
+    """What a part of the common space gave of a score."""
+
+    name: Annotated[
+        str,
+        Says(
+            "a facet (`label`, or a metadata key), `pairs`, `distinctness`, `feedback`, `prior` (a space of "
+            "both), `words` or `likeness` (of one modality alone); `similarity` is all of a score"
+        ),
+    ]
+    score: Annotated[float, Says("its share of the score; all of them sum to it")]
+    agrees: Annotated[
+        list[str], Says("values of the facet that query and hit both have, more likely than not")
+    ]
+
+
+@dataclass(slots=True)
 class Hit:
     """A result; what was not asked for is null, as is a probability that is not known."""
 
@@ -237,6 +262,9 @@ class Hit:
     metadata: dict[str, Any] | None = None
     text: str | None = None
     content_url: str | None = None
+    explanation: Annotated[
+        list[Reason] | None, Says("why it has its score, the largest part first; if `include` names it")
+    ] = None
 
 
 @dataclass(slots=True)
@@ -258,6 +286,9 @@ class SearchResult:
         Says("why there are no hits where no word of a query is known, and what else is to be known"),
     ]
     hits: list[Hit]
+    known_words: Annotated[
+        list[str] | None, Says("of the query's texts, to the model; if `include` names `explanation`")
+    ] = None
 
 
 @dataclass(slots=True)

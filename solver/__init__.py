@@ -52,7 +52,7 @@ from solver.evaluation.quality import (
 from solver.evaluation.splits import MIN_CLASS_SIZE, LabelledPair, class_counts, hold_out_by_class
 from solver.linalg import FloatArray, can_be_compact, compact, is_finite, is_sparse
 from solver.progress import IterationProgress, Progress, StepProgress
-from solver.projector import AffineProjector, Projector, project_what_can_be_ranked
+from solver.projector import AffineProjector, Projector, SpacePart, project_what_can_be_ranked
 from solver.scaling.scaler import SCALINGS
 from solver.semantic.projector import PosteriorProjector
 from solver.supervision.annotations import Annotations, Facet, Queries
@@ -203,6 +203,7 @@ __all__ = [
     # Projection, and its file
     "AffineProjector",
     "Projector",
+    "SpacePart",
     "project_what_can_be_ranked",
     "PosteriorProjector",
     "CompositeProjector",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,15 @@ class AffineMaps(Protocol):
     z_factors_: FloatArray
     x_intercept_: FloatArray
     z_intercept_: FloatArray
+
+
+class SpacePart(NamedTuple):
+    """Some dimensions of the common space, whose inner products are a part of every similarity."""
+
+    name: str
+    width: int
+    values: tuple[str, ...] = ()  # of a facet, one for each dimension
+    scale: float = 1.0  # of the posteriors of these values
 
 
 class Projector(Protocol):
@@ -85,6 +94,11 @@ class Projector(Protocol):
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return everything numeric, by name."""
+
+    @property
+    def parts(self) -> tuple[SpacePart, ...]:
+        """What the dimensions stand for, one part after the other: a single one where they have no names."""
+        return (SpacePart("similarity", self.rank),)
 
     @property
     def knows_matches(self) -> bool:

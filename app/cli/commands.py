@@ -33,10 +33,29 @@ from app.cli.console import (
     shorten,
 )
 from app.domain.errors import InvalidFieldError
-from app.domain.names import LARGEST_FEEDBACK_ID, LARGEST_VERSION, MAX_K, MAX_PARTS, Scope, some_of
+from app.domain.names import (
+    LARGEST_FEEDBACK_ID,
+    LARGEST_VERSION,
+    MAX_EMPHASIS,
+    MAX_K,
+    MAX_PARTS,
+    Scope,
+    some_of,
+)
 
 if TYPE_CHECKING:
-    from app.answers import Activation, Affected, Collection, Feedback, FeedbackQuery, Hit, Item, Key, Model
+    from app.answers import (
+        Activation,
+        Affected,
+        Collection,
+        Feedback,
+        FeedbackQuery,
+        Hit,
+        Item,
+        Key,
+        Model,
+        Reason,
+    )
     from app.cli.backend import Backend
 
 
@@ -363,6 +382,7 @@ ItemQueries = Annotated[
 ]
 _WEIGHTED = re.compile(r"(.+)\^(-?\d+(?:\.\d+)?)", re.DOTALL)
 _LARGEST_WEIGHT = 100.0
+_ALL_FIELDS = ("labels", "metadata", "text", "content_url")
 _PARTNERS_AT_ONCE = 100  # as many as one call may ask for
 
 
@@ -441,6 +461,25 @@ def search(
         str | None, typer.Option(help="metadata keys to show, comma-separated; those of --where are, too")
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="show what each part gave of a score, and values that agree")
+    ] = False,
+    min_probability: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="leave out what matches less probably")
+    ] = None,
+    group_by: Annotated[
+        str | None, typer.Option(help="label, pair_id or a metadata key: few results of each of its values")
+    ] = None,
+    group_size: Annotated[int, typer.Option(min=1, max=MAX_K, help="most results of one group")] = 1,
+    diversity: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="by how much results are to differ from each other")
+    ] = 0.0,
+    emphasis: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="weight of a part of the score, by its name in --explain: colour=2 (may be repeated)"
+        ),
+    ] = None,
     as_json: JsonLinesFlag = False,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -451,24 +490,36 @@ def search(
 
     parts = _read_parts(text=text, picture=picture, sound=sound, item=item)
     item_filter = read_filter(label, where)
+    refinement: dict[str, Any] = {
+        "min_probability": min_probability,
+        "group_by": group_by,
+        "group_size": group_size if group_by else None,
+        "diversity": diversity or None,
+        "emphasis": _read_weights(emphasis) if emphasis else None,
+        "include": [*_ALL_FIELDS, "explanation"] if explain else None,
+    }
     with open_backend(url, key) as backend:
         searched = backend.get_collection(collection)
         read = [read_query(backend, searched, **content) for content, _ in parts]
         target = to or _target_of(searched, {source for source, _ in read})
+        options = {"k": k, "filter": item_filter, **refinement}
         if len(parts) == 1:
             ((source, query),) = read
-            result = backend.search(collection, source, target, **query, k=k, filter=item_filter)
+            arguments = {**query, **options}
+            result = backend.search(collection, source, target, **arguments)
         else:
             queries = [
                 {**query, "modality": source, "weight": weight}
                 for (source, query), (_, weight) in zip(read, parts, strict=True)
             ]
-            result = backend.search_composed(collection, target, queries, k=k, filter=item_filter)
+            result = backend.search_composed(collection, target, queries, **options)
         partners = {} if as_json else _read_partners(backend, collection, result.hits)
     for notice in result.notices:
         LOG.print(Text(notice.message))
         if notice.did_you_mean:
             LOG.print(Text(f"did you mean {' or '.join(map(repr, notice.did_you_mean))}?"))
+    if result.known_words is not None:
+        LOG.print(Text(f"the model knows {some_of(result.known_words) or 'no word of the query'}"))
     conditions = [item_filter, *item_filter.get("all", ())]
     named = (key for condition in conditions for key in condition.get("metadata", ()))
     keys = dict.fromkeys([*named, *read_names(show or "")])
@@ -476,6 +527,35 @@ def search(
         typer.echo(
             json.dumps(msgspec.to_builtins(hit)) if as_json else _hit_line(hit, partners.get(hit.id), keys)
         )
+        if hit.explanation is not None and not as_json:
+            typer.echo(f"     {_describe_score(hit.explanation)}")
+
+
+def _read_weights(entries: Sequence[str]) -> dict[str, float]:
+    """Return weights by name, from entries such as ``colour=2``; raises BadParameter."""
+    weights = {}
+    for entry in entries:
+        name, _, number = entry.rpartition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            weights[name] = -1.0
+        if not name or not 0.0 <= weights[name] <= MAX_EMPHASIS:
+            message = (
+                f"expected a name and a weight from 0 to {MAX_EMPHASIS:g}, such as colour=2, got {entry!r}"
+            )
+            raise typer.BadParameter(message, param_hint="--emphasis")
+    return weights
+
+
+def _describe_score(reasons: Sequence[Reason]) -> str:
+    """Return the parts of a score that show in three digits, with the values that agree."""
+    shown = [(reason, f"{reason.score:.3f}") for reason in reasons]
+    return ", ".join(
+        f"{reason.name} {score}" + (f" ({', '.join(reason.agrees)})" if reason.agrees else "")
+        for reason, score in shown
+        if float(score)
+    )
 
 
 def _read_partners(backend: Backend, collection: str, hits: Sequence[Hit]) -> dict[str, Item]:

@@ -30,7 +30,7 @@ from app.answers import (
 from app.api.bodies import parse_line
 from app.api.schemas.filters import read_filter
 from app.api.schemas.items import ItemsDeleteIn, ItemsUpdateIn
-from app.api.schemas.searches import SHOWN_FIELDS, encode_result
+from app.api.schemas.searches import EXPLANATION, SHOWN_FIELDS, encode_result
 from app.api.shown import (
     show_affected,
     show_collection,
@@ -44,10 +44,12 @@ from app.api.shown import (
 )
 from app.bootstrap import Services
 from app.cli.encoders import ENCODER_OPTIONS, check_encoder
+from app.client.operations import without_none
 from app.domain.entities import Content, KeyBounds, Modality
 from app.domain.filters import filter_of
 from app.domain.names import Scope
 from app.services.catalogue.service import NewFeedback
+from app.services.serving.refinement import Refinement
 from app.services.serving.search import Query, QueryPart, Search, results_of
 
 _BY = "command line"
@@ -136,8 +138,11 @@ class LocalBackend:
         picture: Path | None = None,
         sound: Path | None = None,
         item_id: str | None = None,
+        include: Sequence[str] | None = None,
+        **refinement: Any,
     ) -> SearchResult:
-        return self._search(collection, (source, target), _query(text, picture, sound, item_id), k, filter)
+        query = _query(text, picture, sound, item_id)
+        return self._search(collection, (source, target), query, k, filter, include, refinement)
 
     def search_composed(
         self,
@@ -147,16 +152,26 @@ class LocalBackend:
         *,
         k: int,
         filter: Mapping[str, Any],
+        include: Sequence[str] | None = None,
+        **refinement: Any,
     ) -> SearchResult:
         parts = [_part(**query) for query in queries]
         ids = (part.query.item_id for part in parts)
         query = Query(parts=parts, left_out=frozenset(name for name in ids if name is not None))
-        return self._search(collection, ("", target), query, k, filter)
+        return self._search(collection, ("", target), query, k, filter, include, refinement)
 
     def _search(
-        self, collection: str, direction: tuple[str, str], query: Query, k: int, filter: Mapping[str, Any]
+        self,
+        collection: str,
+        direction: tuple[str, str],
+        query: Query,
+        k: int,
+        filter: Mapping[str, Any],
+        include: Sequence[str] | None,
+        refinement: Mapping[str, Any],
     ) -> SearchResult:
-        search = Search([query], k, 0, read_filter(filter, "filter"), SHOWN_FIELDS)
+        refined = Refinement(EXPLANATION in (include or ()), **without_none(**refinement))
+        search = Search([query], k, 0, read_filter(filter, "filter"), SHOWN_FIELDS, refinement=refined)
         (outcome,) = self.services.search.search(collection, *direction, [search])
         (result,) = results_of(outcome)
         return msgspec.json.decode(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote
 
 from app.answers import (
@@ -109,6 +109,18 @@ Json = Mapping[str, Any]
 File = bytes | str | PathLike[str]
 """The content of a file, or where it is."""
 NoneType = type(None)
+
+
+class Refinement(TypedDict, total=False):
+    """What a search may ask for beside the first results, as of `search`."""
+
+    min_probability: float | None
+    group_by: str | None
+    group_size: int | None
+    diversity: float | None
+    emphasis: Mapping[str, float] | None
+
+
 _COLLECTION = "/v1/collections/{collection}"
 _SEARCH = "/search/{source}-to-{target}"
 _ADMIN = "/v1/admin/collections/{collection}"
@@ -322,6 +334,7 @@ def search(
     offset: int | None = None,
     filter: Json | None = None,
     include: Sequence[str] | None = None,
+    **refinement: Unpack[Refinement],
 ) -> Call[SearchResult]:
     """Search the items of one modality with one query.
 
@@ -338,11 +351,15 @@ def search(
         ``{"labels": ["red"], "metadata": {"brand": ["a", "b"], "price": {"lt": 50}}}``: what stands together
         holds together; lists are alternatives; ``all``, ``any`` and ``not`` take filters.
     include : sequence of str, optional
-        Fields of a hit beside id, rank and score; all by default.
+        Fields of a hit beside id, rank and score; all but ``"explanation"`` by default.
+    **refinement
+        ``min_probability`` of a match; ``group_by`` (a metadata key, ``"label"`` or ``"pair_id"``) with
+        ``group_size``, the most hits of one group, 1 by default; ``diversity`` of hits, from 0 to 1;
+        ``emphasis``, weights of parts of the score by their names in an explanation.
     """
     numbers = None if vector is None else [float(value) for value in vector]
     query = without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id)
-    body = _encode(query) | _options(k, offset, filter, include)
+    body = _encode(query) | _options(k, offset, filter, include, refinement)
     return Call("POST", _direction(collection, source, target), SearchResult, json=body, is_repeatable=True)
 
 
@@ -356,6 +373,7 @@ def search_batch(
     offset: int | None = None,
     filter: Json | None = None,
     include: Sequence[str] | None = None,
+    **refinement: Unpack[Refinement],
 ) -> Call[SearchResults]:
     """Search with several queries.
 
@@ -363,10 +381,12 @@ def search_batch(
     ----------
     queries : iterable of mapping
         Such as ``{"text": "red"}`` or ``{"picture": Path("a.jpg")}``.
-    collection, source, target, k, offset, filter, include
+    collection, source, target, k, offset, filter, include, refinement
         As of `search`.
     """
-    body = {"queries": [_encode(query) for query in queries]} | _options(k, offset, filter, include)
+    body = {"queries": [_encode(query) for query in queries]} | _options(
+        k, offset, filter, include, refinement
+    )
     address = _direction(collection, source, target) + "/batch"
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
 
@@ -381,6 +401,7 @@ def search_composed(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
     include_given: bool | None = None,
+    **refinement: Unpack[Refinement],
 ) -> Call[SearchResult]:
     """Search the items of one modality with several contents and items at once.
 
@@ -391,10 +412,12 @@ def search_composed(
         those of negative weight. ``"modality"`` is needed where both take such content.
     include_given : bool, optional
         Whether items of the query may be hits, too.
-    collection, target, k, offset, filter, include
+    collection, target, k, offset, filter, include, refinement
         As of `search`.
     """
-    body = {"queries": [_encode(query) for query in queries]} | _options(k, offset, filter, include)
+    body = {"queries": [_encode(query) for query in queries]} | _options(
+        k, offset, filter, include, refinement
+    )
     body |= without_none(include_given=include_given)
     address = path(_COLLECTION + "/search/{target}", collection=collection, target=target)
     return Call("POST", address, SearchResult, json=body, is_repeatable=True)
@@ -606,11 +629,14 @@ def _text_of(item_filter: Json | None) -> str | None:
 
 
 def _options(
-    k: int | None, offset: int | None, item_filter: Json | None, include: Sequence[str] | None
+    k: int | None,
+    offset: int | None,
+    item_filter: Json | None,
+    include: Sequence[str] | None,
+    refinement: Refinement,
 ) -> dict[str, Any]:
-    return without_none(
-        k=k, offset=offset, filter=item_filter, include=None if include is None else list(include)
-    )
+    names = None if include is None else list(include)
+    return without_none(k=k, offset=offset, filter=item_filter, include=names, **refinement)
 
 
 class Operations:

@@ -33,6 +33,8 @@ MAX_K = 10_000
 """Results of a search: what people and programs read at once."""
 MAX_PARTS = 16
 """Contents and items of a composed query."""
+MAX_EMPHASIS = 100.0
+"""Weight of a part of the score: more leaves nothing of the others."""
 LARGEST_VERSION = 2**31 - 1
 """Largest version number that the database column holds."""
 LARGEST_FEEDBACK_ID = 2**53 - 1

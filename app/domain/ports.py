@@ -14,6 +14,8 @@ from app.domain.entities import Content, Features, IndexedItem, Matrix, Vector
 from app.domain.filters import ItemFilter
 from app.domain.reports import IndexSpec
 
+_NO_FILTER = ItemFilter()
+
 EncodeBatches = Callable[[Mapping[str, Any], Iterable[Sequence[Content]]], Iterator[Features]]
 """Yields what the encoder of some options stores of each batch, in their order."""
 
@@ -157,8 +159,10 @@ class EngineGallery(Protocol):
     def count_values(self, revision: int, key: str, item_filter: ItemFilter) -> dict[Hashable, int]:
         """Return how many of them have each value under a metadata key, by what `comparable` makes of it."""
 
-    def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
-        """Yield some items with their projections, the same ones for the same revision."""
+    def sample(
+        self, revision: int, count: int, item_filter: ItemFilter = _NO_FILTER
+    ) -> Iterator[tuple[IndexedItem, Vector]]:
+        """Yield some items that match a filter with their projections, the same ones for one revision."""
 
     def purge(self, before: int) -> int:
         """Remove the rows that no revision from `before` on holds; return how many. Earlier ones are answered

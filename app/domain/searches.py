@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from app.answers import Notice
+from app.answers import Notice, Reason
 from app.domain.filters import Condition, ItemFilter
 from app.domain.names import join_words, some_of
 from app.domain.words import fold, split_words
@@ -33,6 +33,7 @@ class Hit(NamedTuple):
     probability: float | None
     """Of a match; None within one modality, where scores are cosines, and before the first training."""
     item: ShownItem
+    explanation: Sequence[Reason] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class SearchResult:
     took_ms: float
     hits: tuple[Hit, ...]
     notices: tuple[Notice, ...] = ()
+    known_words: Sequence[str] | None = None
 
 
 SAMPLE = 1000

@@ -714,12 +714,15 @@ class MilvusGallery:
             for row in rows.scan(rows.condition(revision, item_filter), ITEM_FIELDS):
                 yield item_of(row)
 
-    def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
-        """Yield some items with their projections: those whose keys, which are digests, come first."""
+    def sample(
+        self, revision: int, count: int, item_filter: ItemFilter = _NO_FILTER
+    ) -> Iterator[tuple[IndexedItem, Vector]]:
+        """Yield some items that match a filter with their projections: those whose keys, which are digests,
+        come first."""
         with self._translate_errors():
             rows = self._look()
             fields = [*ITEM_FIELDS, "row", "raw"]
-            for row in islice(rows.scan(rows.condition(revision), fields), count):
+            for row in islice(rows.scan(rows.condition(revision, item_filter), fields), count):
                 yield item_of(row), np.asarray(row["raw"], np.float32)[: rows.rank]
 
     def item_ids(self, revision: int) -> Iterator[str]:

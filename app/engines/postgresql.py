@@ -447,9 +447,11 @@ class PostgresGallery:
             )
             return [(value, int(count)) for value, count in counts]
 
-    def sample(self, revision: int, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
-        """Yield some items with their projections."""
-        with self._rows(revision) as rows:
+    def sample(
+        self, revision: int, count: int, item_filter: ItemFilter = _NO_FILTER
+    ) -> Iterator[tuple[IndexedItem, Vector]]:
+        """Yield some items that match a filter with their projections."""
+        with self._rows(revision, item_filter) as rows:
             sampled = rows.execute(
                 f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {rows.table} "
                 f"WHERE {rows.condition} ORDER BY md5(item_id) LIMIT :count",

@@ -30,7 +30,7 @@ from solver.composite.placement import (
     to_unit_length,
 )
 from solver.linalg import FloatArray, Samples, check_array, to_dense
-from solver.projector import WEAK_PROBABILITY, Projector, project_in_range
+from solver.projector import WEAK_PROBABILITY, Projector, SpacePart, project_in_range
 from solver.scaling.feature_maps import (
     MAX_MAGNITUDE,
     FeatureMap,
@@ -378,6 +378,14 @@ class CompositeProjector(Projector):
     @override
     def uses_words(self) -> bool:
         return any(head.kind == "content" for head in self.x.heads)
+
+    @property
+    @override
+    def parts(self) -> tuple[SpacePart, ...]:
+        return tuple(
+            SpacePart(head.term, width, head.values, head.scale)
+            for head, width in zip(self.x.heads, self.x.widths, strict=True)
+        )
 
     @override
     def compose(self, projected: FloatArray, weights: FloatArray, is_across: BoolArray) -> FloatArray:

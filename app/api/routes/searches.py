@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import get_args
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -29,9 +28,10 @@ from app.api.gate import body_of
 from app.api.openapi import json_body, reads, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
+    EXPLANATION,
+    SHOWN_FIELDS,
     BatchSearchIn,
     ComposedSearchIn,
-    OptionalField,
     QueryIn,
     SearchIn,
     SearchOptions,
@@ -65,16 +65,16 @@ router = APIRouter(
     dependencies=[Depends(may_search)],
     route_class=SearchRoute,
 )
-_OPTIONAL = get_args(OptionalField)
 _REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
-_VALUES, _LISTS = ("k", "offset", "filter"), ("include",)
+_LISTS = ("include",)
+_VALUES = tuple(name for name in SearchOptions.model_fields if name not in _LISTS)
 _OPTIONS = schema_of(SearchOptions)["properties"]
 _BODY = two_forms(
     SearchIn,
     SearchOptions,
     parts={**{name: _OPTIONS[name] for name in _VALUES}, "include": _OPTIONS["include"]["anyOf"][0]},
     example={"k": 10, "filter": {"labels": ["shoes"]}},
-    encoding={"filter": {"contentType": "application/json"}},
+    encoding={name: {"contentType": "application/json"} for name in ("filter", "emphasis")},
 )
 
 
@@ -95,7 +95,9 @@ def _parse_composed(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
 
 
 def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
-    options = {name: parse_json_part(name, text) for name, text in form.texts.items()}
+    options = {
+        name: text if name == "group_by" else parse_json_part(name, text) for name, text in form.texts.items()
+    }
     include = form.lists.get("include")
     if include is not None:
         # Either a part for each name, or all of them as one JSON array.
@@ -171,5 +173,6 @@ def _join(results: Iterable[bytes]) -> bytes:
 
 def search_for(queries: Sequence[Query], options: SearchOptions, readers: AbstractSet[str] | None) -> Search:
     """Return what a request asks for."""
-    fields = frozenset(_OPTIONAL if options.include is None else options.include)
-    return Search(queries, options.k, options.offset, options.filter.to_filter(), fields, readers)
+    fields = SHOWN_FIELDS if options.include is None else frozenset(options.include) - {EXPLANATION}
+    item_filter, refinement = options.filter.to_filter(), options.refinement()
+    return Search(queries, options.k, options.offset, item_filter, fields, readers, refinement)

@@ -11,16 +11,19 @@ from pydantic import Field, TypeAdapter, WithJsonSchema
 from app.api.schemas.base import Identifier, Integer, RawIn, Strict, content_url
 from app.api.schemas.filters import FilterIn
 from app.domain.errors import InvalidFieldError
-from app.domain.names import MAX_K, MAX_PARTS
+from app.domain.names import MAX_EMPHASIS, MAX_K, MAX_PARTS
 from app.domain.searches import Hit, SearchResult
+from app.services.serving.refinement import Refinement
 from app.services.serving.search import Query, QueryPart
 
 _NO_FILTER = FilterIn()
-OptionalField = Literal["labels", "metadata", "text", "content_url"]
-SHOWN_FIELDS = frozenset(get_args(OptionalField))
-"""Everything that an answer can show of an item."""
+OptionalField = Literal["labels", "metadata", "text", "content_url", "explanation"]
+EXPLANATION = "explanation"
+SHOWN_FIELDS = frozenset(get_args(OptionalField)) - {EXPLANATION}
+"""What an answer shows of an item where nothing is named."""
 _ItemId = Annotated[str, WithJsonSchema(TypeAdapter(Identifier).json_schema())]
 _ENCODER = msgspec.json.Encoder()
+_REFINING = frozenset({"min_probability", "group_by", "diversity", "emphasis"})
 
 
 class QueryIn(RawIn):
@@ -46,10 +49,47 @@ class SearchOptions(Strict):
     filter: FilterIn = Field(default_factory=lambda: _NO_FILTER)  # making one takes long
     include: list[OptionalField] | None = Field(
         None,
-        max_length=4,
+        max_length=5,
         fail_fast=True,
-        description="fields of a hit to return beside its id, rank and score; default: all",
+        description="fields of a hit to return beside its id, rank and score; default: all but `explanation`",
     )
+    min_probability: float | None = Field(
+        None, ge=0.0, le=1.0, allow_inf_nan=False, description="leaves out hits that match less probably"
+    )
+    group_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="`label`, `pair_id` or a metadata key, each of whose values has `group_size` hits at "
+        "most; items without one are not limited",
+    )
+    group_size: Integer = Field(1, ge=1, le=MAX_K, description="most hits of one group")
+    diversity: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="by how much hits are to differ (maximal marginal relevance), among the first 500",
+    )
+    emphasis: dict[str, Annotated[float, Field(ge=0.0, le=MAX_EMPHASIS, allow_inf_nan=False)]] | None = Field(
+        None,
+        max_length=100,
+        description="weights of parts of the score, by their names in an explanation; 1 by default",
+    )
+
+    def refinement(self) -> Refinement | None:
+        """Return what is asked for beside the first results; None if nothing is."""
+        explains = self.include is not None and EXPLANATION in self.include
+        if not explains and _REFINING.isdisjoint(self.model_fields_set):
+            return None
+        return Refinement(
+            explains,
+            self.min_probability,
+            self.group_by,
+            self.group_size,
+            self.diversity,
+            self.emphasis or {},
+        )
 
 
 class SearchIn(QueryIn, SearchOptions):
@@ -97,22 +137,23 @@ class ComposedSearchIn(SearchOptions):
 def encode_result(collection: str, result: SearchResult, include: AbstractSet[str], root_path: str) -> bytes:
     """Return the JSON of an `answers.SearchResult` with the optional fields that were asked for.
     Without a model: making one for each hit takes longer than the ranking of a small gallery."""
-    return _ENCODER.encode(
-        {
-            "model_version": result.model_version,
-            "index_revision": result.index_revision,
-            "exact": result.exact,
-            "took_ms": round(result.took_ms, 3),
-            "notices": result.notices,
-            "hits": [hit_fields(collection, hit, include, root_path) for hit in result.hits],
-        }
-    )
+    fields = {
+        "model_version": result.model_version,
+        "index_revision": result.index_revision,
+        "exact": result.exact,
+        "took_ms": round(result.took_ms, 3),
+        "notices": result.notices,
+        "hits": [hit_fields(collection, hit, include, root_path) for hit in result.hits],
+    }
+    if result.known_words is not None:
+        fields["known_words"] = result.known_words
+    return _ENCODER.encode(fields)
 
 
 def hit_fields(collection: str, hit: Hit, include: AbstractSet[str], root_path: str) -> dict[str, Any]:
     """Return the fields of an `answers.Hit`; what `include` does not name is null."""
     item = hit.item
-    return {
+    fields = {
         "id": hit.id,
         "rank": hit.rank,
         "score": hit.score,
@@ -122,3 +163,6 @@ def hit_fields(collection: str, hit: Hit, include: AbstractSet[str], root_path: 
         "text": item.text if "text" in include else None,
         "content_url": content_url(collection, item, root_path) if "content_url" in include else None,
     }
+    if hit.explanation is not None:
+        fields["explanation"] = hit.explanation
+    return fields

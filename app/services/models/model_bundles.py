@@ -36,12 +36,13 @@ _MOST_TEXTS = 512
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectedQuery:
     """A projected query, of shape (1, rank), and what is to be said of its words, of which some are known if
-    it `can_match`; `is_like` anything that was learned from."""
+    it `can_match`; `is_like` anything that was learned from. `before_emphasis`: what it was then."""
 
     projected: Matrix
     notices: tuple[Notice, ...] = ()
     can_match: bool = True
     is_like: bool = True
+    before_emphasis: Matrix | None = None
 
 
 class RecentTexts:

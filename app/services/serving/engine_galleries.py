@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from app.domain.entities import Collection, IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError
-from app.domain.filters import ItemFilter
+from app.domain.filters import Condition, ItemFilter
 from app.domain.ports import EngineGallery, GalleryIndex, GalleryKey, VectorEngine
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.galleries import Gallery, Page
@@ -145,6 +145,15 @@ class RemoteGallery(Gallery):
     @override
     def sample(self, count: int) -> Iterator[tuple[IndexedItem, Vector]]:
         return self._rows.sample(self._revision, count)
+
+    @override
+    def vectors_of(self, item_ids: Sequence[str]) -> dict[str, Vector]:
+        vectors = {}
+        for batch in in_batches(item_ids, _ITEMS_PER_BATCH):
+            are_meant = ItemFilter((Condition("id", "in", tuple(batch)),))
+            for item, vector in self._rows.sample(self._revision, len(batch), are_meant):
+                vectors[item.id] = vector
+        return vectors
 
     @override
     def has_label(self, label: str) -> bool:

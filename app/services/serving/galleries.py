@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.answers import Notice
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.filters import ItemFilter
 from app.domain.ports import BestRows, GalleryIndex
@@ -36,6 +37,8 @@ _ROWS_PER_STEP = 1 << 16
 
 class Page(list[tuple[IndexedItem, float]]):
     """Results of one query with scores, best first; `is_exact` if no better one can have been missed."""
+
+    notices: tuple[Notice, ...] = ()
 
     def __init__(self, results: Iterable[tuple[IndexedItem, float]] = (), is_exact: bool = True) -> None:
         super().__init__(results)
@@ -191,6 +194,16 @@ class Gallery:
             vectors = view.segment.index.vectors[chosen]
             yield from zip((view.segment.items[row] for row in chosen.tolist()), vectors, strict=True)
             start += len(live)
+
+    def vectors_of(self, item_ids: Sequence[str]) -> dict[str, Vector]:
+        """Return the projections of some items, by id."""
+        hashed_ids = ItemIds(item_ids)
+        return {
+            view.segment.items[row].id: view.segment.index.vectors[row]
+            for view in self.segments
+            for row in view.segment.rows_of(hashed_ids)
+            if view.alive is None or view.alive[row]
+        }
 
     def has_label(self, label: str) -> bool:
         """Return whether an item carries a label."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Content, Features, ShownItem
+from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownItem
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.filters import Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
@@ -32,7 +32,17 @@ from app.services.serving.hits import (
     word_notices,
 )
 from app.services.serving.item_columns import ColumnNames
+from app.services.serving.reasons import emphasise, explain, parts_of, words_in
 from app.services.serving.recall_monitor import RecallMonitor
+from app.services.serving.refinement import (
+    MOST_DIVERSE,
+    PAIR,
+    GroupsOf,
+    Refinement,
+    diversify,
+    find_grouped,
+    groups_of,
+)
 from app.services.serving.reloads import ColumnReader, Needs, ReleaseSlot
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_loader import VersionSnapshots
@@ -49,6 +59,7 @@ MOMENT_NUMBERS = 1 << 22
 """Numbers that are compared in a moment: 100,000 rows of 40, which takes .6 ms."""
 _LIGHT_BYTES = 1 << 16
 """Memory of the items that are shown at once: more would take milliseconds to be read and written."""
+_MOST_EXPLAINED = 1000  # results of a call: what is said of ten thousand would be some megabytes
 _LIGHT_UNRANKED = 100
 """Items that the model cannot place: to list them takes time."""
 
@@ -103,21 +114,23 @@ class Search:
     item_filter: ItemFilter = _NO_FILTER
     fields: AbstractSet[str] = HIT_FIELDS
     readers: AbstractSet[str] | None = None
+    refinement: Refinement | None = None
     began: float = field(default_factory=time.perf_counter)
 
     @property
     def is_short(self) -> bool:
         """Whether query and answer are small, so that others can wait for it."""
         query = self.queries[0]
-        is_small = not query.is_file and not query.parts
+        is_small = not query.is_file and not query.parts and self.refinement is None
         return len(self.queries) == 1 and is_small and self.offset + self.k <= _SHORT_PAGE
 
     @property
     def is_stored(self) -> bool:
-        """Whether it asks for rows: a query is a stored item, or the filter names a pair or a modality."""
+        """Whether it asks for rows: a query is a stored item, or filter or groups name what only rows say."""
         parts = (part.query for query in self.queries for part in query.parts)
         are_stored = any(query.item_id is not None for query in itertools.chain(self.queries, parts))
-        return are_stored or self.item_filter.is_of_rows
+        by_pair = self.refinement is not None and self.refinement.group_by == PAIR
+        return are_stored or by_pair or self.item_filter.is_of_rows
 
 
 Outcome = list[SearchResult] | Exception
@@ -345,10 +358,12 @@ class SearchService:
         together: dict[bytes, list[_Part]] = {}
         for part in parts:
             search = part.search
-            if ground.is_within_one:
-                part.pages = _rank_similar(ground.gallery, part)
-            elif len(parts) == 1 or not search.is_short:
-                part.pages = _rank(ground.gallery, part)
+            if search.refinement is not None and search.refinement.looks_deeper:
+                part.pages = [
+                    self._refine(ground, part, n, search.refinement) for n in range(len(part.pages))
+                ]
+            elif ground.is_within_one or len(parts) == 1 or not search.is_short:
+                part.pages = [_find(ground, part, n, search.k, search.offset) for n in range(len(part.pages))]
             elif part.projections[0].can_match:
                 key = b"" if search.item_filter.is_empty else search.item_filter.fingerprint
                 together.setdefault(key, []).append(part)
@@ -361,6 +376,25 @@ class SearchService:
             seen = [one.projected for part in parts for one in part.projections if one.can_match]
             if seen:
                 self._recall_monitor.see(ground.snapshot, ground.target, np.concatenate(seen))
+
+    def _refine(self, ground: _Ground, part: _Part, number: int, refinement: Refinement) -> Page:
+        """Return a page of the results of a query that differ, or are few of each group, or both."""
+        search, end = part.search, part.search.offset + part.search.k
+        find = partial(_find, ground, part, number)
+        depth = MOST_DIVERSE if refinement.diversity else end
+        if refinement.group_by is None:
+            page = find(depth)
+        else:
+            most = self._max_hits // len(search.queries)
+            page = find_grouped(find, _groups_by(ground, refinement.group_by), refinement, depth, most)
+        if refinement.diversity:
+            if refinement.min_probability is not None:
+                probable = _probabilities(ground, search.queries[number], part.projections[number], page)
+                n_probable = sum((one or 0.0) >= refinement.min_probability for one in probable)
+                del page[max(n_probable, 1) :]  # of none the first says how improbable it is
+            page = diversify(page, _vectors_of(ground, page), refinement.diversity, end)
+        del page[: search.offset]
+        return page
 
     def _show(self, ground: _Ground, part: _Part) -> list[SearchResult]:
         """Return the results of ranked queries, with what they show of the items."""
@@ -384,6 +418,14 @@ class SearchService:
         """Return why a search ranks too many results; None if it does not. Results before `offset` have to be
         ranked, too, and count; a single query may use any offset."""
         n_queries, k, offset = len(search.queries), search.k, search.offset
+        if search.refinement is not None:
+            if search.refinement.explains and n_queries * k > _MOST_EXPLAINED:
+                return InvalidFieldError(
+                    "include", f"explanation is of {_MOST_EXPLAINED} results at most, got {n_queries * k}"
+                )
+            if search.refinement.diversity and offset + k > MOST_DIVERSE:
+                message = f"chooses among the first {MOST_DIVERSE} results, and offset and k ask for more"
+                return InvalidFieldError("diversity", message)
         depth = offset + k if n_queries > 1 else k
         if n_queries * depth <= self._max_hits:
             return None
@@ -420,9 +462,33 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
             else _ask(ground, ground.source, query, n < _MOST_OFFERS)
             for n, query in enumerate(search.queries)
         ]
+        if search.refinement is not None:
+            if search.refinement.min_probability is not None:
+                _check_probabilities(ground, search)
+            if search.refinement.emphasis:
+                model, emphasis = ground.snapshot.model, search.refinement.emphasis
+                projections = [emphasise(model, one, emphasis) for one in projections]
     except Exception as error:
         return error
     return _Part(search, projections)
+
+
+def _check_probabilities(ground: _Ground, search: Search) -> None:
+    """Raise InvalidFieldError where no probability of a match would be known."""
+    assert search.refinement is not None
+    if not ground.snapshot.model.projector.knows_matches:
+        version = ground.snapshot.model.version
+        reason = f"version {version} has no probabilities: nothing says what matches but partners"
+        reason = reason if version else "nothing has been trained yet"
+    elif ground.is_within_one:
+        reason = "within one modality scores are cosines"
+    elif search.queries[0].parts:
+        reason = "the query is composed"
+    elif search.refinement.emphasis:
+        reason = "the parts of the query are emphasised"
+    else:
+        return
+    raise InvalidFieldError("min_probability", f"there are no probabilities here: {reason}")
 
 
 def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
@@ -519,33 +585,65 @@ def _item_features(snapshot: Snapshot, work: UnitOfWork, source: str, field: str
     return item_features([item], encoder)
 
 
-def _rank_similar(gallery: Gallery, part: _Part) -> list[Page]:
-    """Return a page for each query of the gallery's own modality; an empty one without a known word."""
-    search = part.search
-    return [
-        gallery.search_similar(
-            projection.projected[0], search.k, search.offset, search.item_filter, query.item_id
-        )
-        if projection.can_match
-        else Page()
-        for query, projection in zip(search.queries, part.projections, strict=True)
+def _find(ground: _Ground, part: _Part, number: int, k: int, offset: int = 0) -> Page:
+    """Return a page of the ranking for a query; an empty one for a text without a known word."""
+    query, projection = part.search.queries[number], part.projections[number]
+    gallery, item_filter = ground.gallery, part.search.item_filter
+    if not projection.can_match:
+        return Page()
+    if ground.is_within_one:
+        return gallery.search_similar(projection.projected[0], k, offset, item_filter, query.item_id)
+    if not query.left_out:
+        (page,) = gallery.search(projection.projected, k, offset, item_filter)
+        return page
+    (page,) = gallery.search(projection.projected, offset + k + len(query.left_out), 0, item_filter)
+    rest = [hit for hit in page if hit[0].id not in query.left_out]
+    return Page(rest[offset : offset + k], page.is_exact)
+
+
+def _groups_by(ground: _Ground, name: str) -> GroupsOf:
+    """Return what has the groups of items; those of pairs are rows."""
+    if name != PAIR:
+        return partial(groups_of, name=name)
+    work = ground.work
+    assert work is not None
+
+    def pairs_of(items: Sequence[IndexedItem]) -> list[tuple[str, ...]]:
+        stored = work.items.get_many(ground.snapshot.collection, [item.id for item in items], ())
+        pairs = (stored[item.id].pair_id if item.id in stored else None for item in items)
+        return [() if pair is None else (pair,) for pair in pairs]
+
+    return pairs_of
+
+
+def _vectors_of(ground: _Ground, page: Page) -> Matrix:
+    """Return the projections of results; zeros of those that an engine no longer has."""
+    rank = ground.snapshot.model.projector.rank
+    vectors, nothing = ground.gallery.vectors_of([item.id for item, _ in page]), np.zeros(rank, np.float32)
+    rows = [vectors.get(item.id, nothing)[:rank] for item, _ in page]
+    return np.array(rows, np.float32).reshape(len(rows), rank)
+
+
+def _probabilities(
+    ground: _Ground, query: Query, projection: ProjectedQuery, page: Page
+) -> Sequence[float | None]:
+    """Return the probabilities of results; None where no curve was learned."""
+    if ground.is_within_one or query.parts or projection.before_emphasis is not None:
+        return [None] * len(page)
+    scores = np.asarray([score for _, score in page])
+    return ground.snapshot.model.probability(ground.source, projection, scores)
+
+
+def _known_words(ground: _Ground, query: Query) -> list[str] | None:
+    """Return the words of the texts of a query that the model knows; None without texts whose words count."""
+    parts = query.parts or [QueryPart(query, modality=ground.source)]
+    of_texts = [
+        words_in(ground.snapshot.model, _modality_of(ground, part), part.query.content.text)
+        for part in parts
+        if part.query.content is not None and part.query.content.text is not None
     ]
-
-
-def _rank(gallery: Gallery, part: _Part) -> list[Page]:
-    """Return a page for each query; an empty one for texts without a known word."""
-    search = part.search
-    matching = [projection.projected for projection in part.projections if projection.can_match]
-    if not matching:
-        return part.pages
-    left_out = search.queries[0].left_out  # of a composed query, which is the only one
-    if left_out:
-        depth = search.offset + search.k + len(left_out)
-        (page,) = gallery.search(matching[0], depth, 0, search.item_filter)
-        rest = [hit for hit in page if hit[0].id not in left_out]
-        return [Page(rest[search.offset : search.offset + search.k], page.is_exact)]
-    pages = iter(gallery.search(np.concatenate(matching), search.k, search.offset, search.item_filter))
-    return [next(pages) if projection.can_match else Page() for projection in part.projections]
+    counted = [words for words in of_texts if words is not None]
+    return list(dict.fromkeys(itertools.chain.from_iterable(counted))) if counted else None
 
 
 def _has_nothing(search: Search, page: Page, projection: ProjectedQuery) -> bool:
@@ -613,10 +711,7 @@ def _result(
     of_gallery: tuple[Notice, ...],
 ) -> SearchResult:
     snapshot = ground.snapshot
-    scores = np.asarray([score for _, score in page])
-    probabilities: Sequence[float | None] = [None] * len(page)
-    if not ground.is_within_one and not query.parts:  # of which no curve was learned
-        probabilities = snapshot.model.probability(ground.source, projection, scores)
+    probabilities = _probabilities(ground, query, projection, page)
     hits = [
         Hit(item.id, rank, score, probability, items[item.id])
         for rank, ((item, score), probability) in enumerate(
@@ -627,11 +722,21 @@ def _result(
     if query.is_text or query.is_file:
         weak = snapshot.model.weak_probability(ground.source)
         of_weak_match = weak_match_notices(hits, weak, query.is_text)
+    known_words: Sequence[str] | None = None
+    if search.refinement is not None:
+        least = search.refinement.min_probability
+        if least is not None:
+            hits = [hit for hit in hits if (hit.probability or 0.0) >= least]
+        if search.refinement.explains:
+            vectors, known_words = _vectors_of(ground, page), _known_words(ground, query)
+            reasons = explain(parts_of(snapshot.model), projection, vectors, ground.is_within_one)
+            hits = [hit._replace(explanation=reasons[hit.rank - search.offset - 1]) for hit in hits]
     return SearchResult(
         model_version=snapshot.model.version,
         index_revision=snapshot.collection.revision,
         exact=page.is_exact,
         took_ms=took_ms,
         hits=tuple(hits),
-        notices=(*of_weak_match, *projection.notices, *of_gallery),
+        notices=(*of_weak_match, *projection.notices, *page.notices, *of_gallery),
+        known_words=known_words,
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.app.e2e.refusals import png
 
 HEAVY = ("numpy", "scipy", "sqlalchemy", "faiss", "PIL", "fastapi", "solver", "app.bootstrap")
 NAME = "afar"
+_SEARCH = ("search", "sample", "--text", "a cat", "-k", "4")
 READING = [
     ("collections", "list"),
     ("collections", "show", "sample"),
@@ -27,6 +29,9 @@ READING = [
     ("search", "sample", "--item", "image-cats-000", "--label", "cats"),
     ("search", "sample", "--item", "image-cats-000", "--to", "image"),
     ("search", "sample", "--item", "image-cats-000", "--text", "at night^2", "--text", "rain^-0.5"),
+    (*_SEARCH, "--explain", "--min-probability", "0", "--group-by", "label", "--group-size", "2"),
+    (*_SEARCH, "--diversity", ".5", "--emphasis", "label=2", "--emphasis", "words=.5"),
+    (*_SEARCH, "--item", "image-cats-000", "--explain", "--group-by", "label"),
     ("models", "sample"),
     ("models", "sample", "--history"),
 ]
@@ -43,6 +48,8 @@ REFUSED = [
     (("collections", "create", "sample"), 1),
     (("collections", "create", "x", "--text-encoder", "{type: tfidf}"), 1),
     (("search", "sample"), 2),
+    ((*_SEARCH, "--emphasis", "nothing=2"), 1),
+    ((*_SEARCH, "--emphasis", "label=-1"), 2),
     (("items", "list", "sample", "--where", "split"), 2),
 ]
 
@@ -83,6 +90,9 @@ def test_what_is_read_over_http_is_what_is_read_from_the_database(
         assert (afar.returncode, afar.stdout) == (at_home.returncode, "") == (status, ""), command
         # Of a field of the request it also says the name.
         assert at_home.stderr.removeprefix("error: ") in afar.stderr, command
+    lines = here(*_SEARCH, "--explain").stdout.splitlines()
+    assert len(lines) == 8
+    assert all(re.search(r"^     .*label \d\.\d{3} \(cats\)", line) for line in lines[1::2])
     for name, words in (("nothing", "; there are: "), ("sampel", "; did you mean 'sample'?\n")):
         for missing in (there("items", "list", name), here("items", "list", name)):
             assert missing.returncode == 1

@@ -2,9 +2,11 @@
 
 import contextlib
 import itertools
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from app.engines.milvus import MilvusEngine
 from app.engines.postgresql import PostgresEngine
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
+from app.services.serving.refinement import Refinement, find_grouped, groups_of
 from tests.app.filters import ASKED, ITEMS, passes
 
 RANK, N_ITEMS = 8, 300
@@ -109,6 +112,32 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     yield make_in_engine
     if request.param == "postgresql":
         engine.close()
+
+
+def test_results_have_their_vectors_and_are_grouped(make: Make) -> None:
+    items, vectors = make_items(N_ITEMS), random_rows(N_ITEMS)
+    gallery, query = make(items, vectors), random_rows(1, 2)
+    wanted = [items[number].id for number in (0, 7, 299)]
+    stored = gallery.vectors_of([*wanted, "nothing"])
+    assert {item: row.tolist() for item, row in stored.items()} == {
+        item.id: row.tolist() for item, row in zip(items, vectors, strict=True) if item.id in wanted
+    }
+    ranked = gallery.search(query, N_ITEMS, 0, ItemFilter())[0]
+    seen: set[str] = set()
+    one_each = []
+    for item, _ in ranked:
+        colour = item.metadata.get("colour")
+        if colour is None or json.dumps(colour) not in seen:
+            one_each.append(item.id)
+        seen.add(json.dumps(colour))
+    page = find_grouped(
+        lambda k: gallery.search(query, k, 0, ItemFilter())[0],
+        partial(groups_of, name="colour"),
+        Refinement(group_by="colour"),
+        20,
+        N_ITEMS,
+    )
+    assert [item.id for item, _ in page] == one_each[:20]
 
 
 def best(

@@ -1,0 +1,91 @@
+"""Why a hit has its score: what each part of the common space gave, and the words that the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from app.answers import Reason
+from app.domain.entities import Content, Matrix
+from app.domain.errors import InvalidFieldError
+from app.domain.names import join_words
+from app.domain.words import is_minor, spell_words
+from app.services.models.model_bundles import LoadedModel, ProjectedQuery
+from solver import SpacePart
+
+_FACET, _CONTENT = "facet:", "content:"
+_NAMES = {"cosine": "prior", "signs": "feedback"}
+_WORDS, _LIKENESS = "words", "likeness"
+_OWN_NAMES = frozenset({"pairs", "distinctness", "similarity", _WORDS, _LIKENESS, *_NAMES.values()})
+_LIKELY = 0.5
+"""A query and a hit agree on a value that either has more probably than not."""
+
+
+def parts_of(model: LoadedModel) -> list[SpacePart]:
+    """Return the parts of a model's space by the names that people read, of which several may have one: the
+    facet of labels is ``label``, those of a modality's own content are ``words`` or ``likeness``."""
+    forms = {
+        side: model.encoders[name].content_form for side, name in zip("xz", model.modality_names, strict=True)
+    }
+
+    def rename(term: str) -> str:
+        if term.startswith(_FACET):
+            facet = term.removeprefix(_FACET)
+            return f"metadata.{facet}" if facet in _OWN_NAMES else facet
+        if term.startswith(_CONTENT):
+            return _WORDS if forms[term.removeprefix(_CONTENT)] == "text" else _LIKENESS
+        return _NAMES.get(term, term)
+
+    return [part._replace(name=rename(part.name)) for part in model.projector.parts]
+
+
+def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, float]) -> ProjectedQuery:
+    """Return a query whose parts are scaled by name; raises InvalidFieldError for a name that is none."""
+    parts = parts_of(model)
+    names = list(dict.fromkeys(part.name for part in parts))
+    for name in emphasis:
+        if name not in names:
+            message = f"version {model.version} has no such part; its parts are {join_words(names, 'and')}"
+            raise InvalidFieldError(f"emphasis.{name[:100]}", message)
+    scales = np.repeat([emphasis.get(part.name, 1.0) for part in parts], [part.width for part in parts])
+    scaled = (query.projected * scales).astype(np.float32)
+    return ProjectedQuery(scaled, query.notices, query.can_match, query.is_like, query.projected)
+
+
+def explain(
+    parts: Sequence[SpacePart], query: ProjectedQuery, vectors: Matrix, is_cosine: bool
+) -> list[list[Reason]]:
+    """Return what each part gives of the score of each of the (n_hits, rank) vectors, the largest first."""
+    sent, rows = query.projected[0].astype(np.float64), vectors.astype(np.float64)
+    plain = sent if query.before_emphasis is None else query.before_emphasis[0]
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(sent) if is_cosine else np.ones(len(rows))
+    shares = rows * sent / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+    reasons: list[dict[str, Reason]] = [{} for _ in rows]
+    for part, columns in _columns_of(parts):
+        of_part = shares[:, columns].sum(axis=1).tolist()
+        both = np.minimum(plain[columns], rows[:, columns]) > _LIKELY * part.scale
+        for of_hit, score, agrees in zip(reasons, of_part, both, strict=True):
+            reason = of_hit.setdefault(part.name, Reason(part.name, 0.0, []))
+            reason.score += score
+            if part.values:
+                reason.agrees += [part.values[number] for number in np.flatnonzero(agrees)]
+    return [sorted(of_hit.values(), key=lambda reason: -reason.score) for of_hit in reasons]
+
+
+def _columns_of(parts: Sequence[SpacePart]) -> Iterator[tuple[SpacePart, slice]]:
+    start = 0
+    for part in parts:
+        yield part, slice(start, start + part.width)
+        start += part.width
+
+
+def words_in(model: LoadedModel, modality: str, text: str) -> list[str] | None:
+    """Return the words of a text that a modality's encoder knows; None of an encoder without a list."""
+    report = model.encoders[modality].look_up_words(Content(text=text))
+    if report is None:
+        return None
+    others = {*report.unknown, *report.guessed}
+    spelled = ((word, text[start:end].lower()) for word, start, end in spell_words(text))
+    words = [written for word, written in spelled if not (is_minor(word) or {word, written} & others)]
+    return list(dict.fromkeys(words)) if report.n_known else []
