@@ -69,6 +69,9 @@ NAME: JsonDict = {
 """What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 
 
+_WITH_TEXT = (str, list, dict)
+
+
 class Strict(BaseModel):
     """Unknown fields are refused, so that a misspelt one is noticed; so is text no database can hold.
 
@@ -79,10 +82,10 @@ class Strict(BaseModel):
 
     @model_validator(mode="after")
     def _check_characters(self) -> Self:
-        for name, value in self:
+        for name, value in self.__dict__.items():  # faster than the model's iterator
             if name == "vector":
                 continue  # its numbers are finite already, and may be millions
-            if isinstance(value, str | list | dict) and not is_storable(value):
+            if isinstance(value, _WITH_TEXT) and not is_storable(value):
                 raise ValueError(f"{name} contains NUL, a lone surrogate, NaN or infinity")
         return self
 

@@ -85,7 +85,7 @@ def words_in(model: LoadedModel, modality: str, text: str) -> list[str] | None:
     report = model.encoders[modality].look_up_words(Content(text=text))
     if report is None:
         return None
-    others = {*report.unknown, *report.guessed}
+    others = {*report.unknown, *report.guessed, *report.misspelt}
     spelled = ((word, text[start:end].lower()) for word, start, end in spell_words(text))
     words = [written for word, written in spelled if not (is_minor(word) or {word, written} & others)]
     return list(dict.fromkeys(words)) if report.n_known else []

@@ -30,7 +30,8 @@ from app.domain.filters import ItemFilter
 from app.domain.ports import GalleryKey
 from app.domain.searches import SearchResult
 from app.engines.common import FileLocks, name_of
-from app.services.serving.search import Query, Search
+from app.services.serving.refinement import Refinement
+from app.services.serving.search import Query, Search, results_of
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import Tombstones
 from app.services.training.requests import TrainingParameters
@@ -182,6 +183,20 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
     (similar,) = find(there, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     (expected,) = find(memory, NAME, "x", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
     assert ids(similar) == ids(expected)
+
+    refinements = (
+        Refinement(explains=True, group_by="label", group_size=2, emphasis={"similarity": 2.0}),
+        Refinement(explains=True, group_by="odd", group_size=9, diversity=0.5, min_probability=0.01),
+    )
+    for refinement in refinements:
+        asked = Search([Query(Content(vector=vectors.Z[0].tolist()))], refinement=refinement)
+        (refined,), (expected_result,) = (
+            results_of(services.search.search(NAME, "z", "x", [asked])[0]) for services in (there, memory)
+        )
+        assert shown(refined) == shown(expected_result) != []
+        for hit in refined.hits:
+            (reason,) = hit.explanation or ()
+            assert reason.score == Score(hit.score)
 
     here.catalogue.add_items(NAME, [vector_item("x", "new", 3.0 * vectors.X[0], "class new")])
     there.catalogue.add_items(
