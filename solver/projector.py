@@ -48,7 +48,7 @@ class SpacePart(NamedTuple):
     name: str
     width: int
     values: tuple[str, ...] = ()  # of a facet, one for each dimension
-    scale: float = 1.0  # of the posteriors of these values
+    scale: float = 1.0  # root of its weight, by which the posteriors of these values are multiplied
 
 
 class Projector(Protocol):

@@ -355,7 +355,7 @@ def search(
     **refinement
         ``min_probability`` of a match; ``group_by`` (a metadata key, ``"label"`` or ``"pair_id"``) with
         ``group_size``, the most hits of one group, 1 by default; ``diversity`` of hits, from 0 to 1;
-        ``emphasis``, weights of parts of the score by their names in an explanation.
+        ``emphasis``, weights of parts of the score by their names in an explanation, or ``{"recall": 1}``.
     """
     numbers = None if vector is None else [float(value) for value in vector]
     query = without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id)

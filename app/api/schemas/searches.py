@@ -74,7 +74,8 @@ class SearchOptions(Strict):
     emphasis: dict[str, Annotated[float, Field(ge=0.0, le=MAX_EMPHASIS, allow_inf_nan=False)]] | None = Field(
         None,
         max_length=100,
-        description="weights of parts of the score, by their names in an explanation; 1 by default",
+        description="weights of parts of the score, by their names in an explanation, 1 by default; and how "
+        "far to go (0 to 1) to the weights that a training found best for `ndcg`, `map` or `recall`",
     )
 
     def refinement(self) -> Refinement | None:

@@ -131,6 +131,8 @@ class LoadedModel:
     # those that were just asked
     texts: RecentTexts = field(default_factory=RecentTexts)
     names: Names = field(default_factory=Names)
+    # by measure, the weights of terms that a training found best for it
+    emphases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     # of version 0, until `empty`: whether to make it takes more than a moment, and whether vectors are taken
     # to be of one space only since they have one length
     is_slow: bool = False
@@ -287,6 +289,7 @@ class ModelBundles:
             version.report.index.published,
             self.originals,
             names=names,
+            emphases=version.report.fit.emphases,
         )
 
     def _load_index(

@@ -17,7 +17,10 @@ from solver import SpacePart
 _FACET, _CONTENT = "facet:", "content:"
 _NAMES = {"cosine": "prior", "signs": "feedback"}
 _WORDS, _LIKENESS = "words", "likeness"
-_OWN_NAMES = frozenset({"pairs", "distinctness", "similarity", _WORDS, _LIKENESS, *_NAMES.values()})
+_MEASURES = ("ndcg", "map", "recall")
+_OWN_NAMES = frozenset(
+    {"pairs", "distinctness", "similarity", _WORDS, _LIKENESS, *_NAMES.values(), *_MEASURES}
+)
 _LIKELY = 0.5
 """A query and a hit agree on a value that either has more probably than not."""
 
@@ -41,14 +44,24 @@ def parts_of(model: LoadedModel) -> list[SpacePart]:
 
 
 def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, float]) -> ProjectedQuery:
-    """Return a query whose parts are scaled by name; raises InvalidFieldError for a name that is none."""
+    """Return a query whose parts are scaled by name, or moved from 0 to 1 of the way to the weights that are
+    best for a measure; raises InvalidFieldError for a name that is neither."""
     parts = parts_of(model)
     names = list(dict.fromkeys(part.name for part in parts))
-    for name in emphasis:
-        if name not in names:
+    for name, weight in emphasis.items():
+        if name in model.emphases and weight > 1.0:
+            raise InvalidFieldError(
+                f"emphasis.{name}", "expected 0 to 1: how far to go to the weights for it"
+            )
+        if name not in names and name not in model.emphases:
             message = f"version {model.version} has no such part; its parts are {join_words(names, 'and')}"
-            raise InvalidFieldError(f"emphasis.{name[:100]}", message)
-    scales = np.repeat([emphasis.get(part.name, 1.0) for part in parts], [part.width for part in parts])
+            measures = f", its measures {join_words(model.emphases, 'and')}" if model.emphases else ""
+            raise InvalidFieldError(f"emphasis.{name[:100]}", message + measures)
+    weights = np.array([emphasis.get(part.name, 1.0) for part in parts])
+    for measure, best in model.emphases.items():
+        ratios = [best.get(part.name, part.scale**2) / part.scale**2 for part in model.projector.parts]
+        weights *= 1.0 + emphasis.get(measure, 0.0) * (np.array(ratios) - 1.0)
+    scales = np.repeat(weights, [part.width for part in parts])
     scaled = (query.projected * scales).astype(np.float32)
     return ProjectedQuery(scaled, query.notices, query.can_match, query.is_like, query.projected)
 

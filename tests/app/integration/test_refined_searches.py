@@ -114,6 +114,29 @@ def test_a_score_is_the_sum_of_its_parts_also_under_emphasis(ask: Ask, path: str
         assert scores == pytest.approx(expected, abs=5e-6)
 
 
+def test_emphasis_of_a_measure_takes_the_weights_that_were_best_for_it(ask: Ask, shop: Pairs) -> None:
+    fit = shop.services.versions.model("shop", 1).report.fit
+    explained = hits(ask(TO_X, text="red handbag", k=60, include=["explanation"]))
+    assert fit.emphases.keys() >= {"ndcg", "map"}
+    for measure, best in fit.emphases.items():
+        ratios = {
+            term.removeprefix("facet:"): best[term] / fit.weights[term] for term in best if fit.weights[term]
+        }
+        for share in (1.0, 0.5):
+            scores = {
+                hit["id"]: sum(
+                    one["score"] * (1.0 + share * (ratios.get(one["name"], 1.0) - 1.0))
+                    for one in hit["explanation"]
+                )
+                for hit in explained
+            }
+            emphasised = hits(ask(TO_X, text="red handbag", k=60, emphasis={measure: share}))
+            assert {hit["id"]: hit["score"] for hit in emphasised} == pytest.approx(scores, abs=5e-6)
+    assert any(dict(best) != fit.weights for best in fit.emphases.values())
+    answer = ask(TO_X, text="red", emphasis={"map": 2})
+    assert answer.json()["detail"] == "emphasis.map: expected 0 to 1: how far to go to the weights for it"
+
+
 def test_values_that_agree_and_known_words_are_named(ask: Ask) -> None:
     for hit in hits(ask(TO_X, text="red handbag", k=60, include=["explanation", "metadata", "labels"])):
         agrees = {one["name"]: one["agrees"] for one in hit["explanation"]}
