@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Key,
         Model,
         Reason,
+        SearchResult,
     )
     from app.cli.backend import Backend
 
@@ -380,6 +381,10 @@ SoundQueries = Annotated[
 ItemQueries = Annotated[
     list[str] | None, typer.Option("--item", help=f"stored item to search with; {_REPEATED}")
 ]
+EmphasisWeights = Annotated[
+    list[str] | None,
+    typer.Option(help="weight of a part of the score, by its name in --explain: colour=2 (may be repeated)"),
+]
 _WEIGHTED = re.compile(r"(.+)\^(-?\d+(?:\.\d+)?)", re.DOTALL)
 _LARGEST_WEIGHT = 100.0
 _ALL_FIELDS = ("labels", "metadata", "text", "content_url")
@@ -474,12 +479,7 @@ def search(
     diversity: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="by how much results are to differ from each other")
     ] = 0.0,
-    emphasis: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="weight of a part of the score, by its name in --explain: colour=2 (may be repeated)"
-        ),
-    ] = None,
+    emphasis: EmphasisWeights = None,
     as_json: JsonLinesFlag = False,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -514,21 +514,27 @@ def search(
             ]
             result = backend.search_composed(collection, target, queries, **options)
         partners = {} if as_json else _read_partners(backend, collection, result.hits)
+    _print_notices(result)
+    conditions = [item_filter, *item_filter.get("all", ())]
+    named = (key for condition in conditions for key in condition.get("metadata", ()))
+    keys = dict.fromkeys([*named, *read_names(show or "")])
+    for hit in result.hits:
+        if as_json:
+            typer.echo(json.dumps(msgspec.to_builtins(hit)))
+            continue
+        typer.echo(_hit_line(hit, partners.get(hit.id), keys))
+        if hit.explanation is not None:
+            typer.echo(f"     {_describe_score(hit.explanation)}")
+
+
+def _print_notices(result: SearchResult) -> None:
+    """Say what a search has to say of itself."""
     for notice in result.notices:
         LOG.print(Text(notice.message))
         if notice.did_you_mean:
             LOG.print(Text(f"did you mean {' or '.join(map(repr, notice.did_you_mean))}?"))
     if result.known_words is not None:
         LOG.print(Text(f"the model knows {some_of(result.known_words) or 'no word of the query'}"))
-    conditions = [item_filter, *item_filter.get("all", ())]
-    named = (key for condition in conditions for key in condition.get("metadata", ()))
-    keys = dict.fromkeys([*named, *read_names(show or "")])
-    for hit in result.hits:
-        typer.echo(
-            json.dumps(msgspec.to_builtins(hit)) if as_json else _hit_line(hit, partners.get(hit.id), keys)
-        )
-        if hit.explanation is not None and not as_json:
-            typer.echo(f"     {_describe_score(hit.explanation)}")
 
 
 def _read_weights(entries: Sequence[str]) -> dict[str, float]:
