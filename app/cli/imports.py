@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -184,15 +186,10 @@ def ingest_table(
     names = described[0].name, described[1].name
     forms = content_form(first.encoder), content_form(second.encoder)
     kinds = read_kinds(types or ())
-    try:
+    with _offer_columns(file, collection):
         table = open_table(
             file, request, names, forms, pictures=pictures, kinds=kinds, sheet=sheet, encoding=encoding
         )
-    except InvalidFieldError as error:
-        for options in getattr(error, "__notes__", ()):
-            command = f"lrbs ingest table {shlex.quote(str(file))} -c {collection} {options}"
-            _print_note(f"Say which column is what, for instance:\n  {command}")
-        raise
     names_there = [stored.name for stored in services.catalogue.collections()]
     if not (table.columns.picture or table.columns.text or collection in names_there):
         reason = "has neither a column of pictures nor one of texts, and there is no collection to change"
@@ -200,6 +197,18 @@ def ingest_table(
     source = Source(table.rows, table.total, table.notes)
     pruning = _pruning(prune, dry_run, yes, as_json)
     _store(services, collection, described, source, strict, as_json, pruning)
+
+
+@contextmanager
+def _offer_columns(file: Path, collection: str) -> Iterator[None]:
+    """Say how a table that is refused may be brought in."""
+    try:
+        yield
+    except InvalidFieldError as error:
+        for options in getattr(error, "__notes__", ()):
+            command = f"lrbs ingest table {shlex.quote(str(file))} -c {collection} {options}"
+            _print_note(f"Say which column is what, for instance:\n  {command}")
+        raise
 
 
 @ingest.command("folder")
