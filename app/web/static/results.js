@@ -7,6 +7,7 @@ import { collectionPath, contentUrlOf, namesFile, pictureUrlOf, plural, queryOf,
 
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
+const REASONS_SHOWN = 3;
 
 /** Build one result; `run` takes a search that is clicked. */
 export function resultCard(hit, { target, parts }, run) {
@@ -103,11 +104,23 @@ function detailsOf(hit, isComposed) {
     bar.setAttribute("aria-hidden", "true");
     body.append(bar);
   }
+  if (hit.explanation) body.append(element("span", "reasons", reasonsOf(hit.explanation)));
   const labels = element("span", "labels");
   labels.append(...(hit.labels ?? []).map((label) => element("span", "", label)), ...factsOf(hit.metadata ?? {}));
   if (labels.childElementCount > 0) body.append(labels);
   body.append(element("span", "hit-id", hit.id));
   return body;
+}
+
+/** Return what made most of a score, with the values that agree, such as "colour Red: 62 %, label Bags: 30 %". */
+function reasonsOf(parts) {
+  const total = parts.reduce((sum, { score }) => sum + Math.abs(score), 0) || 1;
+  return parts.map(({ name, score, agrees }) => ({ said: [name, agrees.join(", ")].filter(Boolean).join(" "), share: Math.round((100 * score) / total) }))
+    .filter(({ share }) => share !== 0)
+    .toSorted((left, right) => Math.abs(right.share) - Math.abs(left.share))
+    .slice(0, REASONS_SHOWN)
+    .map(({ said, share }) => `${said}: ${share} %`)
+    .join(", ");
 }
 
 /** Return the first short values of an item's metadata. */

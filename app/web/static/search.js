@@ -11,6 +11,7 @@ import { resultCard, showPartners } from "./results.js";
 import { collectionPath, isPlain, pictureUrlOf, plural, state } from "./state.js";
 
 const RESULTS_PER_PAGE = 24;
+const SHOWN = ["labels", "metadata", "text", "content_url"];
 
 /**
  * Search a modality, and show the first results; a search that runs is cancelled.
@@ -66,6 +67,9 @@ async function request(shown) {
   }
 }
 
+/** Return what is read of each result besides what always is: why it has its score, where that is wanted. */
+const included = () => (byId("with-reasons").checked ? { include: [...SHOWN, "explanation"] } : {});
+
 async function bodyOf(shown) {
   const { parts, filter, offset } = shown;
   const [{ query }] = parts;
@@ -76,11 +80,12 @@ async function bodyOf(shown) {
     body.append("k", String(RESULTS_PER_PAGE));
     body.append("offset", String(offset));
     body.append("filter", JSON.stringify(conditions));
+    for (const [name, fields] of Object.entries(included())) body.append(name, JSON.stringify(fields));
     return { body };
   }
   const content = isPlain(shown) ? await contentOf(query) : { queries: await Promise.all(parts.map(partOf)) };
   return {
-    body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions }),
+    body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions, ...included() }),
     headers: { "Content-Type": "application/json" },
   };
 }
@@ -108,6 +113,7 @@ function showResults(shown, result) {
     `${Number(result.took_ms).toFixed(1)} ms`,
   ].join(" · ");
   const notices = result.notices.map((notice) => notice.message);
+  if (result.known_words) notices.push(`the model knows ${result.known_words.map((word) => `“${word}”`).join(", ") || "no word of the query"}`);
   if (result.hits.length === 0 && notices.length === 0) notices.push(`No ${plural(target)} were found.`);
   byId("notices").replaceChildren(...notices.map((message) => element("li", "", message)));
   const offers = result.notices.flatMap((notice) => notice.did_you_mean);
@@ -170,6 +176,9 @@ function watchEnd() {
 }
 
 byId("more").addEventListener("click", () => attempt(showMore));
+byId("with-reasons").addEventListener("change", () => {
+  if (state.shown) attempt(() => search(state.shown, { isInAddress: true }), search);
+});
 
 /** Scroll to the results: if the focus goes there always, after a query only if they are out of sight. */
 function bringIntoView(section, moveFocus) {

@@ -225,6 +225,25 @@ def test_similar_items_of_the_same_kind_are_found(opened: Page, watch: Watch, pi
     assert watch.complaints == []
 
 
+def test_reasons_are_shown_where_they_are_wanted(opened: Page, watch: Watch, picture: bytes) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    ids, reasons = shown_ids(opened), opened.locator("#hits .reasons")
+    expect(reasons).to_have_count(0)
+    opened.get_by_label("Reasons").check()
+    expect(reasons).to_have_count(len(ids))
+    expect(reasons.first).to_have_text(re.compile(r"^(\w+[^:]*: -?\d+ %(, |$)){1,3}"))
+    expect(opened.locator("#notices")).to_contain_text("the model knows “boats”")
+    assert shown_ids(opened) == ids
+    opened.get_by_role("button", name="Clear", exact=True).click()
+    choose_picture(opened, picture)
+    expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
+    expect(reasons.first).to_have_text(re.compile(r": -?\d+ %"))
+    opened.get_by_label("Reasons").uncheck()
+    expect(reasons).to_have_count(0)
+    assert watch.complaints == []
+
+
 def expect_ids(page: Page, ids: list[str]) -> None:
     expect(page.locator("#hits .hit").first).to_have_attribute("data-id", ids[0])
     assert shown_ids(page) == ids
