@@ -135,7 +135,7 @@ def word_notices(
     if report.misspelt:
         if not others:  # long texts are not respelled
             return ()
-        message = f"neither model nor names have {some_of(words)}: ranked by {others[0]!r} instead"
+        message = f"no text or name has {some_of(words)}: ranked by {others[0]!r} instead"
     elif not report.unknown:
         message = f"no text has {some_of(words)}: words that are spelled alike decide the ranking"
     elif report.n_known:

@@ -52,6 +52,8 @@ DEPENDS = {
     r"invalid-request: filter: (Invalid JSON|Input should be)": "JSON in an address is a text to a document",
     r"invalid-field: (where\.\d+: expected a condition|filter: \d+ conditions)": "nor is it a grammar",
     r"invalid-field: filter: lets every item through": "a document cannot tell which filters are empty",
+    r"invalid-field: emphasis\.": "the parts of a score are the model's own",
+    r"invalid-field: min_probability: there are no": "whether there are probabilities is the model's to say",
     r"invalid-(request|field): .*contains NUL": "inside of metadata, where any JSON may stand",
 }
 """Refusals of what the document allows, each with the reason why no document can forbid it."""
