@@ -226,10 +226,20 @@ class Gate:
         tuple[float, float] | None,
         Says("how much higher the new value is, at 95 % confidence; null in earlier reports"),
     ] = None
+    fallen: Annotated[
+        Mapping[str, tuple[float, float]],
+        Says("measures below the objective's floors, by more than the tolerance: the new value, the floor"),
+    ] = field(default_factory=dict)
 
     @property
     def refusal(self) -> str | None:
-        """Why the new version should not serve; None if it may: only what is worse beyond chance does not."""
+        """Why the new version should not serve; None if it may: what is worse beyond chance or below a floor
+        may not."""
+        for name, (value, floor) in self.fallen.items():
+            return (
+                f"its held-out {name} of {value:.4f} is below the objective's floor of {floor:.4f}, "
+                f"a share of what version {self.compared_with} has on the same items"
+            )
         if (
             self.new_value is None
             or self.active_value is None

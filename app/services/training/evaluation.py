@@ -41,6 +41,7 @@ from solver import (
     average_precision,
     can_be_ranked,
     chance_average_precision,
+    floors_of,
     measure_quality,
     measure_reliability_of_blocks,
     objective_value,
@@ -494,5 +495,23 @@ def _compare_projected(
     new, old = ((x[x_rows], z[z_rows]) for x, z in projected)
     annotations = ranked.annotations()
     interval = objective_interval(new, old, annotations, objective, label=_label(ranked, annotations))
-    values = new_value, active_value, interval
+    values = (
+        new_value,
+        active_value,
+        interval,
+        fallen_measures(qualities[0], qualities[1], objective, tolerance),
+    )
     return Gate(active.version, None, counts, new_map, active_map, tolerance, objective, *values)
+
+
+def fallen_measures(
+    new: RetrievalQuality, active: RetrievalQuality, objective: Objective, tolerance: float
+) -> dict[str, tuple[float, float]]:
+    """Return which measures of a new version are below the objective's floors, with these."""
+    measures = {"recall_1": "recall_at_1", "recall_10": "recall_at_10"}
+    fallen = {}
+    for name, share in floors_of(objective).items():
+        value, served = (float(getattr(one.mean, measures.get(name, name))) for one in (new, active))
+        if value < share * served - tolerance:  # not where one of them is not a number
+            fallen[name] = value, share * served
+    return fallen

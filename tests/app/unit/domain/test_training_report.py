@@ -2,6 +2,7 @@ import copy
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.domain.errors import PROBLEMS
@@ -13,6 +14,8 @@ from app.domain.reports import (
     TrainingData,
     TrainingReport,
 )
+from app.services.training.evaluation import fallen_measures
+from solver import Annotations, measure_quality
 from tests.app.earlier_reports import FACTS, OF_FORMAT_2, OF_FORMAT_3
 from tests.app.refused import refused
 
@@ -209,3 +212,16 @@ def test_a_version_is_refused_only_if_it_is_worse_beyond_chance(
     assert (gate.refusal is not None) is refused
     if refused and interval is not None:
         assert "by -0.0600 to -0.0010 with 95 % confidence" in str(gate.refusal)
+
+
+def test_a_version_below_a_floor_of_the_objective_is_refused_though_it_is_better() -> None:
+    partners = Annotations((20, 20), {}, np.stack([np.arange(20)] * 2, axis=1))
+    served, other = np.eye(20), np.roll(np.eye(20), 1, axis=0)
+    other[:15] = served[:15]
+    qualities = [measure_quality(rows, served, partners) for rows in (other, served)]
+    objective = {"map": 1.0, "at_least": {"recall_1": 0.8, "recall_10": 0.7, "map": 0.5}}
+    fallen = fallen_measures(qualities[0], qualities[1], objective, 0.02)
+    assert fallen == {"recall_1": (pytest.approx(0.75), pytest.approx(0.8))}
+    assert fallen_measures(qualities[0], qualities[1], objective, 0.06) == {}
+    better = Gate(1, None, {"image": 20}, None, None, 0.02, objective, 0.9, 0.8, (0.05, 0.15), fallen)
+    assert "recall_1 of 0.7500 is below the objective's floor of 0.8000" in str(better.refusal)
