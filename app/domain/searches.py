@@ -24,6 +24,10 @@ WHOLE_ITEM = HIT_FIELDS | {"features"}
 """Fields of an item that is written again."""
 
 
+LONGEST_TYPED = 500
+"""Characters of a text that is respelled: its words are compared with all learned ones, which takes time."""
+
+
 class Hit(NamedTuple):
     """One search result; a tuple, since many are made."""
 

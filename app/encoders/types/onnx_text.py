@@ -16,7 +16,7 @@ from typing_extensions import override
 from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
-from app.domain.searches import WordReport
+from app.domain.searches import LONGEST_TYPED, WordReport
 from app.domain.words import characters_of, fold, spell_words, split_words
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
@@ -96,7 +96,9 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         """Return which words are misspelt: neither a token, nor learned but for a last letter."""
         if not self._spellings:
             return None
-        words = {word: (raw.text or "")[start:end] for word, start, end in spell_words(raw.text or "")}
+        text = raw.text or ""
+        spelled = spell_words(text) if len(text) <= LONGEST_TYPED else ()
+        words = {word: text[start:end] for word, start, end in spelled}
         misspelt = [written.lower() for word, written in words.items() if self._is_misspelt(word, written)]
         return WordReport(max(len(words), 1), (), misspelt=tuple(misspelt))
 

@@ -13,7 +13,7 @@ from app.domain.entities import IndexedItem, Item, ShownItem, json_bytes
 from app.domain.errors import ContentTooLargeError
 from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
-from app.domain.searches import SAMPLE, Hit, WordReport, explain_filter
+from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter
 from app.domain.words import spell_words
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
@@ -29,7 +29,7 @@ _BYTES_PER_HIT = 250
 """JSON of what every result has: keys, rank, score, probability, and the content address without the id."""
 _BYTES_PER_ID_BYTE_IN_ADDRESS = 3  # a byte of an id that has to be percent-encoded takes three in an address
 NearestWords = Callable[[str], tuple[str, ...]]
-_WORDS_REPLACED, _LONGEST_TYPED = 5, 500
+_WORDS_REPLACED = 5
 """Unknown words of a query, and its letters: each is compared with all known words, which takes time."""
 _WORDS_LISTED = 20  # a query may be a text of thousands of unknown words; a person reads a few
 
@@ -149,7 +149,7 @@ def word_notices(
 
 def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWords) -> tuple[str, ...]:
     """Return a text with known words in place of unknown ones, the nearest of each first."""
-    if len(text) > _LONGEST_TYPED:
+    if len(text) > LONGEST_TYPED:
         return ()
     near = {word: nearest_words(word) for word in unknown[:_WORDS_REPLACED]}
     queries = []

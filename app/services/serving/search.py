@@ -547,7 +547,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     notices = word_notices(report, text, encoder.nearest_words if may_offer or is_respelled else None)
-    if is_respelled and notices[0].did_you_mean:
+    if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
     if not is_finite(encoded):
