@@ -125,7 +125,9 @@ class ItemChange:
     def apply(self, item: Item) -> Item:
         """Return the item with its changes; raises InvalidFieldError where they cannot be stored."""
         metadata = {
-            key: value for key, value in {**item.metadata, **self.metadata}.items() if value is not None
+            key: value
+            for key, value in {**item.metadata, **self.metadata}.items()
+            if value is not None or key not in self.metadata
         }
         labels = item.labels if self.labels is None else compose(self.labels)
         if self.added or self.removed:

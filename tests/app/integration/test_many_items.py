@@ -205,6 +205,9 @@ def test_items_are_changed_by_a_filter(filled: tuple[Pairs, httpx.Client]) -> No
     assert [row.metadata for row in rows[2:4]] == [{"n": 2}, {"seen": [1, True]}]
     same = {"filter": {"labels": ["new"]}, "add_labels": ["new"], "metadata": {"seen": [1, True]}}
     assert http.post(address, json=same).json()["changed"] == 0
+    empty = {"id": "i00", "modality": "x", "vector": [1.0] * 6, "labels": ["new"], "metadata": {"of": None}}
+    assert http.post("/v1/collections/shop/items:import", json=empty).status_code == 201
+    assert http.post(address, json={"filter": {"ids": ["i00"]}, "add_labels": ["new"]}).json()["changed"] == 0
     http.put("/v1/collections/shop/items/i11/labels", json={"labels": [f"l{n}" for n in range(99)]})
     for body in ({"add_labels": [f"m{n}" for n in range(99)]}, {"metadata": {"long": "x" * 19_990}}):
         before = stored(pairs, "shop")
