@@ -411,7 +411,7 @@ def _store(
     if pruning is not None and pruning.is_dry:
         for _ in rows:
             continue
-        n_deleted = _prune(services, collection, kept_ids, pruning)
+        n_deleted = _prune(services, collection, kept_ids, pruning, kept_ids.n_refusals)
         if as_json:
             typer.echo(json.dumps({"deleted": n_deleted, "dry_run": True}))
         return
@@ -446,7 +446,7 @@ def _store(
     refused = f"; {refusals.total} refused" if refusals.total else ""
     pruned: dict[str, int] = {}
     if pruning is not None and n_stored:
-        pruned["deleted"] = _prune(services, collection, kept_ids, pruning)
+        pruned["deleted"] = _prune(services, collection, kept_ids, pruning, refusals.total)
         current, _ = services.catalogue.collection(collection)
     if as_json:
         fields = {"revision": current.revision, **asdict(counts), **pruned}
@@ -476,10 +476,11 @@ def _pruning(prune: bool, is_dry: bool, yes: bool, as_json: bool) -> _Pruning | 
     return _Pruning(is_dry, yes) if prune else None
 
 
-def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pruning) -> int:
+def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pruning, n_refused: int) -> int:
     """Delete the items of a collection that are not kept; return how many they are, or would be."""
-    if kept_ids.n_refusals or not kept_ids.n_items:
-        reason = f"{kept_ids.n_refusals} rows are no items" if kept_ids.n_refusals else "there are no rows"
+    # Of a file that was damaged since, the id may be another one: its item would go, and none would come.
+    if n_refused or not kept_ids.n_items:
+        reason = f"{n_refused} rows are no items" if n_refused else "there are no rows"
         _print_note(f"nothing is deleted: {reason}, so what else is gone is not known")
         return 0
     catalogue, every = services.catalogue, ItemFilter()

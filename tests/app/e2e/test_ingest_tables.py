@@ -140,6 +140,11 @@ def test_what_a_table_has_no_longer_is_deleted_where_that_is_wanted(
     write(table, LINES[0], "1,none.png,one,a,42,9.5", "2,2.png,changed,b,43,10.5")
     assert "nothing is deleted: 1 rows are no items" in ingest("--prune", "--yes")[2]
     assert listed() == before
+    (table.parent / "damaged.png").write_bytes(b"no picture")
+    write(table, LINES[0], "4,damaged.png,one,a,42,9.5")
+    assert "nothing is deleted: 1 rows are no items" in ingest("--prune", "--yes")[2]
+    lrbs_inside("items", "delete", "shop", "text-4")
+    assert listed() == before
     write(table, *LINES[:2], "2,2.png,again,b,43,10.5")
     status, said, noted = ingest("--prune", "--dry-run")
     assert (status, said) == (0, "")
