@@ -40,6 +40,7 @@ from app.domain.names import (
     MAX_K,
     MAX_PARTS,
     Scope,
+    is_storable,
     some_of,
 )
 
@@ -303,7 +304,9 @@ def _read_value(text: str) -> tuple[str, Any]:
     if not (name and sign):
         raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--set")
     try:
-        return name, json.loads(value)
+        read = json.loads(value)
+        # NaN and 1e999 are texts: sent as null, they would remove the key.
+        return name, read if is_storable(read) else value
     except (ValueError, RecursionError):
         return name, value
 

@@ -78,11 +78,14 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
             "small",
             "--set",
             "size=null",
+            "--set",
+            "maker=NaN",
         )
         (dry,) = lines(*update, "--dry-run")
         assert dry == {"matched": 1, "changed": 1, "ids": ["t1"], "revision": 3}
         assert lines(*update, "--yes") == [dry | {"revision": 4}]
-        assert client.get(f"{shop}/items/t1").json()["labels"] == ["b", "c", "small"]
+        changed = client.get(f"{shop}/items/t1").json()
+        assert (changed["labels"], changed["metadata"]) == (["b", "c", "small"], {"maker": "NaN"})
         for wrong in (("items", "delete", "shop"), ("items", "delete", "shop", "--all", "--json")):
             assert lrbs_inside(*wrong).returncode == 2
         declined = lrbs_inside("items", "delete", "shop", "--label", "small")
