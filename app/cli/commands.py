@@ -343,6 +343,11 @@ def _whole_file(file: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.flush()
         return
+    file = file.resolve()
+    if file.exists() and not file.is_file():  # a pipe or a device, in whose place no file may come
+        with file.open("wb") as stream:
+            yield stream
+        return
     partial = file.with_name(f"{file.name}.partial")
     try:
         with partial.open("wb") as stream:

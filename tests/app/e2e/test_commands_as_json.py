@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,14 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
         exported = tmp_path / "exported.ndjson"
         lrbs_inside("export", "shop", str(exported), "--where", "size>=1")
         assert exported.read_bytes() == client.get(f"{shop}/items:export").content
+        link, pipe = tmp_path / "link", tmp_path / "pipe"  # neither is replaced by a file
+        link.symlink_to(exported)
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        for place in (link, pipe):
+            assert lrbs_inside("export", "shop", str(place)).returncode == 0
+        assert (link.is_symlink(), os.read(reader, 1 << 16)) == (True, exported.read_bytes())
+        os.close(reader)
         lines("ingest", "ndjson", str(exported), "-c", "again", "--modalities", "photo,words")
         kept = ("id", "labels", "pair_id", "metadata", "text")
         originals, copies = (
