@@ -381,18 +381,25 @@ class CatalogueService:
         for items in self._passing_items(collection, item_filter):
             own = [item.id for item in items if item.text is None and item.content_hash is None]
             with self._database.read() as work:
-                stored = work.items.get_many(collection, own, WHOLE_ITEM)
-            for item in items:
-                if item.text is None and item.content_hash is None:
-                    features = stored[item.id].features if item.id in stored else None
-                    if features is not None:  # otherwise it was deleted meanwhile
-                        yield item, Content(vector=features.tolist())
-                    continue
-                yield item, Content(text=item.text) if item.content_hash is None else self._file_of(item)
+                stored = {item.id: item for item in items}
+                stored |= work.items.get_many(collection, own, WHOLE_ITEM)
+            for item in stored.values():
+                current: Item | None = item
+                content = self._original_of(item)
+                if content is None:  # its file is lost, or it was deleted or replaced meanwhile
+                    with self._database.read() as work:
+                        current = work.items.get_many(collection, [item.id], WHOLE_ITEM).get(item.id)
+                    content = None if current is None else self._original_of(current)
+                if current is not None:
+                    yield current, content
 
-    def _file_of(self, item: Item) -> Content | None:
+    def _original_of(self, item: Item) -> Content | None:
+        if item.text is not None:
+            return Content(text=item.text)
+        if item.content_hash is None:
+            return None if item.features is None else Content(vector=item.features.tolist())
         try:
-            file = self._preparation.blobs.get(item.content_hash or "")
+            file = self._preparation.blobs.get(item.content_hash)
         except FileNotFoundError:
             return None
         is_sound = (item.content_type or "").startswith("audio/")

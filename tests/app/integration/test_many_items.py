@@ -114,15 +114,28 @@ def test_files_are_exported_and_what_is_lost_is_named(
     refused = http.post(load, content=json.dumps(listed[0]))
     assert (refused.status_code, refused.json()["field"]) == (422, "content_url")
     assert "items:export has lines to import" in refused.json()["detail"]
-    lost = pairs.services.catalogue.item("shelf", "i5").content_hash
-    assert lost is not None
-    for file in pairs.services.settings.data_dir.rglob(f"{lost}*"):
+
+    def lose(name: str) -> None:
+        (file,) = pairs.services.settings.data_dir.rglob(
+            f"{pairs.services.catalogue.item('shelf', name).content_hash}*"
+        )
         file.unlink()
+
+    lines = pairs.services.catalogue.originals("shelf")
+    next(lines)
+    lose("i1")
+    lose("i2")
+    other = NewItem("image", Content(picture=pictures[0]), "i1")
+    pairs.services.catalogue.add_items("shelf", [other], replace=True)
+    pairs.services.catalogue.delete_item("shelf", "i2")
+    (replaced, content), (following, _), *_ = lines
+    assert (replaced.id, content, following.id) == ("i1", other.content, "i3")
+    lose("i5")
     again = http.get(export)
     http.delete("/v1/collections/again")
     pairs.services.catalogue.create("again", described)
     refused = http.post(load, content=again.content)
-    assert (refused.json()["line"], "no item 'i5' to change" in refused.json()["detail"]) == (6, True)
+    assert (refused.json()["line"], "no item 'i5' to change" in refused.json()["detail"]) == (5, True)
 
 
 @pytest.fixture
