@@ -5,7 +5,7 @@ import { membersOf } from "./archives.js";
 
 const DAY = 86400000; // milliseconds
 const DATE_FORMATS = [[14, 22], [27, 36], [45, 47], [50, 58]]; // those that every workbook has
-const NOT_OF_DATES = /"[^"]*"|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\./gi; // of a format: texts, colours, conditions
+const NOT_OF_DATES = /"[^"]*"|\[(?!h+\]|m+\]|s+\])[^\]]*\]|[\\_]./gi; // of a format: texts, colours, conditions, gaps
 const ZEROS = /^0+$/;
 
 /** Return {records: [{line, cells}], notes}: cells are texts, dates of ISO 8601, and all rows have as many. */
@@ -91,7 +91,7 @@ function recordsOf(sheet, context) {
 
 /** Return the number of a cell's column, from 0; undefined without a reference. */
 function columnOf(reference) {
-  const letters = /^[A-Z]+/.exec(reference ?? "")?.[0];
+  const letters = /^[A-Z]{1,3}(?![A-Z])/.exec(reference ?? "")?.[0];
   return letters && [...letters].reduce((number, letter) => number * 26 + letter.charCodeAt(0) - 64, 0) - 1;
 }
 

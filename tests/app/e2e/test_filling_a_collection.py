@@ -361,7 +361,8 @@ def write_workbook(file: Path) -> None:
         book.add_worksheet("empty")
         sheet = book.add_worksheet("shop")
         formats = {
-            code: book.add_format({"num_format": code}) for code in ("0000", "dd/mm/yy", "yyyy-mm-dd hh:mm")
+            code: book.add_format({"num_format": code})
+            for code in ("0000", "dd/mm/yy", "yyyy-mm-dd hh:mm", "0.00_d")
         }
         sheet.write(0, 0, "Our spring list")
         sheet.write_row(
@@ -369,9 +370,8 @@ def write_workbook(file: Path) -> None:
         )
         for number, price in enumerate((9.5, 1.234, 1200, 7)):
             line = 3 + number
-            sheet.write_row(
-                line, 0, [f"{number}.png" if number < 2 else "", f"thing <{number}> & more", price]
-            )
+            sheet.write_row(line, 0, [f"{number}.png" if number < 2 else "", f"thing <{number}> & more"])
+            sheet.write(line, 2, price, formats["0.00_d"])  # beside a gap as wide as a letter
             sheet.write(line, 3, 7 + number // 2, formats["0000"])
             sheet.write_datetime(line, 4, datetime(2024, 2, 1 + number), formats["dd/mm/yy"])
             sheet.write_datetime(line, 5, datetime(2024, 2, 1, 10, 30, number), formats["yyyy-mm-dd hh:mm"])
