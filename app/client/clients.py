@@ -29,6 +29,27 @@ _LINES_PER_CHUNK = 1000
 _ITEM = msgspec.json.Decoder(dict[str, Any])
 
 
+class _Lines:
+    """Items of an export, whose lines may be of many pieces."""
+
+    def __init__(self) -> None:
+        self._begun: list[bytes] = []
+
+    def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the items that end in a piece."""
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            line = b"".join((*self._begun, end))
+            self._begun.clear()
+            yield _ITEM.decode(line)
+        self._begun.append(rest)
+
+    def end(self) -> None:
+        """Refuse a line without an end: a proxy may hide that a connection was cut off."""
+        if any(self._begun):
+            raise ConnectionFailedError("the export ended early, within a line")
+
+
 class _Patience:
     """How long, in seconds, a call is repeated that the service could not answer."""
 
@@ -163,13 +184,13 @@ class Client(_BaseClient[httpx.Client]):
             If they end early.
         """
         with closing(self._exchange(export_items(collection, **conditions), is_stream=True)) as answer:
-            rest = b""
+            lines = _Lines()
             try:
                 for piece in answer.iter_bytes():
-                    *lines, rest = (rest + piece).split(b"\n")
-                    yield from map(_ITEM.decode, lines)
+                    yield from lines.feed(piece)
             except httpx.TransportError as error:
                 raise _unreachable(error) from error
+            lines.end()
 
     def iter_items(self, collection: str, **conditions: Any) -> Iterator[Item]:
         """Yield all items; conditions as of `list_items`."""
@@ -243,14 +264,14 @@ class AsyncClient(_BaseClient[httpx.AsyncClient]):
         """Yield the items of an export as they come, as of `Client.iter_export`."""
         call = export_items(collection, **conditions)
         async with aclosing(await self._exchange(call, is_stream=True)) as answer:
-            rest = b""
+            lines = _Lines()
             try:
                 async for piece in answer.aiter_bytes():
-                    *lines, rest = (rest + piece).split(b"\n")
-                    for line in lines:
-                        yield _ITEM.decode(line)
+                    for item in lines.feed(piece):
+                        yield item
             except httpx.TransportError as error:
                 raise _unreachable(error) from error
+            lines.end()
 
     async def iter_items(self, collection: str, **conditions: Any) -> AsyncIterator[Item]:
         """Yield all items; conditions as of `list_items`."""

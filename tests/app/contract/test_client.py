@@ -175,12 +175,12 @@ def test_an_export_is_read_line_by_line_and_an_early_end_is_an_error() -> None:
     sent = b"".join(json.dumps(item, ensure_ascii=False).encode() + b"\n" for item in items)
 
     class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-        def __init__(self, is_whole: bool) -> None:
-            self.is_whole = is_whole
+        def __init__(self, name: str) -> None:
+            self.is_whole, self.is_hidden = name == "whole", name == "hidden"
 
         def __iter__(self) -> Iterator[bytes]:
             yield from (sent[:9], sent[9:-3], sent[-3:] if self.is_whole else b"")
-            if not self.is_whole:
+            if not (self.is_whole or self.is_hidden):
                 raise httpx.RemoteProtocolError("ended early")
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -190,7 +190,7 @@ def test_an_export_is_read_line_by_line_and_an_early_end_is_an_error() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if "none" in request.url.path:
             return httpx.Response(404, json=PROBLEM)
-        return httpx.Response(200, stream=Pieces("part" not in request.url.path), request=request)
+        return httpx.Response(200, stream=Pieces(request.url.path.split("/")[-2]), request=request)
 
     async def collect(collection: str) -> list[Any]:
         http = httpx.AsyncClient(base_url="http://service", transport=httpx.MockTransport(answer))
@@ -201,7 +201,8 @@ def test_an_export_is_read_line_by_line_and_an_early_end_is_an_error() -> None:
     client = Client("http://service", http=http, patience=1.0)
     for read in (lambda name: list(client.iter_export(name)), lambda name: asyncio.run(collect(name))):
         assert read("whole") == items
-        with pytest.raises(ConnectionFailedError, match="ended early"):
-            read("part")
+        for name in ("part", "hidden"):
+            with pytest.raises(ConnectionFailedError, match="ended early"):
+                read(name)
         with pytest.raises(NotFoundError):
             read("none")
