@@ -484,7 +484,8 @@ def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pru
         _print_note(f"nothing is deleted: {reason}, so what else is gone is not known")
         return 0
     catalogue, every = services.catalogue, ItemFilter()
-    gone = catalogue.delete_passing(collection, every, is_dry=True, is_kept=kept_ids.has)
+    last = catalogue.last_position(collection)  # what comes while the question stands is not asked about
+    gone = catalogue.delete_passing(collection, every, is_dry=True, is_kept=kept_ids.has, last=last)
     if not gone.matched:
         _print_note("nothing to delete")
         return 0
@@ -496,7 +497,7 @@ def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pru
         return gone.matched
     if not pruning.yes:
         typer.confirm("Delete them?", abort=True, err=True)
-    deleted = catalogue.delete_passing(collection, every, is_kept=kept_ids.has).changed
+    deleted = catalogue.delete_passing(collection, every, is_kept=kept_ids.has, last=last).changed
     _print_note(f"{deleted} items deleted from {collection!r}")
     return deleted
 

@@ -303,14 +303,15 @@ class CatalogueService:
         is_dry: bool = False,
         key_id: str | None = None,
         is_kept: Callable[[str], bool] = lambda _: False,
+        last: int | None = None,
     ) -> Affected:
-        """Delete the items that pass a filter and are not kept, by their ids, some hundred in each
-        transaction as of `delete_items`; or only look which they are. What was done before an error stays."""
+        """Delete the items that pass a filter and are not kept, by their ids, up to a position (None: all of
+        now), some hundred in each transaction; or only look which. What is done before an error stays."""
 
         def delete(ids: Sequence[str]) -> Written:
             return self.delete_items(name, ids, key_id, item_filter)
 
-        return self._affect(name, item_filter, None if is_dry else delete, lambda _: True, is_kept)
+        return self._affect(name, item_filter, None if is_dry else delete, lambda _: True, is_kept, last)
 
     def change_passing(
         self,
@@ -346,6 +347,7 @@ class CatalogueService:
         write: Callable[[Sequence[str]], Written] | None,
         differs: Callable[[Item], bool],
         is_kept: Callable[[str], bool] = lambda _: False,
+        last: int | None = None,
     ) -> Affected:
         """Write what passes a filter step by step, or count what would be changed."""
         with self._database.read() as work:
@@ -353,7 +355,7 @@ class CatalogueService:
         matched = changed = 0
         revision = collection.revision
         named: list[str] = []
-        for passing in self._passing_items(collection, item_filter):
+        for passing in self._passing_items(collection, item_filter, last):
             items = [item for item in passing if not is_kept(item.id)]
             ids = [item.id for item in items]
             if write is None:
@@ -405,11 +407,14 @@ class CatalogueService:
         is_sound = (item.content_type or "").startswith("audio/")
         return Content(sound=file) if is_sound else Content(picture=file)
 
-    def _passing_items(self, collection: Collection, item_filter: ItemFilter) -> Iterator[list[Item]]:
+    def _passing_items(
+        self, collection: Collection, item_filter: ItemFilter, last: int | None = None
+    ) -> Iterator[list[Item]]:
         """Yield the items that pass a filter, some at a time, in order of creation: each once, as it is when
-        it is read, but none that is created from now on."""
-        with self._database.read() as work:
-            last = work.items.last_position(collection)
+        it is read, but none beyond a position, by default none that is created from now on."""
+        if last is None:
+            with self._database.read() as work:
+                last = work.items.last_position(collection)
         after: int | None = 0
         while after is not None:
             page = self.page(collection.name, None, after, _ITEMS_PER_STEP, item_filter=item_filter)

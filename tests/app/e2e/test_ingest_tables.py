@@ -1,5 +1,6 @@
 """Tables as people bring them, by the command: what it says, what it stores, and how it ends."""
 
+import io
 import json
 import shlex
 from pathlib import Path
@@ -7,6 +8,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from app.bootstrap import build
+from app.domain.entities import Content
+from app.services.catalogue.service import NewItem
+from app.settings import Settings
 from tests.app.e2e.conftest import LrbsInside
 
 LINES = [
@@ -124,8 +129,15 @@ def test_a_price_list_changes_what_is_stored(lrbs_inside: LrbsInside, table: Pat
 
 
 def test_what_a_table_has_no_longer_is_deleted_where_that_is_wanted(
-    lrbs_inside: LrbsInside, table: Path
+    lrbs_inside: LrbsInside, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Answer(io.StringIO):
+        def readline(self, size: int | None = -1, /) -> str:  # meanwhile another item is stored
+            services = build(Settings(data_dir=table.parent / "data", database_url=""))
+            services.catalogue.add_items("shop", [NewItem("text", Content(text="late"), "late")])
+            services.database.engine.dispose()
+            return "y\n"
+
     def ingest(*options: str) -> tuple[int, str, str]:
         done = lrbs_inside("ingest", "table", str(table), "-c", "shop", *options)
         return done.returncode, done.stdout, done.stderr
@@ -152,6 +164,8 @@ def test_what_a_table_has_no_longer_is_deleted_where_that_is_wanted(
     assert listed() == before
     assert ingest("--prune")[0] == 1  # asked, and not answered
     assert listed() == before
+    monkeypatch.setattr("sys.stdin", Answer())
+    assert "2 items deleted from 'shop'" in ingest("--prune")[2]
+    assert listed() == ["image-1", "text-1", "image-2", "text-2", "late"]
     counted = json.loads(ingest("--prune", "--yes", "--json")[1])
-    assert (counted["unchanged"], counted["deleted"]) == (4, 2)
-    assert listed() == ["image-1", "text-1", "image-2", "text-2"]
+    assert (counted["unchanged"], counted["deleted"]) == (4, 1)
