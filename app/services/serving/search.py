@@ -416,8 +416,9 @@ class SearchService:
 
     def _refuse_hits(self, search: Search) -> InvalidFieldError | None:
         """Return why a search ranks too many results; None if it does not. Results before `offset` have to be
-        ranked, too, and count; a single query may use any offset."""
+        ranked, too, and count; a single query may use any offset where nothing is chosen from the ranking."""
         n_queries, k, offset = len(search.queries), search.k, search.offset
+        depth, field_name = offset + k if n_queries > 1 else k, "offset"
         if search.refinement is not None:
             if search.refinement.explains and n_queries * k > _MOST_EXPLAINED:
                 return InvalidFieldError(
@@ -426,11 +427,14 @@ class SearchService:
             if search.refinement.diversity and offset + k > MOST_DIVERSE:
                 message = f"chooses among the first {MOST_DIVERSE} results, and offset and k ask for more"
                 return InvalidFieldError("diversity", message)
-        depth = offset + k if n_queries > 1 else k
+            if search.refinement.diversity:
+                depth, field_name = MOST_DIVERSE, "diversity"
+            elif search.refinement.group_by is not None:
+                depth = offset + k
         if n_queries * depth <= self._max_hits:
             return None
         return InvalidFieldError(
-            "k" if n_queries * k > self._max_hits else "offset",
+            "k" if n_queries * k > self._max_hits else field_name,
             f"{n_queries} queries with {depth} ranked results each are {n_queries * depth} results, "
             f"at most {self._max_hits} allowed in one call",
         )

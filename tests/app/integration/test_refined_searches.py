@@ -237,6 +237,7 @@ def test_diverse_hits_are_in_one_order_on_all_pages(ask: Ask, path: str, query: 
         ({"group_by": "colour", "group_size": 0}, "group_size: "),
         ({"diversity": 2}, "diversity: "),
         ({"diversity": 0.5, "k": 501}, "diversity: chooses among the first 500 results"),
+        ({"group_by": "colour", "offset": 99_991}, "offset: 1 queries with 100001 ranked results"),
         ({"include": ["explanation"], "k": 1001}, "include: explanation is of 1000 results at most"),
         ({"include": ["reasons"]}, "include.0: "),
     ],
@@ -245,3 +246,13 @@ def test_what_is_wrong_is_named(ask: Ask, options: Any, detail: str) -> None:
     answer = ask(TO_X, text="red", **options)
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith(detail)
+
+
+def test_what_is_ranked_for_diversity_counts_as_results_of_a_call(ask: Ask) -> None:
+    body = {"queries": [{"text": "red"}] * 201, "k": 1, "diversity": 0.5, "include": []}
+    answer = ask(TO_X + "/batch", **body)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(
+        "diversity: 201 queries with 500 ranked results each are 100500"
+    )
+    assert ask(TO_X + "/batch", **{**body, "queries": body["queries"][:2]}).status_code == 200
