@@ -5,6 +5,7 @@ import { isPlain } from "./state.js";
 
 const METADATA = "meta.";
 const LONGEST_TEXT = 2000; // of a query in an address, as in its field; servers refuse addresses of some 64 KiB
+const MOST_PARTS = 16; // of a query, as the service takes them
 const pictures = []; // chosen ones have no address; Back finds them here until the page is left
 
 /** Put a search into the address bar; searches that are typed letter by letter share one entry of the history. */
@@ -65,6 +66,9 @@ export function readSearch() {
   const plain = Object.fromEntries([...parameters].filter(([name]) => ["from", "item", "q"].includes(name)));
   const described = parameters.has("part") ? parameters.getAll("part").map(readValue) : [plain];
   if (!target || !described.every((part) => part?.from)) return null;
+  if (described.length > MOST_PARTS) {
+    throw new Problem("This address has too many parts", `A search takes ${MOST_PARTS} at most: take some out of it.`, 0);
+  }
   const parts = described.map((part, number) => (
     { source: part.from, query: readQuery(part, history.state?.kept?.[number]), weight: part.weight ?? 1 }
   ));
@@ -72,8 +76,8 @@ export function readSearch() {
 }
 
 function readQuery({ item, q }, kept) {
-  if (item !== undefined) return { itemId: item };
-  if (q !== undefined) return { text: q };
+  if (item !== undefined) return { itemId: String(item) };
+  if (q !== undefined) return { text: String(q) };
   if (typeof kept === "string") return { text: kept };
   if (pictures[kept]) return { picture: pictures[kept] };
   throw new Problem("What this search asks for is not part of its address", "Choose or enter it again.", 0);

@@ -74,8 +74,13 @@ async function showAddress() {
   }
   if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
   const sought = readSearch();
-  if (sought === null) showNoResults();
-  else await search({ ...sought, parts: await Promise.all(sought.parts.map(complete)) }, { isInAddress: true });
+  if (sought === null) {
+    showNoResults();
+    return;
+  }
+  const address = location.href;
+  const parts = await Promise.all(sought.parts.map(complete));
+  if (location.href === address) await search({ ...sought, parts }, { isInAddress: true });
 }
 
 /** Add to a part that is an item what the page shows of that. */

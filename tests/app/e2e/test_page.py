@@ -1,8 +1,9 @@
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from PIL import Image
@@ -294,6 +295,34 @@ def test_the_address_carries_the_search(opened: Page, watch: Watch, picture: byt
     wait_for_pictures(opened)
     assert len(text_box(opened).input_value()) > 15_000
     assert watch.complaints == []
+
+
+def test_an_address_is_read_only_while_it_is_there_and_has_few_parts(opened: Page, demo_server: str) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    pictures = shown_ids(opened)
+    opened.locator("#hits .hit").first.click()
+    expect(opened.locator("#hits .hit-text").first).not_to_be_empty()
+    clear(opened)
+    held = hold_first(opened, f"**/items/{pictures[0]}")
+    opened.go_back()
+    wait_for_held(opened, held)
+    opened.go_back()
+    expect_ids(opened, pictures)
+    held[0].continue_()
+    opened.wait_for_load_state("networkidle")
+    expect(text_box(opened)).to_have_value("boats on the sea")
+    assert shown_ids(opened) == pictures
+
+    asked: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url))
+    part = ("part", json.dumps({"from": "image", "item": "nothing"}))
+    opened.goto(f"{demo_server}?{urlencode([part] * 17 + [('to', 'image')])}")
+    expect(opened.get_by_role("alert")).to_contain_text("too many parts")
+    assert not [url for url in asked if url.endswith("/items/nothing")]
+    numbers = urlencode([("part", json.dumps({"from": "text", "q": number})) for number in (1, 2)])
+    opened.goto(f"{demo_server}?{numbers}&to=image")
+    expect(opened.locator("#results-title")).to_have_text("Pictures for “1” + “2”")
 
 
 def test_more_results_come_as_one_scrolls(opened: Page, watch: Watch) -> None:
