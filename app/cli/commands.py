@@ -393,7 +393,7 @@ EmphasisWeights = Annotated[
     list[str] | None,
     typer.Option(help="weight of a part of the score, by its name in --explain: colour=2 (may be repeated)"),
 ]
-_WEIGHTED = re.compile(r"(.+)\^(-?\d+(?:\.\d+)?)", re.DOTALL)
+_WEIGHTED = re.compile(r"(.+)\^(-?(?:\d+\.?|\d*\.\d+))", re.DOTALL)
 _LARGEST_WEIGHT = 100.0
 _ALL_FIELDS = ("labels", "metadata", "text", "content_url")
 _PARTNERS_AT_ONCE = 100  # as many as one call may ask for

@@ -50,6 +50,7 @@ REFUSED = [
     (("search", "sample"), 2),
     ((*_SEARCH, "--emphasis", "nothing=2"), 1),
     ((*_SEARCH, "--emphasis", "label=-1"), 2),
+    ((*_SEARCH, "--text", "rain^-.0"), 2),
     (("items", "list", "sample", "--where", "split"), 2),
 ]
 
