@@ -51,10 +51,16 @@ def groups_of(items: Sequence[IndexedItem], name: str) -> list[Iterable[Hashable
 
 
 def find_grouped(
-    find: Callable[[int], Page], of_items: GroupsOf, refinement: Refinement, depth: int, most: int
+    find: Callable[[int], Page],
+    of_items: GroupsOf,
+    refinement: Refinement,
+    depth: int,
+    most: int,
+    fewest: int | None = None,
 ) -> Page:
     """Return the first `depth` results of which no group has more than its size, from `most` of a ranking
-    at most; `find` returns its first results. Those without a group are not limited."""
+    at most, with a notice of fewer than `fewest` (`depth`); results without a group are not limited."""
+    # `find` returns the first results of the ranking.
     n_ranked = depth
     while True:
         n_ranked = min(n_ranked * _GROWTH, max(most, depth))
@@ -68,7 +74,7 @@ def find_grouped(
         names = (key for item, _ in page for key in item.metadata)
         others = describe_others(refinement.group_by, names, "keys")
         result.notices = (Notice("not-grouped", f"no result has {refinement.group_by!r}{others}", ()),)
-    elif len(results) < depth and not is_whole:
+    elif len(results) < (depth if fewest is None else fewest) and not is_whole:
         message = f"the first {n_ranked} results are of fewer groups than were asked for"
         result.notices = (Notice("not-grouped", message, ()),)
     return result

@@ -373,7 +373,9 @@ class SearchService:
             rows = ground.gallery.find_rows(queries, spans, same[0].search.item_filter)
             ranking.pages.append((same, partial(ground.gallery.pages, rows, spans)))
         if ground.is_live and not ground.is_within_one:
-            seen = [one.projected for part in parts for one in part.projections if one.can_match]
+            matching = (one for part in parts for one in part.projections if one.can_match)
+            # Emphasis asks for what no index was chosen by.
+            seen = [one.projected for one in matching if one.before_emphasis is None]
             if seen:
                 self._recall_monitor.see(ground.snapshot, ground.target, np.concatenate(seen))
 
@@ -386,7 +388,8 @@ class SearchService:
             page = find(depth)
         else:
             most = self._max_hits // len(search.queries)
-            page = find_grouped(find, _groups_by(ground, refinement.group_by), refinement, depth, most)
+            groups = _groups_by(ground, refinement.group_by)
+            page = find_grouped(find, groups, refinement, depth, most, end)
         if refinement.diversity:
             if refinement.min_probability is not None:
                 probable = _probabilities(ground, search.queries[number], part.projections[number], page)

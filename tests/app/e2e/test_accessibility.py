@@ -26,6 +26,7 @@ def states(page: Page, url: str) -> Iterator[str]:
     yield "results"
     page.get_by_role("button", name="Less like this: result 1", exact=True).click()
     expect(page.locator("#parts .is-less")).to_be_visible()
+    expect(page.locator("#results-title")).to_contain_text("−")  # until then the results before it are dimmed
     yield "a composed query"
     page.goto(f"{url}/collection?collection=sample")
     page.get_by_text("New collection", exact=True).click()

@@ -115,6 +115,14 @@ def test_a_newcomer_makes_a_collection_drops_a_folder_trains_and_searches(
     )
 
 
+def open_form(page: Page, client: Client, demo_server: str, demo_key: str) -> None:
+    """Make a collection, and open the form that adds items to it."""
+    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
+    page.goto(f"{demo_server}/collection?collection={NAME}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    page.get_by_text("Add items", exact=True).click()
+
+
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     stored = io.BytesIO()
     with zipfile.ZipFile(stored, "w", method) as archive:
@@ -153,10 +161,7 @@ def test_files_chosen_before_the_collections_are_known_wait_for_them(
 def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
     page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
 ) -> None:
-    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    page.goto(f"{demo_server}/collection?collection={NAME}")
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
-    page.get_by_text("Add items", exact=True).click()
+    open_form(page, client, demo_server, demo_key)
     state, refused = page.locator("#add-state"), page.locator("#refused-list")
 
     # A table as a spreadsheet in German writes it.
@@ -239,10 +244,7 @@ def test_a_zip_and_a_table_are_added_and_what_cannot_be_is_named(
 def test_tables_as_people_write_them_and_a_price_list_are_added(
     page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
 ) -> None:
-    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    page.goto(f"{demo_server}/collection?collection={NAME}")
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
-    page.get_by_text("Add items", exact=True).click()
+    open_form(page, client, demo_server, demo_key)
     state, refused, found = (page.locator(name) for name in ("#add-state", "#refused-list li", "#found"))
 
     for name, content, said in (
@@ -317,10 +319,7 @@ def test_tables_as_people_write_them_and_a_price_list_are_added(
 def test_rows_without_ids_take_the_place_of_no_others_and_have_the_ids_of_the_command(
     page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, tmp_path: Path
 ) -> None:
-    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    page.goto(f"{demo_server}/collection?collection={NAME}")
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
-    page.get_by_text("Add items", exact=True).click()
+    open_form(page, client, demo_server, demo_key)
     (tmp_path / "1.png").write_bytes(picture := png("red"))
     file, ids = tmp_path / "items.csv", set[str]()
     lines = [
@@ -386,10 +385,7 @@ def write_workbook(file: Path) -> None:
 def test_a_workbook_is_added_as_by_the_command(
     page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, tmp_path: Path
 ) -> None:
-    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    page.goto(f"{demo_server}/collection?collection={NAME}")
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
-    page.get_by_text("Add items", exact=True).click()
+    open_form(page, client, demo_server, demo_key)
     pictures = {f"{number}.png": png("red", number) for number in range(2)}
     for name, content in pictures.items():
         (tmp_path / name).write_bytes(content)
@@ -417,10 +413,7 @@ def test_a_workbook_is_added_as_by_the_command(
 def test_pictures_of_phones_cameras_and_scanners_are_added_and_shown(
     page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client, tmp_path: Path
 ) -> None:
-    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    page.goto(f"{demo_server}/collection?collection={NAME}")
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
-    page.get_by_text("Add items", exact=True).click()
+    open_form(page, client, demo_server, demo_key)
     forms = {
         "phone_jpg": "MPO",
         "apple_HEIC": "HEIF",
@@ -458,10 +451,7 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int, demo_server: s
 def test_files_of_an_unpacked_tar_get_the_ids_of_the_commands_and_their_labels(
     page: Page, watch: Watch, demo_server: str, demo_key: str, client: Client
 ) -> None:
-    client.create_collection(NAME, {"image": {"type": "hog-color"}, "text": {"type": "tfidf"}})
-    page.goto(f"{demo_server}/collection?collection={NAME}")
-    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
-    page.get_by_text("Add items", exact=True).click()
+    open_form(page, client, demo_server, demo_key)
     name = f"caf\u00e9 {'long ' * 20}"
     files = {f"{name}.png": png("red"), f"{name}.txt": b"a red", f"{name}.cls": b"Bags\r\n red \n\n"}
     use_files(page, shop_zip=zipped(files))

@@ -32,6 +32,8 @@ def test_ranking_again_costs_little_more_than_one_ranking_that_is_deep_enough(
     short = find_grouped(find, makers, wanted, depth, 20)  # type: ignore[arg-type]
     assert max(depths[-1], depth) <= 40
     assert [notice.code for notice in short.notices] == ["not-grouped"] * (len(short) < depth)
+    enough = find_grouped(find, makers, wanted, depth, 20, len(short))  # type: ignore[arg-type]
+    assert (enough, enough.notices) == (short, ())
 
 
 def test_items_without_a_value_are_not_limited_and_true_is_not_one() -> None:
