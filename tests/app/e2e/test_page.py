@@ -523,6 +523,7 @@ def test_a_text_a_picture_and_results_are_one_query(opened: Page, watch: Watch, 
     away = shown_ids(opened)
     assert not [shown for shown in away[:5] if "boats" in shown]
     opened.get_by_role("button", name=f"Remove picture {disliked}").click()
+    expect(title).to_have_text("Pictures for this picture − “boats”")
     expect(chips).to_have_count(2)
     expect(text_box(opened)).to_be_focused()
     opened.keyboard.type("at night")
