@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from solver.composite.facet_terms import FacetPosteriors
-from solver.composite.placement import WRONG
-from solver.supervision.annotations import Facet
+from solver.supervision.annotations import WRONG, Facet
 from solver.supervision.kinds import Indices
 
 _TINY = 1e-12  # chances of values that no sample has are not divided by

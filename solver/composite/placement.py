@@ -13,7 +13,7 @@ import scipy.sparse
 
 from solver.composite.weights import GradedGain
 from solver.linalg import FloatArray, Samples, is_sparse, to_dense
-from solver.supervision.annotations import Annotations, BoolArray, Queries
+from solver.supervision.annotations import Annotations, BoolArray, Queries, join_posteriors
 
 _MOST_DIMENSIONS = 512
 """Names of products, of 4000 features, were ranked almost as well with 512 dimensions; 512 principal axes did
@@ -64,14 +64,8 @@ def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-WRONG = 0.05
-"""Share of carried values that are taken to be wrong. Parts of 2030 products that no term had learned from
-were ranked alike with .01 to .1; with a tenth of the values shuffled, this lost .003 to the best."""
-UNSAID = 0.2  # share of a sample's values, where it may have several, that it is taken not to carry
 FACET, CONTENT = "facet:", "content:"  # begin the names of terms
-_TINY = (
-    1e-12  # shorter vectors have no direction and are left as they are; smaller posteriors are no evidence
-)
+_TINY = 1e-12  # shorter vectors have no direction and are left as they are
 _ROWS_AT_ONCE = 4096
 
 
@@ -97,8 +91,6 @@ def place(
 ) -> FloatArray:
     """Return the vectors of samples in a gallery, float32, from the (n_samples, rank) projections of content;
     `partners` and `words` are as of `Projector.place_x`, and `share` is that of the partners."""
-    # Posteriors are evidence, and so is a carried value, which may be wrong: both are joined by Bayes' rule.
-    # A value that the content firmly contradicts does not bury the sample among those that have it.
     placed = np.array(projected, np.float32)
     has_partners = np.isfinite(partners).all(axis=1)
     placed[has_partners] = (1.0 - share) * placed[has_partners] + share * partners[has_partners]
@@ -121,9 +113,9 @@ def _join(placed: FloatArray, columns: slice, block: Block, indicators: BoolArra
     """Join the posteriors of a facet, in place, with the values that samples carry."""
     rows = np.flatnonzero(indicators.any(axis=1))
     for batch in np.array_split(rows, range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE)):
-        posteriors = np.clip(placed[batch, columns].astype(np.float64) / block.scale, _TINY, 1.0)
-        join = _join_one if block.is_exclusive else _join_several
-        placed[batch, columns] = block.scale * join(posteriors, indicators[batch])
+        posteriors = placed[batch, columns].astype(np.float64) / block.scale
+        joined = join_posteriors(posteriors, indicators[batch], block.is_exclusive)
+        placed[batch, columns] = block.scale * joined
 
 
 def _content(
@@ -199,23 +191,6 @@ def _entropy_gap(posteriors: FloatArray, block: Block) -> FloatArray:
         gap += block.width * np.log(2.0)
         gap += (others * np.log(others)).sum(axis=1)
     return gap
-
-
-def _join_one(posteriors: FloatArray, carried: BoolArray) -> FloatArray:
-    """Return posteriors of which one value is true, given those that are carried, one at least."""
-    n_carried = carried.sum(axis=1, keepdims=True)
-    n_others = np.maximum(carried.shape[1] - n_carried, 1)
-    joined = posteriors * np.where(carried, (1.0 - WRONG) / n_carried, WRONG / n_others)
-    result: FloatArray = joined / joined.sum(axis=1, keepdims=True)
-    return result
-
-
-def _join_several(posteriors: FloatArray, carried: BoolArray) -> FloatArray:
-    """Return posteriors of which each may be true, given those that are carried, one at least."""
-    if_true, if_false = np.where(carried, 1.0 - UNSAID, UNSAID), np.where(carried, WRONG, 1.0 - WRONG)
-    joined = posteriors * if_true
-    result: FloatArray = joined / (joined + (1.0 - posteriors) * if_false)
-    return result
 
 
 Carried = Mapping[str, BoolArray]

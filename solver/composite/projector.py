@@ -259,13 +259,11 @@ class CompositeSide:
         words: FloatArray | None = None,
     ) -> FloatArray:
         """Return vectors for a gallery, as of `Projector.place`."""
-        carried = {}
-        for head in self.heads:
-            if head.facet is not None and head.facet in values:
-                names = frozenset(head.values)
-                carried[head.facet] = indicators_of(
-                    [names.intersection(entry) for entry in values[head.facet]], head.values
-                )
+        carried = {
+            head.facet: indicators_of(values[head.facet], head.values)
+            for head in self.heads
+            if head.facet is not None and head.facet in values
+        }
         if words is None:
             words = np.full_like(projected, np.nan)
         return place(projected, partners, words, carried, self.blocks, self.partner_share)

@@ -32,7 +32,7 @@ from solver.semantic.search import (
     warn_of_low_rank,
 )
 from solver.supervision.annotations import AnyLabels, check_sizes
-from solver.supervision.kinds import Supervision
+from solver.supervision.kinds import Labels, Supervision
 from solver.validation import (
     COUNT,
     FRACTION,
@@ -109,6 +109,8 @@ class SemanticBilinear(CrossModalEstimator):
     ----------
     x_posteriors_, z_posteriors_ : Posteriors
         Fitted class posteriors of both modalities.
+    classes_ : tuple of str
+        Names of the classes, in the order of the posteriors; none of multi-labels, which have no names.
     bilinear_ : LowRankBilinear or None
         A learned M, with its certificate; None where M is the identity.
     singular_values_ : ndarray of shape (rank,)
@@ -219,6 +221,7 @@ class SemanticBilinear(CrossModalEstimator):
             warn_of_low_rank(self.bilinear_.rank_, self.loss, targets)
         self.x_posteriors_: Posteriors = x_posteriors
         self.z_posteriors_: Posteriors = z_posteriors
+        self.classes_ = tuple(map(str, checked.classes)) if isinstance(checked, Labels) else ()
         self.n_features_x_, self.n_features_z_ = int(x_samples.shape[1]), int(z_samples.shape[1])
         return self
 

@@ -10,7 +10,7 @@ inverse temperature.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from solver.scaling.feature_maps import (
     read_feature_map,
 )
 from solver.semantic.ensemble import Branch, Classifier, Ensemble, NeighbourClassifier, WeightedClassifier
+from solver.supervision.annotations import LABEL, indicators_of, join_posteriors
 from solver.validation import InvalidInputError
 
 _LINEAR_ARRAYS = ("coefficients", "intercepts")
@@ -175,6 +176,9 @@ class PosteriorProjector(Projector):
         ``U sqrt(S)`` and ``V sqrt(S)`` of the bilinear matrix.
     loss : {"logistic", "squared", "softmax"}
         Loss that the bilinear matrix was fitted with; determines how a similarity becomes a probability.
+    classes : tuple of str
+        Their names, by which samples of a gallery that carry labels are placed; none in files of earlier
+        releases, whose samples are placed by content alone.
 
     Raises
     ------
@@ -187,6 +191,7 @@ class PosteriorProjector(Projector):
     x_factors: FloatArray
     z_factors: FloatArray
     loss: str
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -200,18 +205,24 @@ class PosteriorProjector(Projector):
                 )
         _check_ensemble("x", self.x_ensemble, len(self.x_factors))
         _check_ensemble("z", self.z_ensemble, len(self.z_factors))
+        if len(self.classes) not in (0, len(self.x_factors)):
+            raise InvalidInputError(
+                f"classes must be the {len(self.x_factors)} of x_factors, got {len(self.classes)}"
+            )
 
     @classmethod
     def of(cls, estimator: SemanticBilinear) -> PosteriorProjector:
         """Return the projector of a fitted estimator."""
         ensembles = estimator.x_posteriors_.ensemble, estimator.z_posteriors_.ensemble
         bilinear = estimator.bilinear_
+        classes = getattr(estimator, "classes_", ())  # those of earlier releases have none
         if bilinear is None:
             # The inner product of posteriors is a probability, as is what the squared loss fits.
             identity = np.eye(estimator.rank_, dtype=np.float32)
-            return cls(*ensembles, identity, identity, "squared")
+            return cls(*ensembles, identity, identity, "squared", classes)
         x_factors, z_factors = bilinear.x_factors_, bilinear.z_factors_
-        return cls(*ensembles, x_factors.astype(np.float32), z_factors.astype(np.float32), bilinear.loss)
+        factors = x_factors.astype(np.float32), z_factors.astype(np.float32)
+        return cls(*ensembles, *factors, bilinear.loss, classes)
 
     @property
     @override
@@ -225,6 +236,45 @@ class PosteriorProjector(Projector):
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         return _project(self.z_ensemble, Z, self.z_factors)
+
+    @property
+    @override
+    def facets(self) -> tuple[str, ...]:
+        return (LABEL,) if self.classes else ()
+
+    @override
+    def place_x(
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
+    ) -> FloatArray:
+        return self._place(projected, values, self.x_factors)
+
+    @override
+    def place_z(
+        self,
+        projected: FloatArray,
+        partners: FloatArray,
+        values: Mapping[str, Sequence[Collection[str]]],
+        words: FloatArray | None = None,
+    ) -> FloatArray:
+        return self._place(projected, values, self.z_factors)
+
+    def _place(
+        self, projected: FloatArray, values: Mapping[str, Sequence[Collection[str]]], factors: FloatArray
+    ) -> FloatArray:
+        placed = np.array(projected, np.float32)
+        if not self.classes or LABEL not in values:
+            return placed
+        carried = indicators_of(values[LABEL], self.classes)
+        rows = np.flatnonzero(carried.any(axis=1))
+        # Of a matrix of lower rank than there are classes these are the smallest posteriors that fit.
+        posteriors = placed[rows] @ np.linalg.pinv(factors.astype(np.float64))
+        is_exclusive = self.x_ensemble.members[0].classifier.is_exclusive
+        placed[rows] = join_posteriors(posteriors, carried[rows], is_exclusive) @ factors
+        return placed
 
     @override
     def probability(
@@ -247,6 +297,7 @@ class PosteriorProjector(Projector):
             "loss": self.loss,
             "x": describe_ensemble(self.x_ensemble),
             "z": describe_ensemble(self.z_ensemble),
+            "classes": list(self.classes),
         }
 
     @classmethod
@@ -269,6 +320,9 @@ class PosteriorProjector(Projector):
         """
         x = check_description("x", described.get("x"))
         z = check_description("z", described.get("z"))
+        classes = described.get("classes", [])
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+            raise InvalidInputError(f"classes must be a list of str, got {classes!r:.100}")
         expected = {"x_factors", "z_factors", *array_names("x", x), *array_names("z", z)}
         if set(arrays) != expected:
             raise InvalidInputError(f"expected the arrays {sorted(expected)}, got {sorted(arrays)}")
@@ -278,6 +332,7 @@ class PosteriorProjector(Projector):
             arrays["x_factors"],
             arrays["z_factors"],
             described["loss"],
+            tuple(classes),
         )
 
 

@@ -616,11 +616,12 @@ def _keep_placement(
 ) -> tuple[TrainingMethod, Selection]:
     """Return the method that ranks items by all that they carry, too, rather than one that may be better by
     chance, and why: held-out items are compared by their content alone."""
+    places = {name: (fit.uses_partners, bool(fit.facets)) for name, fit in fits.items()}
     for method in evaluated:
-        if fits[method.name].uses_partners and not fits[best.name].uses_partners:
+        if places[method.name] > places[best.name]:
             if is_better(fits[best.name], fits[method.name], held_out, selection.objective):
                 break
-            reason = "it is not better beyond chance, and ranks items without their partners and values"
+            reason = "it is not better beyond chance, and ranks items without what they carry"
             return method, replace(selection, refused={**selection.refused, best.name: reason})
     return best, selection
 

@@ -27,7 +27,7 @@ COLOURS = ("red", "blue", "grey")
 EVERYTHING = 200
 
 
-def fill_shop(pairs: Pairs, n_partners: int = 60) -> None:
+def fill_shop(pairs: Pairs, n_partners: int = 60, method: str = "composite") -> None:
     """Train on pictures that show little of a label and a colour, and texts that say more of them."""
     rng = np.random.default_rng(0)
     pairs.make(NAME)
@@ -40,7 +40,7 @@ def fill_shop(pairs: Pairs, n_partners: int = 60) -> None:
             row = np.concatenate([strength * shown + rng.standard_normal(5), rng.standard_normal(2)])
             items.append(pairs.item(side, f"{side}{number}", row, f"class {label}", **facts))
     pairs.services.catalogue.add_items(NAME, items)
-    pairs.train(NAME, TrainingParameters(method="composite"))
+    pairs.train(NAME, TrainingParameters(method=method))
 
 
 def vectors_of(snapshot: Snapshot, modality: str) -> dict[str, Matrix]:
@@ -96,6 +96,21 @@ def test_a_label_or_value_that_changes_moves_its_item_in_the_same_revision(pairs
     services.catalogue.change_items(NAME, [ItemChange(("x1",), metadata={"colour": "red"})])
     assert scores_of(services, "z0")["x1"] > after["x1"] + 0.1
     check_galleries(services)
+
+
+def test_a_label_moves_its_item_where_classes_alone_were_learned(pairs: Pairs) -> None:
+    fill_shop(pairs, method="semantic")
+    services = pairs.services
+    check_galleries(services)
+    before = scores_of(services, "z0")
+    services.catalogue.change_labels(NAME, "x1", ["class 0"])
+    after = scores_of(services, "z0")
+    assert after["x1"] > before["x1"] + 0.1
+    assert {item_id for item_id in after if after[item_id] != pytest.approx(before[item_id])} == {"x1"}
+    services.catalogue.change_labels(NAME, "x1", ["of no class"])
+    with services.snapshots.open(NAME) as (snapshot, _):
+        (alone,) = project_items(snapshot.model, "x", [item_of(services, "x1")])[1]
+        np.testing.assert_allclose(vectors_of(snapshot, "x")["x1"], alone, atol=1e-6)
 
 
 def test_a_partner_that_comes_changes_or_goes_moves_an_item_that_carries_nothing(pairs: Pairs) -> None:

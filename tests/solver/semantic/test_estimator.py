@@ -141,6 +141,29 @@ def test_a_saved_projector_projects_to_the_same_bits(
     assert 0.0 <= probabilities.min() < probabilities.max() <= 1.0
 
 
+@pytest.mark.parametrize("alpha_fraction", [None, 1e-3])
+def test_samples_that_carry_labels_are_found_by_them(alpha_fraction: float | None, tmp_path: Path) -> None:
+    (X, x), (Z, z) = _rings(200, 4, 0), _blobs(180, 4, 1)
+    names = np.array(["a", "b", "c", "d"])
+    model = SemanticBilinear(alpha_fraction=alpha_fraction, **QUICK).fit(X, Z, Labels(names[x], names[z]))
+    save_projector(PosteriorProjector.of(model), tmp_path, {})
+    projector, _ = load_projector(tmp_path)
+    assert projector.facets == ("label",)
+    (X, x), (Z, z) = _rings(100, 4, 6), _blobs(100, 4, 7)
+    queries, projected = projector.project_z(Z), projector.project_x(X)
+    nothing = np.full_like(projected, np.nan)
+    by_content = mean_average_precision(queries, projected, z, x)
+    labels = [[name, "of no class"] for name in names[x]]
+    placed = projector.place_x(projected, nothing, {"label": labels})
+    assert mean_average_precision(queries, placed, z, x) > max(by_content, 0.95)
+    labels[0], labels[1] = [], [names[(x[1] + 1) % 4]]  # none, and one that the content contradicts
+    projected[1] = np.eye(4, dtype=np.float32)[x[1]] @ projector.arrays()["x_factors"]
+    placed = projector.place_x(projected, nothing, {"label": labels})
+    np.testing.assert_array_equal(placed[0], projected[0])
+    np.testing.assert_allclose(placed[1], projected[1], atol=1e-4)
+    np.testing.assert_array_equal(projector.place_x(projected, nothing, {}), projected)
+
+
 def _array_names(projector: PosteriorProjector) -> list[str]:
     return sorted(projector.arrays())
 
@@ -191,7 +214,7 @@ def test_a_damaged_description_is_rejected(fitted: SemanticBilinear, field: str,
     described["x"][0][field] = value
     with pytest.raises(InvalidInputError, match="x"):
         PosteriorProjector.from_arrays(projector.arrays(), described)
-    for changed in ({"x": []}, {"x": "all"}, {"loss": "hinge"}):
+    for changed in ({"x": []}, {"x": "all"}, {"loss": "hinge"}, {"classes": ["a"]}, {"classes": "abcd"}):
         with pytest.raises(InvalidInputError):
             PosteriorProjector.from_arrays(projector.arrays(), {**projector.describe(), **changed})
 
