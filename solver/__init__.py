@@ -1,10 +1,10 @@
 """Low-rank bilinear cross-modal similarity learning.
 
-What is exported here is public, and so are `solver.comparison`, `solver.datasets`, `solver.plots` and
+What is imported here is public, and so are `solver.comparison`, `solver.datasets`, `solver.plots` and
 `solver.benchmark`; the service uses nothing else.
 
-What learns is imported when it is first asked for: it needs scikit-learn, which a trained model does not need
-to project samples and to rank them.
+Each name is imported when it is first asked for: what learns needs scikit-learn, which a trained model does
+not need to project samples and to rank them.
 """
 
 import ast
@@ -13,112 +13,168 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from solver.artifacts import load, load_projector, save_projector
-from solver.composite.projector import CompositeProjector
-from solver.composite.untrained import untrained_projector
-from solver.datasets import make_low_rank_pairs
-from solver.evaluation.metrics import (
-    BoolArray,
-    DirectionalMap,
-    Reliability,
-    RetrievalCurves,
-    average_precision,
-    bidirectional_map,
-    can_be_ranked,
-    chance_average_precision,
-    mean_average_precision,
-    measure_reliability,
-    measure_reliability_of_blocks,
-    precision_at_scope,
-    precision_recall_curve,
-    rank_gallery,
-    retrieval_curves,
-    score_blocks,
-)
-from solver.evaluation.quality import (
-    AT_LEAST,
-    FLOORS,
-    OBJECTIVES,
-    USUAL_OBJECTIVE,
-    Objective,
-    RankingQuality,
-    RetrievalQuality,
-    check_objective,
-    default_objective,
-    floors_of,
-    measure_quality,
-    objective_value,
-)
-from solver.evaluation.splits import MIN_CLASS_SIZE, LabelledPair, class_counts, hold_out_by_class
-from solver.linalg import FloatArray, can_be_compact, compact, is_finite, is_sparse
-from solver.progress import IterationProgress, Progress, StepProgress
-from solver.projector import AffineProjector, Projector, SpacePart, project_what_can_be_ranked
-from solver.scaling.scaler import SCALINGS
-from solver.semantic.projector import PosteriorProjector
-from solver.supervision.annotations import Annotations, Facet, Queries
-from solver.supervision.kinds import Labels, MultiLabels, PairedRows, SignedPairs
-from solver.threads import single_threaded_blas
-from solver.validation import (
-    ArtifactError,
-    ConvergenceWarning,
-    DatasetError,
-    EngineError,
-    InvalidInputError,
-    InvalidParameterError,
-    NotFittedError,
-    NumericalError,
-    OutOfRangeError,
-    RankWarning,
-    SolverError,
-    SupervisionError,
-)
-
 if TYPE_CHECKING:
-    from solver.base import CrossModalEstimator, LinearCrossModalEstimator
-    from solver.baselines import (
-        CCA,
-        CMML,
-        DCA,
-        GMLDA,
-        GMMFA,
-        ITML,
-        LMNN,
-        PLS,
-        RCA,
-        SCM,
-        WMCA,
-        MsAlg,
-        MvDA,
-        SemanticMatching,
-    )
+    # isort: off
+    # Estimators
     from solver.bilinear.estimator import (
-        DEFAULT_FRACTIONS,
-        DEFAULT_SCALINGS,
-        Candidate,
-        CandidateProgress,
-        LowRankBilinear,
-        LowRankBilinearCV,
-        fit_projector,
-        select_on,
+        LowRankBilinear as LowRankBilinear,
+        LowRankBilinearCV as LowRankBilinearCV,
     )
-    from solver.bilinear.solving import alpha_max
-    from solver.comparison import compare
-    from solver.composite.contradictions import Contradiction
-    from solver.composite.estimator import CompositeBilinear
-    from solver.evaluation.significance import objective_interval
-    from solver.losses.dask_engine import DaskEngine, FitCost, Machines
-    from solver.losses.pair_blocks import PairSizes
-    from solver.optimisation.checkpoints import Checkpoint, FitCheckpoints
-    from solver.optimisation.convergence import StopReason
-    from solver.paired import PairedEstimator, PairedSamples
-    from solver.scaling.estimator import FeatureScaler
-    from solver.semantic.estimator import SemanticBilinear
+    from solver.semantic.estimator import SemanticBilinear as SemanticBilinear
+    from solver.composite.estimator import CompositeBilinear as CompositeBilinear
+    from solver.composite.contradictions import Contradiction as Contradiction
+    from solver.baselines import (
+        CCA as CCA,
+        GMLDA as GMLDA,
+        GMMFA as GMMFA,
+        PLS as PLS,
+        SCM as SCM,
+        RCA as RCA,
+        DCA as DCA,
+        ITML as ITML,
+        LMNN as LMNN,
+        CMML as CMML,
+        WMCA as WMCA,
+        MsAlg as MsAlg,
+        MvDA as MvDA,
+        SemanticMatching as SemanticMatching,
+    )
+
+    # Bases of estimators
+    from solver.base import (
+        CrossModalEstimator as CrossModalEstimator,
+        LinearCrossModalEstimator as LinearCrossModalEstimator,
+    )
+
+    # Supervision
+    from solver.supervision.kinds import (
+        Labels as Labels,
+        MultiLabels as MultiLabels,
+        PairedRows as PairedRows,
+        SignedPairs as SignedPairs,
+    )
+    from solver.supervision.annotations import Queries as Queries, Annotations as Annotations, Facet as Facet
+
+    # Penalty weight and scaling, chosen on held-out samples
+    from solver.bilinear.solving import alpha_max as alpha_max
+    from solver.scaling.scaler import SCALINGS as SCALINGS
+    from solver.scaling.estimator import FeatureScaler as FeatureScaler
+    from solver.bilinear.estimator import (
+        Candidate as Candidate,
+        DEFAULT_FRACTIONS as DEFAULT_FRACTIONS,
+        DEFAULT_SCALINGS as DEFAULT_SCALINGS,
+        fit_projector as fit_projector,
+        select_on as select_on,
+    )
+    from solver.evaluation.splits import (
+        LabelledPair as LabelledPair,
+        MIN_CLASS_SIZE as MIN_CLASS_SIZE,
+        class_counts as class_counts,
+        hold_out_by_class as hold_out_by_class,
+    )
+
+    # Progress of a fit
+    from solver.progress import (
+        Progress as Progress,
+        IterationProgress as IterationProgress,
+        StepProgress as StepProgress,
+    )
+    from solver.bilinear.estimator import CandidateProgress as CandidateProgress
+    from solver.optimisation.convergence import StopReason as StopReason
+    from solver.optimisation.checkpoints import Checkpoint as Checkpoint, FitCheckpoints as FitCheckpoints
+
+    # Fits on several machines
+    from solver.losses.dask_engine import DaskEngine as DaskEngine, FitCost as FitCost, Machines as Machines
+
+    # What `save` of an estimator wrote
+    from solver.artifacts import load as load
+
+    # Projection, and its file
+    from solver.projector import (
+        AffineProjector as AffineProjector,
+        Projector as Projector,
+        SpacePart as SpacePart,
+        project_what_can_be_ranked as project_what_can_be_ranked,
+    )
+    from solver.semantic.projector import PosteriorProjector as PosteriorProjector
+    from solver.composite.projector import CompositeProjector as CompositeProjector
+    from solver.artifacts import load_projector as load_projector, save_projector as save_projector
+
+    # Measures
+    from solver.evaluation.metrics import (
+        average_precision as average_precision,
+        bidirectional_map as bidirectional_map,
+        DirectionalMap as DirectionalMap,
+        chance_average_precision as chance_average_precision,
+        mean_average_precision as mean_average_precision,
+        precision_at_scope as precision_at_scope,
+        precision_recall_curve as precision_recall_curve,
+        score_blocks as score_blocks,
+        RetrievalCurves as RetrievalCurves,
+        retrieval_curves as retrieval_curves,
+        Reliability as Reliability,
+        measure_reliability as measure_reliability,
+        measure_reliability_of_blocks as measure_reliability_of_blocks,
+        BoolArray as BoolArray,
+        can_be_ranked as can_be_ranked,
+        rank_gallery as rank_gallery,
+    )
+    from solver.evaluation.quality import (
+        measure_quality as measure_quality,
+        RankingQuality as RankingQuality,
+        RetrievalQuality as RetrievalQuality,
+        AT_LEAST as AT_LEAST,
+        FLOORS as FLOORS,
+        OBJECTIVES as OBJECTIVES,
+        USUAL_OBJECTIVE as USUAL_OBJECTIVE,
+        Objective as Objective,
+        check_objective as check_objective,
+        default_objective as default_objective,
+        floors_of as floors_of,
+        objective_value as objective_value,
+    )
+    from solver.evaluation.significance import objective_interval as objective_interval
+
+    # Samples
+    from solver.losses.pair_blocks import PairSizes as PairSizes
+    from solver.paired import PairedEstimator as PairedEstimator, PairedSamples as PairedSamples
+    from solver.linalg import (
+        FloatArray as FloatArray,
+        is_sparse as is_sparse,
+        is_finite as is_finite,
+        can_be_compact as can_be_compact,
+        compact as compact,
+    )
+    from solver.datasets import make_low_rank_pairs as make_low_rank_pairs
+
+    # Comparison
+    from solver.comparison import compare as compare
+
+    # Errors
+    from solver.validation import (
+        ArtifactError as ArtifactError,
+        ConvergenceWarning as ConvergenceWarning,
+        DatasetError as DatasetError,
+        EngineError as EngineError,
+        InvalidInputError as InvalidInputError,
+        InvalidParameterError as InvalidParameterError,
+        NotFittedError as NotFittedError,
+        NumericalError as NumericalError,
+        OutOfRangeError as OutOfRangeError,
+        RankWarning as RankWarning,
+        SolverError as SolverError,
+        SupervisionError as SupervisionError,
+    )
+
+    # Threads
+    from solver.threads import single_threaded_blas as single_threaded_blas
+    from solver.composite.untrained import untrained_projector as untrained_projector
 else:  # a type checker that saw `__getattr__` would accept every name
-    _PACKAGES = ("baselines", "benchmark", "comparison", "plots")
+    _PACKAGES = ("baselines", "benchmark", "comparison", "datasets", "plots")
 
     @functools.cache
     def _modules() -> dict[str, str]:
-        """Return the module of each name that learns, as the imports above say: they are listed once."""
+        """Return the module of each public name, as the imports above say: they are listed once."""
         (block,) = (
             node for node in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(node, ast.If)
         )
@@ -126,145 +182,17 @@ else:  # a type checker that saw `__getattr__` would accept every name
         return {alias.name: node.module for node in imports for alias in node.names}
 
     def __getattr__(name: str) -> Any:
-        """Import what learns when it is first asked for (PEP 562)."""
+        """Import what is first asked for (PEP 562)."""
         if name in _PACKAGES:
             return importlib.import_module(f"{__name__}.{name}")
-        modules = _modules()
-        if name not in modules:
+        if name == "__all__":
+            return list(_modules())
+        if name not in _modules():
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(modules[name]), name)
+        value = getattr(importlib.import_module(_modules()[name]), name)
         globals()[name] = value  # the next one finds it without this function
         return value
 
     def __dir__() -> list[str]:
         """List what is imported already, and what can be asked for."""
-        return sorted({*globals(), *__all__})
-
-
-__all__ = [
-    # Estimators
-    "LowRankBilinear",
-    "LowRankBilinearCV",
-    "SemanticBilinear",
-    "CompositeBilinear",
-    "Contradiction",
-    "CCA",
-    "GMLDA",
-    "GMMFA",
-    "PLS",
-    "SCM",
-    "RCA",
-    "DCA",
-    "ITML",
-    "LMNN",
-    "CMML",
-    "WMCA",
-    "MsAlg",
-    "MvDA",
-    "SemanticMatching",
-    # Bases of estimators
-    "CrossModalEstimator",
-    "LinearCrossModalEstimator",
-    # Supervision
-    "Labels",
-    "MultiLabels",
-    "PairedRows",
-    "Queries",
-    "SignedPairs",
-    "Annotations",
-    "Facet",
-    # Penalty weight and scaling, chosen on held-out samples
-    "alpha_max",
-    "SCALINGS",
-    "FeatureScaler",
-    "Candidate",
-    "DEFAULT_FRACTIONS",
-    "DEFAULT_SCALINGS",
-    "fit_projector",
-    "select_on",
-    "LabelledPair",
-    "MIN_CLASS_SIZE",
-    "class_counts",
-    "hold_out_by_class",
-    # Progress of a fit
-    "Progress",
-    "IterationProgress",
-    "StepProgress",
-    "CandidateProgress",
-    "StopReason",
-    "Checkpoint",
-    "FitCheckpoints",
-    # Fits on several machines
-    "DaskEngine",
-    "FitCost",
-    "Machines",
-    # What `save` of an estimator wrote
-    "load",
-    # Projection, and its file
-    "AffineProjector",
-    "Projector",
-    "SpacePart",
-    "project_what_can_be_ranked",
-    "PosteriorProjector",
-    "CompositeProjector",
-    "load_projector",
-    "save_projector",
-    # Measures
-    "average_precision",
-    "bidirectional_map",
-    "DirectionalMap",
-    "chance_average_precision",
-    "mean_average_precision",
-    "precision_at_scope",
-    "precision_recall_curve",
-    "score_blocks",
-    "RetrievalCurves",
-    "retrieval_curves",
-    "Reliability",
-    "measure_reliability",
-    "measure_reliability_of_blocks",
-    "measure_quality",
-    "RankingQuality",
-    "RetrievalQuality",
-    "AT_LEAST",
-    "FLOORS",
-    "OBJECTIVES",
-    "USUAL_OBJECTIVE",
-    "Objective",
-    "check_objective",
-    "default_objective",
-    "floors_of",
-    "objective_interval",
-    "objective_value",
-    "BoolArray",
-    "can_be_ranked",
-    "rank_gallery",
-    # Samples
-    "PairSizes",
-    "PairedEstimator",
-    "PairedSamples",
-    "FloatArray",
-    "is_sparse",
-    "is_finite",
-    "can_be_compact",
-    "compact",
-    "make_low_rank_pairs",
-    # Comparison
-    "compare",
-    # Errors
-    "ArtifactError",
-    "ConvergenceWarning",
-    "DatasetError",
-    "EngineError",
-    "InvalidInputError",
-    "InvalidParameterError",
-    "NotFittedError",
-    "NumericalError",
-    "OutOfRangeError",
-    "RankWarning",
-    "SolverError",
-    "SupervisionError",
-    # Threads
-    "single_threaded_blas",
-    "untrained_projector",
-]
+        return sorted({*globals(), *_modules()})

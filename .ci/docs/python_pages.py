@@ -42,14 +42,16 @@ def write_python_pages(folder: Path) -> None:
 
 
 def groups_of(module: ModuleType) -> Iterator[tuple[str, list[str]]]:
-    """Yield the comments inside a module's ``__all__``, each with the names below it."""
-    listed = re.search(r"^__all__ = \[\n(.*?)^\]", inspect.getsource(module), re.DOTALL | re.MULTILINE)
+    """Yield the comments in a module's list of names or of imports, each with the names below it."""
+    lists = (r"^__all__ = \[\n(.*?)^\]", r"^if TYPE_CHECKING:\n(.*?)^else:")
+    parts = (re.search(one, inspect.getsource(module), re.DOTALL | re.MULTILINE) for one in lists)
+    listed = next(filter(None, parts), None)
     if listed is None:  # it is made of the names of something else
         yield "", list(module.__all__)
         return
     for part in re.split(r"^ *# ", "\n" + listed[1], flags=re.MULTILINE):
         title, _, rest = part.partition("\n")
-        exported = re.findall(r'"(\w+)"', rest)
+        exported = re.findall(r'"(\w+)"', rest) or re.findall(r"(\w+) as \1\b", rest)
         if exported:
             yield title.strip(), exported
 

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import solver
 
-_CLIENTS = ("AsyncClient", "Client", "LrbsError", "RejectedError")
-
 if TYPE_CHECKING:
-    from app.client import AsyncClient, Client, LrbsError, RejectedError
+    # isort: off
+    from app.client import AsyncClient as AsyncClient, Client as Client
+    from app.client import LrbsError as LrbsError, RejectedError as RejectedError
     from solver import *  # noqa: F403 - the names are those that `solver` exports
 else:
+    _CLIENTS = ("AsyncClient", "Client", "LrbsError", "RejectedError")
+    __all__ = [*_CLIENTS, "__version__", *solver.__all__]
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first asked for (PEP 562): not everybody needs all of it."""
@@ -39,5 +41,3 @@ else:
 
 
 __version__ = version("lrbs")
-__all__ = ["AsyncClient", "Client", "LrbsError", "RejectedError", "__version__"]
-__all__ += solver.__all__
