@@ -95,9 +95,9 @@ class Operation(Generic[_P, _T]):
         return call
 
 
-def path(template: str, **parts: object) -> str:
-    """Return a path whose parts are quoted, whatever they are made of."""
-    return template.format(**{name: quote(str(part), safe="") for name, part in parts.items()})
+def path(template: str, *parts: object) -> str:
+    """Return a path whose parts, in the places of its ``{}``, are quoted, whatever they are made of."""
+    return template.format(*(quote(str(part), safe="") for part in parts))
 
 
 def without_none(**values: Any) -> dict[str, Any]:
@@ -121,14 +121,18 @@ class Refinement(TypedDict, total=False):
     emphasis: Mapping[str, float] | None
 
 
-_COLLECTION = "/v1/collections/{collection}"
-_SEARCH = "/search/{source}-to-{target}"
-_ADMIN = "/v1/admin/collections/{collection}"
+_COLLECTION, _ADMIN = "/v1/collections/{}", "/v1/admin/collections/{}"
+_ITEM, _VERSION, _SEARCH = f"{_COLLECTION}/items/{{}}", f"{_ADMIN}/models/{{}}", "/search/{}-to-{}"
+
+
+def _get(address: str, answer: type[_T], **query: Any) -> Call[_T]:
+    """Return a call that changes nothing; parameters that are None are left out."""
+    return Call("GET", address, answer, query=without_none(**query), is_repeatable=True)
 
 
 def list_collections() -> Call[Collections]:
     """List all collections."""
-    return Call("GET", "/v1/collections", Collections, is_repeatable=True)
+    return _get("/v1/collections", Collections)
 
 
 def create_collection(name: str, modalities: Mapping[str, Json]) -> Call[Collection]:
@@ -139,29 +143,28 @@ def create_collection(name: str, modalities: Mapping[str, Json]) -> Call[Collect
 
 def get_collection(collection: str) -> Call[Collection]:
     """Return a collection with the numbers of its items."""
-    return Call("GET", path(_COLLECTION, collection=collection), Collection, is_repeatable=True)
+    return _get(path(_COLLECTION, collection), Collection)
 
 
 def delete_collection(collection: str) -> Call[None]:
     """Delete a collection with its items and models."""
-    return Call("DELETE", path(_COLLECTION, collection=collection), NoneType)
+    return Call("DELETE", path(_COLLECTION, collection), NoneType)
 
 
 def list_encoders() -> Call[Encoders]:
     """List the types of encoders with their options."""
-    return Call("GET", "/v1/encoders", Encoders, is_repeatable=True)
+    return _get("/v1/encoders", Encoders)
 
 
 def create_items(collection: str, items: Iterable[Json]) -> Call[Written]:
     """Store new items, all of them or none; a `picture` or `sound` of an item is a file, or its content."""
-    address = path(_COLLECTION + "/items", collection=collection)
-    return Call("POST", address, Written, json={"items": [_encode(item) for item in items]})
+    body = {"items": [_encode(item) for item in items]}
+    return Call("POST", path(_COLLECTION + "/items", collection), Written, json=body)
 
 
 def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
     """Store a stream of items, as of `create_items`, all or nothing; those that are there are replaced."""
-    address = path(_COLLECTION + "/items:import", collection=collection)
-    return Call("POST", address, Imported, lines=map(_encode, items))
+    return Call("POST", path(_COLLECTION + "/items:import", collection), Imported, lines=map(_encode, items))
 
 
 def export_items(
@@ -171,9 +174,8 @@ def export_items(
 
     Conditions are those of `list_items`; `iter_export` of the clients yields one item after the other.
     """
-    query = without_none(filter=_text_of(filter)) | {"label": list(label), "where": list(where)}
-    address = path(_COLLECTION + "/items:export", collection=collection)
-    return Call("GET", address, bytes, query=query, is_repeatable=True)
+    address = path(_COLLECTION + "/items:export", collection)
+    return _get(address, bytes, label=list(label), where=list(where), filter=_text_of(filter))
 
 
 def delete_items(
@@ -192,7 +194,7 @@ def delete_items(
         Only count them.
     """
     body = without_none(filter=filter, all=all, dry_run=dry_run)
-    address = path(_COLLECTION + "/items:delete", collection=collection)
+    address = path(_COLLECTION + "/items:delete", collection)
     return Call("POST", address, Affected, json=body, is_repeatable=True)
 
 
@@ -222,7 +224,7 @@ def update_items(
     changes = without_none(labels=None if labels is None else list(labels), metadata=metadata)
     changes |= {"add_labels": list(add_labels), "remove_labels": list(remove_labels)}
     body = without_none(filter=filter, all=all, dry_run=dry_run) | changes
-    address = path(_COLLECTION + "/items:update", collection=collection)
+    address = path(_COLLECTION + "/items:update", collection)
     return Call("POST", address, Affected, json=body, is_repeatable=True)
 
 
@@ -256,44 +258,50 @@ def list_items(
     item_id : sequence of str
         Only items of any of these ids, ten at most.
     """
-    query = without_none(
-        modality=modality, cursor=cursor, limit=limit, pair_id=pair_id, filter=_text_of(filter)
+    return _get(
+        path(_COLLECTION + "/items", collection),
+        ItemPage,
+        modality=modality,
+        cursor=cursor,
+        limit=limit,
+        pair_id=pair_id,
+        filter=_text_of(filter),
+        label=list(label),
+        where=list(where),
+        item_id=list(item_id),
     )
-    query |= {"label": list(label), "where": list(where), "item_id": list(item_id)}
-    address = path(_COLLECTION + "/items", collection=collection)
-    return Call("GET", address, ItemPage, query=query, is_repeatable=True)
 
 
 def get_item(collection: str, item_id: str) -> Call[Item]:
     """Return one item."""
-    return Call("GET", _item(collection, item_id), Item, is_repeatable=True)
+    return _get(path(_ITEM, collection, item_id), Item)
 
 
 def put_item(collection: str, item_id: str, item: Json) -> Call[Written]:
     """Store an item under this id, replacing one that is there."""
-    return Call("PUT", _item(collection, item_id), Written, json=_encode(item), is_repeatable=True)
+    address = path(_ITEM, collection, item_id)
+    return Call("PUT", address, Written, json=_encode(item), is_repeatable=True)
 
 
 def put_labels(collection: str, item_id: str, labels: Sequence[str]) -> Call[Written]:
     """Give an item these labels in place of all that it has."""
-    address = _item(collection, item_id) + "/labels"
+    address = path(_ITEM + "/labels", collection, item_id)
     return Call("PUT", address, Written, json={"labels": list(labels)}, is_repeatable=True)
 
 
 def delete_item(collection: str, item_id: str) -> Call[Written]:
     """Delete one item."""
-    return Call("DELETE", _item(collection, item_id), Written)
+    return Call("DELETE", path(_ITEM, collection, item_id), Written)
 
 
 def get_content(collection: str, item_id: str) -> Call[bytes]:
     """Return the picture, sound or text of an item."""
-    return Call("GET", _item(collection, item_id) + "/content", bytes, is_repeatable=True)
+    return _get(path(_ITEM + "/content", collection, item_id), bytes)
 
 
 def list_partners(collection: str, item_ids: Sequence[str]) -> Call[Partners]:
     """Return an item that shares the pair of each of the given ones."""
-    address, query = path(_COLLECTION + "/partners", collection=collection), {"item_id": list(item_ids)}
-    return Call("GET", address, Partners, query=query, is_repeatable=True)
+    return _get(path(_COLLECTION + "/partners", collection), Partners, item_id=list(item_ids))
 
 
 def count_values(
@@ -309,15 +317,13 @@ def count_values(
     filter : mapping, optional
         Counts the items that pass it, as of `search`.
     """
-    query = without_none(modality=modality, limit=limit, filter=_text_of(filter))
-    address = path(_COLLECTION + "/values", collection=collection)
-    return Call("GET", address, Values, query=query, is_repeatable=True)
+    address = path(_COLLECTION + "/values", collection)
+    return _get(address, Values, modality=modality, limit=limit, filter=_text_of(filter))
 
 
 def draw_map(collection: str, *, limit: int | None = None) -> Call[Map]:
     """Return both galleries in two dimensions of the common space."""
-    address = path(_COLLECTION + "/map", collection=collection)
-    return Call("GET", address, Map, query=without_none(limit=limit), is_repeatable=True)
+    return _get(path(_COLLECTION + "/map", collection), Map, limit=limit)
 
 
 def search(
@@ -360,7 +366,8 @@ def search(
     numbers = None if vector is None else [float(value) for value in vector]
     query = without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id)
     body = _encode(query) | _options(k, offset, filter, include, refinement)
-    return Call("POST", _direction(collection, source, target), SearchResult, json=body, is_repeatable=True)
+    address = path(_COLLECTION + _SEARCH, collection, source, target)
+    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
 
 
 def search_batch(
@@ -384,10 +391,9 @@ def search_batch(
     collection, source, target, k, offset, filter, include, refinement
         As of `search`.
     """
-    body = {"queries": [_encode(query) for query in queries]} | _options(
-        k, offset, filter, include, refinement
-    )
-    address = _direction(collection, source, target) + "/batch"
+    options = _options(k, offset, filter, include, refinement)
+    body = {"queries": [_encode(query) for query in queries]} | options
+    address = path(_COLLECTION + _SEARCH + "/batch", collection, source, target)
     return Call("POST", address, SearchResults, json=body, is_repeatable=True)
 
 
@@ -415,17 +421,15 @@ def search_composed(
     collection, target, k, offset, filter, include, refinement
         As of `search`.
     """
-    body = {"queries": [_encode(query) for query in queries]} | _options(
-        k, offset, filter, include, refinement
-    )
-    body |= without_none(include_given=include_given)
-    address = path(_COLLECTION + "/search/{target}", collection=collection, target=target)
+    options = _options(k, offset, filter, include, refinement) | without_none(include_given=include_given)
+    body = {"queries": [_encode(query) for query in queries]} | options
+    address = path(_COLLECTION + "/search/{}", collection, target)
     return Call("POST", address, SearchResult, json=body, is_repeatable=True)
 
 
 def create_feedback(collection: str, feedback: Iterable[Json]) -> Call[FeedbackIds]:
     """Store judgements: query (as of `search_batch`), source, target, item_id and whether it is relevant."""
-    address = path(_COLLECTION + "/feedback", collection=collection)
+    address = path(_COLLECTION + "/feedback", collection)
     entries = [{**entry, "query": _encode(entry["query"])} for entry in feedback]
     return Call("POST", address, FeedbackIds, json={"feedback": entries})
 
@@ -434,46 +438,42 @@ def list_feedback(
     collection: str, *, cursor: str | None = None, limit: int | None = None
 ) -> Call[FeedbackPage]:
     """Return a page of feedback."""
-    address = path(_COLLECTION + "/feedback", collection=collection)
-    query = without_none(cursor=cursor, limit=limit)
-    return Call("GET", address, FeedbackPage, query=query, is_repeatable=True)
+    return _get(path(_COLLECTION + "/feedback", collection), FeedbackPage, cursor=cursor, limit=limit)
 
 
 def delete_feedback(collection: str, feedback_id: int) -> Call[None]:
     """Delete one judgement."""
-    address = path(_COLLECTION + "/feedback/{feedback_id}", collection=collection, feedback_id=feedback_id)
-    return Call("DELETE", address, NoneType)
+    return Call("DELETE", path(_COLLECTION + "/feedback/{}", collection, feedback_id), NoneType)
 
 
 def retrain(collection: str, **options: Any) -> Call[Job]:
     """Queue a training; options are those of REST, such as ``method="composite"``."""
-    return Call("POST", path(_ADMIN + "/retrain", collection=collection), Job, json=options)
+    return Call("POST", path(_ADMIN + "/retrain", collection), Job, json=options)
 
 
 def list_jobs(collection: str, *, limit: int | None = None) -> Call[Jobs]:
     """List the trainings of a collection, newest first."""
-    address = path(_ADMIN + "/jobs", collection=collection)
-    return Call("GET", address, Jobs, query=without_none(limit=limit), is_repeatable=True)
+    return _get(path(_ADMIN + "/jobs", collection), Jobs, limit=limit)
 
 
 def get_job(job_id: str) -> Call[Job]:
     """Return a training with its progress."""
-    return Call("GET", path("/v1/admin/jobs/{job_id}", job_id=job_id), Job, is_repeatable=True)
+    return _get(path("/v1/admin/jobs/{}", job_id), Job)
 
 
 def cancel_job(job_id: str) -> Call[Job]:
     """Cancel a training."""
-    return Call("POST", path("/v1/admin/jobs/{job_id}/cancel", job_id=job_id), Job, is_repeatable=True)
+    return Call("POST", path("/v1/admin/jobs/{}/cancel", job_id), Job, is_repeatable=True)
 
 
 def list_models(collection: str) -> Call[Models]:
     """List model versions, newest first."""
-    return Call("GET", path(_ADMIN + "/models", collection=collection), Models, is_repeatable=True)
+    return _get(path(_ADMIN + "/models", collection), Models)
 
 
 def get_model(collection: str, version: int) -> Call[Model]:
     """Return a model version with its whole report."""
-    return Call("GET", _version(collection, version), Model, is_repeatable=True)
+    return _get(path(_VERSION, collection, version), Model)
 
 
 def get_plot(
@@ -498,9 +498,8 @@ def get_plot(
         The ground to draw on.
     format : {"svg", "png"}, optional
     """
-    address = _version(collection, version) + path("/plots/{kind}", kind=kind)
-    query = without_none(direction=direction, theme=theme, format=format)
-    return Call("GET", address, bytes, query=query, is_repeatable=True)
+    address = path(_VERSION + "/plots/{}", collection, version, kind)
+    return _get(address, bytes, direction=direction, theme=theme, format=format)
 
 
 def activate_model(
@@ -518,7 +517,7 @@ def activate_model(
         For the history.
     """
     body = without_none(expected_version=expected_version, reason=reason)
-    return Call("POST", _version(collection, version) + "/activate", Model, json=body)
+    return Call("POST", path(_VERSION + "/activate", collection, version), Model, json=body)
 
 
 def roll_back(
@@ -526,26 +525,25 @@ def roll_back(
 ) -> Call[Model]:
     """Let the version serve that did before; `expected_version` and `reason` as of `activate_model`."""
     body = without_none(expected_version=expected_version, reason=reason)
-    return Call("POST", path(_ADMIN + "/rollback", collection=collection), Model, json=body)
+    return Call("POST", path(_ADMIN + "/rollback", collection), Model, json=body)
 
 
 def search_version(
     collection: str, version: int, source: str, target: str, **query: Any
 ) -> Call[SearchResult]:
     """Search by a version, whether it serves or not; other parameters as of `search`."""
-    address = _version(collection, version) + path(_SEARCH, source=source, target=target)
+    address = path(_VERSION + _SEARCH, collection, version, source, target)
     return replace(search(collection, source, target, **query), path=address)
 
 
 def list_activations(collection: str, *, limit: int | None = None) -> Call[Activations]:
     """Return which versions served when, by whom and why, newest first."""
-    address = path(_ADMIN + "/activations", collection=collection)
-    return Call("GET", address, Activations, query=without_none(limit=limit), is_repeatable=True)
+    return _get(path(_ADMIN + "/activations", collection), Activations, limit=limit)
 
 
 def list_keys() -> Call[Keys]:
     """List keys, without their secrets."""
-    return Call("GET", "/v1/admin/keys", Keys, is_repeatable=True)
+    return _get("/v1/admin/keys", Keys)
 
 
 def create_key(
@@ -583,12 +581,12 @@ def create_key(
 
 def revoke_key(key_id: str) -> Call[None]:
     """Revoke a key."""
-    return Call("DELETE", path("/v1/admin/keys/{key_id}", key_id=key_id), NoneType)
+    return Call("DELETE", path("/v1/admin/keys/{}", key_id), NoneType)
 
 
 def healthz() -> Call[Status]:
     """Return whether the service is alive."""
-    return Call("GET", "/healthz", Status, is_repeatable=True)
+    return _get("/healthz", Status)
 
 
 def readyz() -> Call[Status]:
@@ -598,7 +596,7 @@ def readyz() -> Call[Status]:
 
 def metrics() -> Call[bytes]:
     """Return the metrics in the text format of Prometheus."""
-    return Call("GET", "/metrics", bytes, is_repeatable=True)
+    return _get("/metrics", bytes)
 
 
 def _encode(entry: Json) -> dict[str, Any]:
@@ -610,18 +608,6 @@ def _encode(entry: Json) -> dict[str, Any]:
             content = file if isinstance(file, bytes) else Path(file).read_bytes()
             encoded[encoded_name] = base64.b64encode(content).decode()
     return encoded
-
-
-def _item(collection: str, item_id: str) -> str:
-    return path(_COLLECTION + "/items/{item_id}", collection=collection, item_id=item_id)
-
-
-def _version(collection: str, version: int) -> str:
-    return path(_ADMIN + "/models/{version}", collection=collection, version=version)
-
-
-def _direction(collection: str, source: str, target: str) -> str:
-    return path(_COLLECTION + _SEARCH, collection=collection, source=source, target=target)
 
 
 def _text_of(item_filter: Json | None) -> str | None:
