@@ -13,12 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from typing_extensions import override
 
-from solver.evaluation.quality import (
-    Objective,
-    default_objective,
-    measure_quality,
-    objective_value,
-)
+from solver.evaluation.quality import Objective, default_objective, measure_quality, objective_value
 from solver.linalg import FloatArray, Samples, check_samples, feature_names, project_affinely
 from solver.state import write_state
 from solver.supervision.annotations import OF_SEARCHES, AnyLabels, annotations_of, n_axes, supervision_of

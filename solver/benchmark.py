@@ -34,14 +34,7 @@ from solver.supervision.kinds import Labels
 from solver.threads import even_slices, map_chunks
 from solver.validation import ConvergenceWarning, DatasetError, InvalidParameterError
 
-__all__ = [
-    "DATASETS",
-    "SIZES",
-    "TARGET",
-    "machine",
-    "make_instance",
-    "run_solver_benchmark",
-]
+__all__ = ["DATASETS", "SIZES", "TARGET", "machine", "make_instance", "run_solver_benchmark"]
 
 SEED = 0
 """Seed of the synthetic data and of the random start of L-BFGS."""

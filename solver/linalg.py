@@ -253,11 +253,7 @@ _READ_ONE_BY_ONE = "OUST"  # kinds whose values may be numbers all the same, or 
 
 
 def check_samples(
-    samples: npt.ArrayLike,
-    name: str,
-    dtype: npt.DTypeLike | None = None,
-    *,
-    n_features: int | None = None,
+    samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None = None, *, n_features: int | None = None
 ) -> Samples:
     """Return `samples` as a finite, non-empty, two-dimensional float array, sparse ones by rows.
     InvalidInputError, which says `name` and the column, if they are not or have other `n_features`."""

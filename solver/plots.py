@@ -480,11 +480,7 @@ def plot_intervals(
 
 
 def _plot_curves(
-    title: str,
-    kinds: Sequence[str],
-    directions: Directions,
-    chance: Mapping[str, float] | None,
-    theme: Theme,
+    title: str, kinds: Sequence[str], directions: Directions, chance: Mapping[str, float] | None, theme: Theme
 ) -> Plot:
     if not directions or not all(directions.values()):
         raise InvalidInputError("each direction must have curves")

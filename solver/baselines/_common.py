@@ -110,12 +110,7 @@ class BasisEstimator(CrossModalEstimator):
 
     @override
     def fit(
-        self,
-        X: npt.ArrayLike,
-        Z: npt.ArrayLike,
-        supervision: AnyLabels = None,
-        *,
-        bases: Bases | None = None,
+        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnyLabels = None, *, bases: Bases | None = None
     ) -> Self:
         """Learn the two projections.
 

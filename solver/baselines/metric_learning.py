@@ -139,11 +139,7 @@ class CMML(BasisBaseline, DistanceBaseline):
         U, _, Vt = scipy.linalg.svd(cross, full_matrices=False)
         start = problem.scale(np.vstack([U[:, : self.n_components], Vt[: self.n_components].T]))
         solution = minimize(
-            problem.objective,
-            start.ravel(),
-            method="L-BFGS-B",
-            jac=True,
-            options={"maxiter": self.max_iter},
+            problem.objective, start.ravel(), method="L-BFGS-B", jac=True, options={"maxiter": self.max_iter}
         )
         left, right = problem.split(solution.x)
         self.objective_, self.n_iter_ = float(solution.fun), int(solution.nit)

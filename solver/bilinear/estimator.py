@@ -315,9 +315,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         if self.stop_reason_ is StopReason.STALLED:
             advice = "the gap no longer decreased: raise tol or alpha, or use dtype=numpy.float64"
         warnings.warn(
-            f"stopped after {self.n_iter_} iterations with {gap}: {advice}",
-            ConvergenceWarning,
-            stacklevel=4,
+            f"stopped after {self.n_iter_} iterations with {gap}: {advice}", ConvergenceWarning, stacklevel=4
         )
 
 
@@ -468,12 +466,7 @@ def _walk_path(
     X, x_basis = compact(x_scaler.transform(fitting.X))
     Z, z_basis = compact(z_scaler.transform(fitting.Z))
     problem = BilinearProblem(
-        X,
-        Z,
-        Labels(fitting.x_labels, fitting.z_labels),
-        fit_intercept=True,
-        n_threads=None,
-        loss=loss,
+        X, Z, Labels(fitting.x_labels, fitting.z_labels), fit_intercept=True, n_threads=None, loss=loss
     )
     held_X, x_labels = _prepare_held_out(x_scaler, x_basis, held_out.X, held_out.x_labels)
     held_Z, z_labels = _prepare_held_out(z_scaler, z_basis, held_out.Z, held_out.z_labels)

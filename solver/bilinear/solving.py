@@ -410,11 +410,7 @@ def _resume(problem: BilinearProblem, descent: Descent, start: Checkpoint) -> De
 
 
 def _first_state(
-    problem: BilinearProblem,
-    alpha: float,
-    monitor: ConvergenceMonitor,
-    descent: Descent,
-    warm: LowRankMatrix,
+    problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor, descent: Descent, warm: LowRankMatrix
 ) -> DescentState:
     if warm.rank > 0:
         return descent.start(warm)

@@ -176,12 +176,7 @@ class Method:
         return "bases" in inspect.signature(self.estimator.fit).parameters
 
     def fit(
-        self,
-        X: FloatArray,
-        Z: FloatArray,
-        labels: Labels,
-        parameters: Parameters,
-        bases: Bases | None = None,
+        self, X: FloatArray, Z: FloatArray, labels: Labels, parameters: Parameters, bases: Bases | None = None
     ) -> CrossModalEstimator:
         """Return the estimator fitted with tuned parameters; the others are as of `BasisEstimator.fit`."""
         estimator: Any = self.estimator(**self.fixed, **parameters)
@@ -254,11 +249,7 @@ _ENTRIES = (
         scalings=("none",),  # it chooses one of its own for each of its posteriors
         has_matrix=True,
     ),
-    Method(
-        CCA,
-        (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC),
-        learns_from_pairs=True,
-    ),
+    Method(CCA, (_PAIRS, _RIDGE, _COMPONENTS, _CORRELATION_POWER, _METRIC), learns_from_pairs=True),
     Method(PLS, (_PAIRS, _COMPONENTS, _METRIC), learns_from_pairs=True),
     Method(
         SCM,
@@ -278,10 +269,7 @@ _ENTRIES = (
         learns_from_pairs=True,
     ),
     Method(GMLDA, (_FEW_RIDGES, _COUPLING, _EIGENVALUE_POWER, _METRIC)),
-    Method(
-        GMMFA,
-        (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC),
-    ),
+    Method(GMMFA, (_FEW_RIDGES, Axis("n_components", (None, 30), None), _EIGENVALUE_POWER, _METRIC)),
     Method(
         MvDA,
         (Axis("reg", (0.0, 0.003, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), 0.3), _EIGENVALUE_POWER, _METRIC),
@@ -290,16 +278,8 @@ _ENTRIES = (
     Method(WMCA, (_COMPONENTS, _METRIC), is_optional=True),
     Method(RCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), is_optional=True),
     Method(DCA, (*_COMMON_SPACE, _SHRINKAGE, _DISTANCE_METRIC), is_optional=True),
-    Method(
-        ITML,
-        (*_SMALL_SPACE, Axis("gamma", (0.1, 1.0, 10.0), 1.0), _DISTANCE_METRIC),
-        is_optional=True,
-    ),
-    Method(
-        LMNN,
-        (*_SMALL_SPACE, Axis("push", (0.3, 1.0, 3.0), 1.0), _DISTANCE_METRIC),
-        is_optional=True,
-    ),
+    Method(ITML, (*_SMALL_SPACE, Axis("gamma", (0.1, 1.0, 10.0), 1.0), _DISTANCE_METRIC), is_optional=True),
+    Method(LMNN, (*_SMALL_SPACE, Axis("push", (0.3, 1.0, 3.0), 1.0), _DISTANCE_METRIC), is_optional=True),
     Method(
         CMML,
         (

@@ -62,11 +62,7 @@ def stacked_features(parts: dict[str, Any], path: Path) -> FloatArray:
 
 
 def split_features(
-    arrays: Mapping[str, Any],
-    side: str,
-    rows: Mapping[str, Collection[Any]],
-    path: Path,
-    what: str,
+    arrays: Mapping[str, Any], side: str, rows: Mapping[str, Collection[Any]], path: Path, what: str
 ) -> FloatArray:
     """Return the features of both splits; DatasetError, which says `what`, unless they have as many rows."""
     parts = {f"{side}_{suffix}": arrays.get(f"{side}_{suffix}") for suffix in rows}

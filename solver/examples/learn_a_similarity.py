@@ -34,9 +34,7 @@ search = GridSearchCV(
 )
 search.fit(PairedSamples(X[fitting], Z[fitting]), classes[fitting])
 for fraction, score in zip(
-    search.cv_results_["param_estimator__alpha_fraction"],
-    search.cv_results_["mean_test_score"],
-    strict=True,
+    search.cv_results_["param_estimator__alpha_fraction"], search.cv_results_["mean_test_score"], strict=True
 ):
     print(f"alpha_fraction {fraction:.2f}: MAP {score:.3f}")
 

@@ -246,11 +246,7 @@ class DaskBlockMap:
 
 
 def compute_block(
-    folder: str,
-    measure: Measure[_Part],
-    block: Block,
-    factors: Sequence[str],
-    numbers: tuple[float, ...],
+    folder: str, measure: Measure[_Part], block: Block, factors: Sequence[str], numbers: tuple[float, ...]
 ) -> _Part:
     """Compute a block: what a worker does. `folder` has the pairs, and the files of both factors."""
     left, right = (_map_array(Path(folder) / name) for name in factors)

@@ -193,10 +193,7 @@ class ConvergenceMonitor:
             is_near = gap is not None and gap <= memory.check_at * self.tol
             if self.stalled or self._is_at_limit or is_near:
                 self.certificate = certify(
-                    loss(np.float64),
-                    round_solution(state.M),
-                    alpha,
-                    self.tol if accept_lower_bound else 0.0,
+                    loss(np.float64), round_solution(state.M), alpha, self.tol if accept_lower_bound else 0.0
                 )
                 if self.converged or self.stalled or self._is_at_limit:
                     if not self.history:

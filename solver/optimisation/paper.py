@@ -30,11 +30,7 @@ class DensePairs:
     `n_threads` (None: all cores) work on rows of pairs; the result does not depend on it."""
 
     def __init__(
-        self,
-        X: Samples,
-        Z: Samples,
-        supervision: Supervision | SignedPairs,
-        n_threads: int | None = None,
+        self, X: Samples, Z: Samples, supervision: Supervision | SignedPairs, n_threads: int | None = None
     ) -> None:
         self.X = to_dense(X)[supervision.x_order].astype(np.float64)
         self.Z = to_dense(Z)[supervision.z_order].astype(np.float64)

@@ -398,11 +398,7 @@ class _Split:
 
     @classmethod
     def of(
-        cls,
-        x_folds: Sequence[Indices],
-        z_folds: Sequence[Indices],
-        number: int,
-        rng: np.random.Generator,
+        cls, x_folds: Sequence[Indices], z_folds: Sequence[Indices], number: int, rng: np.random.Generator
     ) -> _Split:
         """Return the split whose held-out rows, in random order, are those of one fold."""
         fitting = tuple(

@@ -273,10 +273,7 @@ class Queries:
 
     @classmethod
     def of(
-        cls,
-        samples: Samples,
-        values: Mapping[str, Sequence[Collection[str]]],
-        facets: Mapping[str, Facet],
+        cls, samples: Samples, values: Mapping[str, Sequence[Collection[str]]], facets: Mapping[str, Facet]
     ) -> Self:
         """Return the queries that name these values of facets; an empty collection where none is named.
 

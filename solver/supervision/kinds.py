@@ -297,9 +297,7 @@ def _indicators(indicators: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
     return array.astype(np.bool_)
 
 
-def _distinct_rows(
-    indicators: npt.NDArray[np.bool_],
-) -> tuple[npt.NDArray[np.float32], Indices, Indices]:
+def _distinct_rows(indicators: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.float32], Indices, Indices]:
     sets, codes, counts = np.unique(indicators, axis=0, return_inverse=True, return_counts=True)
     return sets.astype(np.float32), codes.reshape(-1), counts
 
