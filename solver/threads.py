@@ -84,6 +84,12 @@ def even_slices(n_rows: int, n_parts: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
+def row_blocks(n_rows: int, size: int = 4096) -> Iterator[slice]:
+    """Yield consecutive slices of `size` rows, the last one of what is left: bounds the memory of copies."""
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
+
+
 def map_chunks(
     evaluate: Callable[[_Chunk], _Result], chunks: Sequence[_Chunk], n_threads: int
 ) -> list[_Result]:

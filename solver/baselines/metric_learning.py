@@ -33,6 +33,7 @@ from solver.baselines.subspace import CCA
 from solver.linalg import FloatArray
 from solver.supervision.annotations import BoolArray
 from solver.supervision.kinds import AnySupervision, Indices, SignedPairs, Supervision
+from solver.threads import row_blocks
 from solver.validation import (
     COUNT,
     NOT_NEGATIVE,
@@ -150,16 +151,15 @@ class CMML(BasisBaseline, DistanceBaseline):
         rng = np.random.default_rng(self.random_state)
         n, m = len(supervision.x_order), len(supervision.z_order)
         drawn: dict[float, list[tuple[Indices, Indices]]] = {1.0: [], -1.0: []}
-        for start in range(0, n, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
-            is_similar = np.zeros((rows.stop - start, m), dtype=bool)
+        for rows in row_blocks(n, _ROWS_AT_ONCE):
+            is_similar: BoolArray = np.zeros((rows.stop - rows.start, m), np.bool)
             for key in supervision.similar_pairs(rows, slice(0, m)):
                 is_similar[key] = True
             for sign, has_sign in ((1.0, is_similar), (-1.0, ~is_similar)):
                 columns, is_pair = smallest_allowed(rng.random(has_sign.shape), has_sign, self.n_pairs)
                 own, place = np.nonzero(is_pair)
                 partners = supervision.z_order[columns[own, place]]
-                drawn[sign].append((supervision.x_order[start + own], partners))
+                drawn[sign].append((supervision.x_order[rows.start + own], partners))
         parts = []
         for sign, blocks in drawn.items():
             own_rows, partners = (np.concatenate(block) for block in zip(*blocks, strict=True))
@@ -568,8 +568,7 @@ def _nearest(space: CommonSpace, count: int, *, is_same_class: bool) -> _BothSid
     neighbours: list[_Neighbours] = []
     for (own, own_classes), (other, other_classes) in (sides, sides[::-1]):
         parts = []
-        for start in range(0, len(own), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for rows in row_blocks(len(own), _ROWS_AT_ONCE):
             distances = np.sum(other**2, axis=1) - 2.0 * own[rows] @ other.T  # up to a constant of the row
             is_same = own_classes[rows] @ other_classes.T > 0
             parts.append(smallest_allowed(distances, is_same == is_same_class, count))

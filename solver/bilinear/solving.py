@@ -35,12 +35,11 @@ from solver.optimisation.subsample import PairSubsample, SubsampledLoss, assign_
 from solver.progress import IterationProgress
 from solver.supervision.annotations import AnyLabels, check_sizes, supervision_of
 from solver.supervision.kinds import AnySupervision, Indices, SignedPairs
-from solver.threads import single_threaded_blas
+from solver.threads import row_blocks, single_threaded_blas
 from solver.validation import InvalidInputError, NumericalError, SupervisionError
 
 _MOST_REDUCED_SPARSE_SAMPLES = 5000
 """Sparse samples up to which they are reduced to a dense basis, of 200 MB in float64."""
-_ROWS_AT_ONCE = 4096  # rows of which a float64 copy is made at a time
 
 
 class BilinearProblem:
@@ -212,8 +211,8 @@ def _typical_norm(samples: Samples, with_constant: bool) -> float:
     if largest == 0.0:
         return 1.0
     total = float(with_constant) * samples.shape[0] / largest / largest
-    for row in range(0, entries.shape[0], _ROWS_AT_ONCE):
-        scaled = np.asarray(entries[row : row + _ROWS_AT_ONCE], np.float64) / largest
+    for rows in row_blocks(entries.shape[0]):
+        scaled = np.asarray(entries[rows], np.float64) / largest
         total += float(np.vdot(scaled, scaled))
     return largest * float(np.sqrt(total / samples.shape[0]))
 

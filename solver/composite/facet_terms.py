@@ -23,6 +23,7 @@ from solver.scaling.feature_maps import (
 from solver.scaling.scaler import Scaler
 from solver.supervision.annotations import BoolArray
 from solver.supervision.kinds import Indices
+from solver.threads import row_blocks
 from solver.validation import InvalidInputError
 
 ROUNDING = 1e-6
@@ -142,11 +143,9 @@ def _fit_kernel(
 
 def _coordinates(mapped: Samples, mean: FloatArray, axes: FloatArray) -> FloatArray:
     """Return the coordinates of mapped samples, a block of rows at a time."""
-    n_samples = mapped.shape[0]
-    coordinates = np.empty((n_samples, axes.shape[1]))
-    for start in range(0, n_samples, _BLOCK_ROWS):
-        block = np.arange(start, min(start + _BLOCK_ROWS, n_samples))
-        coordinates[block] = (_dense(mapped, block) - mean) @ axes
+    coordinates = np.empty((mapped.shape[0], axes.shape[1]))
+    for rows in row_blocks(mapped.shape[0], _BLOCK_ROWS):
+        coordinates[rows] = (_dense(mapped, np.arange(rows.start, rows.stop)) - mean) @ axes
     return coordinates
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.linalg import FloatArray
+from solver.threads import row_blocks
 from solver.validation import COUNT, InvalidInputError, InvalidParameterError
 
 BoolArray = npt.NDArray[np.bool]
@@ -461,10 +462,8 @@ def _mean_of_defined(parts: list[FloatArray]) -> float:
 
 
 def query_blocks(n_queries: int, n_gallery: int) -> Iterator[slice]:
-    """Yield the queries in blocks whose scores of the whole gallery fit into a bounded memory."""
-    size = max(1, _BLOCK_SCORES // max(n_gallery, 1))
-    for start in range(0, n_queries, size):
-        yield slice(start, start + size)
+    """Return the queries in blocks whose scores of the whole gallery fit into a bounded memory."""
+    return row_blocks(n_queries, max(1, _BLOCK_SCORES // max(n_gallery, 1)))
 
 
 def as_projections(projections: npt.ArrayLike, name: str) -> FloatArray:

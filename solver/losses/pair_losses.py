@@ -18,6 +18,7 @@ from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import Block, BlockMap, Engine, LocalBlockMap, PairBlocks, SampleProducts
 from solver.supervision.annotations import check_sizes
 from solver.supervision.kinds import Indices, SignedPairs, Supervision
+from solver.threads import row_blocks
 
 _COPIED_ROWS = 1024  # rows that are reordered at a time, so that no second copy of all samples is needed
 
@@ -123,8 +124,8 @@ def _in_order(samples: Samples, order: Indices, dtype: type) -> Samples:
     if not isinstance(samples, np.ndarray):
         return samples[order].astype(dtype)
     ordered: FloatArray = np.empty(samples.shape, dtype)
-    for start in range(0, len(order), _COPIED_ROWS):
-        ordered[start : start + _COPIED_ROWS] = samples[order[start : start + _COPIED_ROWS]]
+    for rows in row_blocks(len(order), _COPIED_ROWS):
+        ordered[rows] = samples[order[rows]]
     return ordered
 
 
@@ -180,8 +181,7 @@ class ListedPairLoss:
         left = np.asarray(self.X @ point.left.astype(self._dtype, copy=False))
         right = np.asarray(self.Z @ point.right.astype(self._dtype, copy=False))
         scores = np.empty(len(self._pairs.rows), self._dtype)
-        for start in range(0, len(scores), _PAIRS_AT_ONCE):
-            block = slice(start, start + _PAIRS_AT_ONCE)
+        for block in row_blocks(len(scores), _PAIRS_AT_ONCE):
             np.einsum(
                 "ij,ij->i",
                 left[self._pairs.rows[block]],
@@ -200,9 +200,6 @@ class ListedPairLoss:
         return scipy.sparse.csr_array(
             (data.astype(self._dtype), self._pairs.columns, self._pairs.indptr), shape=self._pairs.shape
         )
-
-
-_ROWS_AT_ONCE = 4096  # rows of which a float64 copy is made at a time
 
 
 class PairSquaredLoss:
@@ -265,8 +262,8 @@ class PairSquaredLoss:
 
 def _gram(samples: Samples) -> FloatArray:
     gram: FloatArray = np.zeros((samples.shape[1], samples.shape[1]))
-    for start in range(0, samples.shape[0], _ROWS_AT_ONCE):
-        exact = samples[start : start + _ROWS_AT_ONCE].astype(np.float64)
+    for rows in row_blocks(samples.shape[0]):
+        exact = samples[rows].astype(np.float64)
         product = exact.T @ exact
         gram += to_dense(product)
     return gram
@@ -473,9 +470,7 @@ class PairSoftmaxLoss:
         return matches
 
     def _blocks(self) -> Iterator[slice]:
-        n_rows = self._X.shape[0]
-        for start in range(0, n_rows, self._height):
-            yield slice(start, min(start + self._height, n_rows))
+        return row_blocks(self._X.shape[0], self._height)
 
 
 def _largest_score(left: FloatArray, right: FloatArray) -> float:

@@ -15,6 +15,7 @@ import scipy.sparse
 
 from solver.linalg import Centered, FloatArray, Samples, check_array, check_samples, is_sparse, to_dense
 from solver.scaling.scaler import Scaler
+from solver.threads import row_blocks
 from solver.validation import InvalidInputError, InvalidParameterError, OutOfRangeError, one_of
 
 KERNELS = ("linear", "rbf", "laplacian")
@@ -139,8 +140,7 @@ class FeatureMap:
         if is_sparse(samples) and not is_sparse(self.landmarks):
             block_rows = min(max(_MAX_BLOCK_ENTRIES // n_features, 1), _MAX_BLOCK_ROWS)
         sums = np.empty((n_samples, weights.shape[1]), np.float32)
-        for start in range(0, n_samples, block_rows):
-            rows = slice(start, start + block_rows)
+        for rows in row_blocks(n_samples, block_rows):
             try:
                 values = self._kernel_values(samples[rows])
             except OutOfRangeError as error:

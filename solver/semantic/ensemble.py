@@ -10,6 +10,7 @@ from scipy.special import softmax
 from solver.linalg import FloatArray, Samples
 from solver.logistic import LinearClassifier
 from solver.scaling.feature_maps import FeatureMap
+from solver.threads import row_blocks
 from solver.validation import InvalidInputError
 
 MAX_INVERSE_TEMPERATURE = 1e4
@@ -67,8 +68,7 @@ class NeighbourClassifier:
     def predict(self, mapped: Samples) -> FloatArray:
         posteriors = np.empty((mapped.shape[0], self.n_classes))
         coefficients, anchors, indicators = self._exact
-        for start in range(0, mapped.shape[0], _BLOCK_ROWS):
-            rows = slice(start, start + _BLOCK_ROWS)
+        for rows in row_blocks(mapped.shape[0], _BLOCK_ROWS):
             projected = mapped[rows].astype(np.float64) @ coefficients + self.intercepts
             votes = softmax(self.inverse_temperature * (projected @ anchors.T), axis=1)
             posteriors[rows] = votes @ indicators

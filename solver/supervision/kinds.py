@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.linalg import FloatArray, Samples, check_samples, is_frame, is_missing, is_sparse, to_dense
+from solver.threads import row_blocks
 from solver.validation import InvalidInputError, SupervisionError, is_integer
 
 Indices = npt.NDArray[np.intp]
@@ -38,8 +38,6 @@ class Supervision(Protocol):
     def subset(self, x_rows: Indices, z_rows: Indices) -> Supervision:
         """Return the supervision of some samples of each modality."""
 
-
-_ROWS_AT_ONCE = 4096  # samples summed at once, so that a memory-mapped array is never copied as a whole
 
 _FEW_PAIRS, _MANY_CLASSES = 64, 64
 """Classes of so few pairs in a tile are listed pair by pair where there are at least this number of them: a
@@ -158,8 +156,7 @@ def group_sums(samples: Samples, codes: Indices, n_groups: int) -> FloatArray:
         (np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes))
     )
     sums = np.zeros((n_groups, samples.shape[1]))
-    for start in range(0, len(codes), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in row_blocks(len(codes)):  # a memory-mapped array is never copied as a whole
         product = membership[:, rows] @ samples[rows]
         sums += to_dense(product)
     return sums
@@ -243,7 +240,7 @@ class MultiLabels:
         self._table = _share_a_label(self._x_sets, self._z_sets) if is_small else None
         self.n_similar = sum(
             int(x_counts[run] @ (self._count_shared(run, slice(None)) @ z_counts))
-            for run in self._runs_of_sets()
+            for run in row_blocks(len(self._x_sets), _SETS_AT_ONCE)
         )
         self.n_dissimilar = len(x) * len(z) - self.n_similar
         if self.n_similar == 0:
@@ -264,17 +261,13 @@ class MultiLabels:
         x_sums = group_sums(X, self._x_codes, len(self._x_sets))
         z_sums = group_sums(Z, self._z_codes, len(self._z_sets))
         total = np.zeros((X.shape[1], Z.shape[1]))
-        for run in self._runs_of_sets():
+        for run in row_blocks(len(self._x_sets), _SETS_AT_ONCE):
             total += x_sums[run].T @ (self._count_shared(run, slice(None)).astype(np.float64) @ z_sums)
         return total
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the labels of some samples."""
         return type(self)(self.x_targets[x_rows], self.z_targets[z_rows])
-
-    def _runs_of_sets(self) -> Iterator[slice]:
-        for start in range(0, len(self._x_sets), _SETS_AT_ONCE):
-            yield slice(start, start + _SETS_AT_ONCE)
 
     def _count_shared(self, x_run: slice, z_run: slice) -> npt.NDArray[np.bool_]:
         """Return which of the distinct sets of labels have one in common."""
@@ -343,8 +336,7 @@ class PairedRows:
     def sum_over_similar(self, X: Samples, Z: Samples) -> FloatArray:
         """Return ``sum x_i z_i^T``, in float64."""
         total = np.zeros((X.shape[1], Z.shape[1]))
-        for start in range(0, self.n_similar, _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for rows in row_blocks(self.n_similar):
             product = X[rows].T.astype(np.float64) @ Z[rows].astype(np.float64)
             total += to_dense(product)
         return total
