@@ -38,28 +38,32 @@ class RowColumns:
     is_train: Sequence[bool] | None = None  # whether a retrain may learn from it; from all when None
     # by metadata key; None where a value is unknown
     facets: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    # what the rows of each modality are called elsewhere
+    ids: tuple[Sequence[str], Sequence[str]] | None = None
 
 
 def _open(
-    file: Path,
+    prefix: str,
     arrays: tuple[AnyArray, AnyArray],
     places: tuple[str, str],
     names: tuple[str, str],
     columns: RowColumns,
 ) -> Source:
     """Open both modalities of an archive, or of two files; row i of one and row i of the other belong
-    together. Ids begin with the name of the file: others have rows of the same numbers."""
+    together. Ids begin with the prefix: other files have rows of the same numbers."""
 
     def rows() -> Iterator[Row]:
-        for modality, place, array in zip(names, places, arrays, strict=True):
+        for side, (modality, place, array) in enumerate(zip(names, places, arrays, strict=True)):
             for row, vector in enumerate(array):
-                name = identifier_of(f"{file.stem}/{row:06d}")
+                name = identifier_of(f"{prefix}{row:06d}")
                 label = "" if columns.labels is None else columns.labels[row]
                 partner = name if columns.partners is None else columns.partners[row]
                 metadata = {key: values[row] for key, values in columns.facets.items()}
                 metadata = {key: value for key, value in metadata.items() if value is not None}
                 if columns.is_train is not None:
                     metadata["split"] = _SPLITS[not columns.is_train[row]]
+                if columns.ids is not None:
+                    metadata["source_id"] = columns.ids[side][row]
                 yield _item(
                     modality,
                     vector,
@@ -94,7 +98,8 @@ def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, s
                 str(labels), f"has {len(words)} labels, {files[0].name} has {len(first)} rows"
             )
         columns = RowColumns(labels=words)
-    return _open(files[0], (first, second), (files[0].name, files[1].name), names, columns)
+    places = files[0].name, files[1].name
+    return _open(f"{files[0].stem}/", (first, second), places, names, columns)
 
 
 def open_matrix(file: Path) -> AnyArray:
@@ -128,7 +133,8 @@ def read_rows(file: Path, names: tuple[str, str]) -> Source | None:
             if name.startswith(_FACET)
         },
     )
-    return _open(file, (first, second), (f"{file.name}, array x", f"{file.name}, array z"), names, columns)
+    places = f"{file.name}, array x", f"{file.name}, array z"
+    return _open(f"{file.stem}/", (first, second), places, names, columns)
 
 
 def _checked_matrix(array: Any, place: str) -> AnyArray:
@@ -173,25 +179,9 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
 
 
 def open_features(data: PairedFeatures, names: tuple[str, str], prefix: str = "") -> Source:
-    """Open features that somebody else computed, X and Z, as items of `vector` encoders. Their ids begin with
-    `prefix`: other files have rows of the same numbers."""
-
-    def rows() -> Iterator[Row]:
-        for modality, features, ids in zip(names, (data.X, data.Z), (data.x_ids, data.z_ids), strict=True):
-            for row, source_id in enumerate(ids):
-                is_train, name = bool(data.is_train[row]), identifier_of(f"{prefix}{row:06d}")
-                yield _item(
-                    modality,
-                    features[row],
-                    name,
-                    f"row {row} of {modality!r}",
-                    labels=(str(data.labels[row]),),
-                    pair_id=name,
-                    metadata={"split": _SPLITS[not is_train], "source_id": source_id},
-                    train=is_train,
-                )
-
-    return Source(rows, 2 * len(data.labels))
+    """Open features that somebody else computed, X and Z; their ids begin with `prefix`."""
+    columns = RowColumns(data.labels.tolist(), is_train=data.is_train.tolist(), ids=(data.x_ids, data.z_ids))
+    return _open(prefix, (data.X, data.Z), names, names, columns)
 
 
 @dataclass(frozen=True, slots=True)
