@@ -156,18 +156,35 @@ def comparison_rows(
     """Return the rows of some outcomes (projected test splits, of these classes), in their order."""
     values = [_query_values(outcome, labels) for outcome in outcomes]
     rows = []
-    for number, outcome in enumerate(outcomes):
+    for number, (outcome, own) in enumerate(zip(outcomes, values, strict=True)):
         rival = _best_rival(outcomes, values, number)
         p_value = None
         if rival is not None:
-            pair = values[number]["average"], values[rival]["average"]
+            pair = own["average"], values[rival]["average"]
             p_value = sign_flip_p_value(*pair, n_permutations=n_permutations, random_state=random_state)
-        intervals = {
-            name: bootstrap_interval(of_queries, n_resamples=n_resamples, random_state=random_state)
-            for name, of_queries in values[number].items()
-        }
-        against = None if rival is None else outcomes[rival].method
-        rows.append(_row(dataset, outcome, values[number], intervals, against, p_value))
+        image_query, text_query = (float(np.nanmean(own[name])) for name in MEASURES[:2])
+        row = ComparisonRow(
+            dataset=dataset,
+            method=outcome.method,
+            pca=outcome.pca,
+            image_query=image_query,
+            text_query=text_query,
+            average=(image_query + text_query) / 2.0,
+            intervals={
+                name: bootstrap_interval(of_queries, n_resamples=n_resamples, random_state=random_state)
+                for name, of_queries in own.items()
+            },
+            against=None if rival is None else outcomes[rival].method,
+            p_value=p_value,
+            params=outcome.params,
+            cv_score=outcome.cv_score,
+            n_candidates=outcome.n_candidates,
+            n_features=list(outcome.n_features),
+            fit_seconds=outcome.fit_seconds,
+            tune_seconds=outcome.tune_seconds,
+            notes=list(outcome.notes),
+        )
+        rows.append(row)
     return rows
 
 
@@ -189,35 +206,6 @@ def _best_rival(
         if other != number and outcome.pca == outcomes[number].pca
     ]
     return max(rivals, key=lambda other: float(np.nanmean(values[other]["average"])), default=None)
-
-
-def _row(
-    dataset: str,
-    outcome: CellOutcome,
-    values: dict[str, FloatArray],
-    intervals: dict[str, tuple[float, float]],
-    against: str | None,
-    p_value: float | None,
-) -> ComparisonRow:
-    image_query, text_query = (float(np.nanmean(values[name])) for name in MEASURES[:2])
-    return ComparisonRow(
-        dataset=dataset,
-        method=outcome.method,
-        pca=outcome.pca,
-        image_query=image_query,
-        text_query=text_query,
-        average=(image_query + text_query) / 2.0,
-        intervals=intervals,
-        against=against,
-        p_value=p_value,
-        params=outcome.params,
-        cv_score=outcome.cv_score,
-        n_candidates=outcome.n_candidates,
-        n_features=list(outcome.n_features),
-        fit_seconds=outcome.fit_seconds,
-        tune_seconds=outcome.tune_seconds,
-        notes=list(outcome.notes),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
