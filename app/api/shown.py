@@ -15,7 +15,7 @@ from app.api.schemas.base import content_url
 from app.domain.entities import ApiKey, Collection, Content, Feedback, Item, Job, ModelVersion
 from app.domain.reports import ENCODERS
 from app.encoders.registry import OPTIONS, TYPES, content_form
-from app.services.catalogue.service import Affected, Page
+from app.services.catalogue.service import Page
 
 _ENCODER = msgspec.json.Encoder()
 _Answer = TypeVar("_Answer")
@@ -79,11 +79,6 @@ def show_original(item: Item, content: Content | None) -> dict[str, Any]:
     else:
         line |= {"text": content.text} if content.vector is None else {"vector": content.vector}
     return line | facts | {"pair_id": item.pair_id, "train": item.train}
-
-
-def show_affected(affected: Affected) -> answers.Affected:
-    """Return what was done to the items of a filter."""
-    return _like(answers.Affected, affected, ids=list(affected.ids))
 
 
 def show_page(collection: str, page: Page, root_path: str) -> answers.ItemPage:

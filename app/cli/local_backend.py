@@ -32,7 +32,6 @@ from app.api.schemas.filters import read_filter
 from app.api.schemas.items import ItemsDeleteIn, ItemsUpdateIn
 from app.api.schemas.searches import EXPLANATION, SHOWN_FIELDS, encode_result
 from app.api.shown import (
-    show_affected,
     show_collection,
     show_feedback,
     show_item,
@@ -106,12 +105,12 @@ class LocalBackend:
     def delete_items(self, collection: str, **which: Any) -> Affected:
         body = parse_line(ItemsDeleteIn, msgspec.json.encode(which))
         catalogue = self.services.catalogue
-        return show_affected(catalogue.delete_passing(collection, body.to_filter(), body.dry_run))
+        return catalogue.delete_passing(collection, body.to_filter(), body.dry_run)
 
     def update_items(self, collection: str, **which_and_how: Any) -> Affected:
         body = parse_line(ItemsUpdateIn, msgspec.json.encode(which_and_how))
         catalogue, change = self.services.catalogue, body.to_change()
-        return show_affected(catalogue.change_passing(collection, body.to_filter(), change, body.dry_run))
+        return catalogue.change_passing(collection, body.to_filter(), change, body.dry_run)
 
     def get_item(self, collection: str, item_id: str) -> Item:
         return show_item(collection, self.services.catalogue.item(collection, item_id), _ROOT_PATH)
@@ -121,10 +120,11 @@ class LocalBackend:
 
     def put_labels(self, collection: str, item_id: str, labels: Sequence[str]) -> Written:
         written = self.services.catalogue.change_labels(collection, item_id, labels)
-        return Written(list(written.ids), written.revision)
+        return Written(written.ids, written.revision)
 
     def delete_item(self, collection: str, item_id: str) -> Written:
-        return Written([item_id], self.services.catalogue.delete_item(collection, item_id))
+        written = self.services.catalogue.delete_item(collection, item_id)
+        return Written(written.ids, written.revision)
 
     def search(
         self,

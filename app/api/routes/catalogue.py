@@ -146,8 +146,7 @@ def create_items(
     ],
 ) -> answers.Written:
     """Store items, all of the request or none of it; or one item whose picture or sound is a file."""
-    written = state.catalogue.add_items(collection, items, key_id=key_id)
-    return answers.Written(ids=list(written.ids), revision=written.revision)
+    return state.catalogue.add_items(collection, items, key_id=key_id)
 
 
 @items_of.get(
@@ -191,10 +190,8 @@ def put_item(
     """Store an item under this id, replacing an existing one."""
     if body.id is not None and body.id != item_id:
         raise InvalidFieldError("id", f"is {body.id!r} in the body and {item_id!r} in the path")
-    written = state.catalogue.add_items(
-        collection, [body.to_item(item_id=item_id)], replace=True, key_id=key_id
-    )
-    return answers.Written(ids=list(written.ids), revision=written.revision)
+    item = body.to_item(item_id=item_id)
+    return state.catalogue.add_items(collection, [item], replace=True, key_id=key_id)
 
 
 @items_of.put(
@@ -208,8 +205,7 @@ def put_labels(
     key_id: KeyId,
 ) -> answers.Written:
     """Give an item these labels in place of all that it has; its content is not sent again."""
-    written = state.catalogue.change_labels(collection, item_id, body.labels, key_id)
-    return answers.Written(ids=list(written.ids), revision=written.revision)
+    return state.catalogue.change_labels(collection, item_id, body.labels, key_id)
 
 
 @items_of.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
@@ -252,8 +248,7 @@ def delete_item(collection: str, item_id: str, state: State, key_id: KeyId) -> a
 
     Feedback that names it goes with it.
     """
-    revision = state.catalogue.delete_item(collection, item_id, key_id)
-    return answers.Written(ids=[item_id], revision=revision)
+    return state.catalogue.delete_item(collection, item_id, key_id)
 
 
 galleries = APIRouter(

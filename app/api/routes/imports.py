@@ -26,7 +26,7 @@ from app.api.gate import PIECE
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.items import ItemLineIn, ItemsDeleteIn, ItemsUpdateIn
-from app.api.shown import encode, show_affected, show_original
+from app.api.shown import encode, show_original
 from app.api.state import ApiLimits, State
 from app.domain.entities import Content, Item
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
@@ -141,8 +141,7 @@ def delete_items(
     Some hundred are deleted at a time, each time all or none; the call may be repeated whatever became of it.
     With `dry_run` they are only counted.
     """
-    affected = state.catalogue.delete_passing(collection, body.to_filter(), body.dry_run, key_id)
-    return show_affected(affected)
+    return state.catalogue.delete_passing(collection, body.to_filter(), body.dry_run, key_id)
 
 
 @router.post(
@@ -157,10 +156,8 @@ def update_items(
     `metadata` the given keys are set, or removed where they are null. Where one item cannot be stored so,
     none is changed. Some hundred are written at a time; with `dry_run` they are only counted.
     """
-    affected = state.catalogue.change_passing(
-        collection, body.to_filter(), body.to_change(), body.dry_run, key_id
-    )
-    return show_affected(affected)
+    change = body.to_change()
+    return state.catalogue.change_passing(collection, body.to_filter(), change, body.dry_run, key_id)
 
 
 async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:

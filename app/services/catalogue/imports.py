@@ -35,7 +35,7 @@ from app.domain.errors import (
 from app.domain.searches import WHOLE_ITEM
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
 from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round, no_pause
-from app.services.storage.writing import clean_up, lock_collection, writing
+from app.services.storage.writing import clean_up, lock_collection, put_items, writing
 from app.storage.spool import ItemSpool
 
 _ITEMS_PER_BATCH = 1000
@@ -209,10 +209,7 @@ class Import:
         seconds, key_id = service.lock_wait_seconds, self._key_id
         with writing(service.database, self._collection, seconds, key_id=key_id) as (work, current):
             self._settle(work, current)
-            counts = work.items.put(current, _resolve(work, current, items), current.revision + 1)
-            if not counts.changed:
-                return Imported(counts, current.revision)
-            return Imported(counts, work.collections.next_revision(current))
+            return Imported(*put_items(work, current, _resolve(work, current, items)))
 
     def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
         import_id = secrets.token_hex(8)

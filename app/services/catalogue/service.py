@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from app.answers import Notice
+from app import answers
+from app.answers import Affected, Notice
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Content, Counts, Feedback, Item, Modality, json_bytes
 from app.domain.errors import (
@@ -28,7 +29,7 @@ from app.domain.searches import SAMPLE, WHOLE_ITEM, explain_filter
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
 from app.services.storage.pacing import BREATH_SECONDS
 from app.services.storage.sweeping import GarbageCollector, Removal
-from app.services.storage.writing import lock_collection, writing
+from app.services.storage.writing import lock_collection, put_items, writing
 
 _logger = logging.getLogger(__name__)
 __all__ = ["CatalogueService", "ItemChange", "NewItem", "Page", "Written"]
@@ -46,23 +47,11 @@ _LONGEST_WAIT_SECONDS = 0.5
 """Longest wait of a write for an import: while it waits, writes to other collections wait, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a write did."""
+@dataclass(slots=True)
+class Written(answers.Written):
+    """What a write did, also to each of its items."""
 
-    ids: tuple[str, ...]
-    revision: int
     counts: Counts
-
-
-@dataclass(frozen=True, slots=True)
-class Affected:
-    """What was done, or would be, to the items that pass a filter."""
-
-    matched: int
-    changed: int  # those that are not as they were
-    ids: tuple[str, ...]  # the first of them that passed
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +134,11 @@ class CatalogueService:
                 if not replace:
                     _check_free(work, current, places, items)
                 self._preparation.settle(work, current, expected, first_places)
-                revision = current.revision + 1
-                counts = work.items.put(current, items, revision)
-                if not counts.changed:
-                    return Written(tuple(item.id for item in items), current.revision, counts)
-                work.collections.next_revision(current)
+                counts, revision = put_items(work, current, items)
         except Exception:
             self._garbage_collector.sweep_after_delete(stored)
             raise
-        return Written(tuple(item.id for item in items), revision, counts)
+        return Written([item.id for item in items], revision, counts)
 
     def find_unchanged(self, name: str, new_items: Sequence[NewItem]) -> set[int]:
         """Return the numbers of those that are stored already, the same: they need no encoding.
@@ -214,12 +199,8 @@ class CatalogueService:
             missing = [change for change in changes if stored.keys().isdisjoint(change.ids)]
             for change in changes:
                 stored |= {name: change.apply(stored[name]) for name in change.ids if name in stored}
-            revision = current.revision + 1
-            counts = work.items.put(current, list(stored.values()), revision)
-            if not counts.changed:
-                return Written(tuple(stored), current.revision, counts), missing
-            work.collections.next_revision(current)
-        return Written(tuple(stored), revision, counts), missing
+            counts, revision = put_items(work, current, list(stored.values()))
+        return Written(list(stored), revision, counts), missing
 
     def _writing(
         self, collection: Collection, key_id: str | None
@@ -262,13 +243,13 @@ class CatalogueService:
             return item.text.encode(), "text/plain; charset=utf-8"
         raise item_not_found(name, f"{item_id}/content")
 
-    def delete_item(self, name: str, item_id: str, key_id: str | None = None) -> int:
-        """Delete an item, and the feedback that names it; return the revision from which on it is gone.
-        `key_id` is as of `writing`. Raises NotFoundError."""
+    def delete_item(self, name: str, item_id: str, key_id: str | None = None) -> Written:
+        """Delete an item, and the feedback that names it. `key_id` is as of `writing`.
+        Raises NotFoundError."""
         written = self.delete_items(name, [item_id], key_id)
         if not written.ids:
             raise item_not_found(name, item_id)
-        return written.revision
+        return written
 
     def delete_items(
         self,
@@ -283,9 +264,9 @@ class CatalogueService:
         with self._database.read() as work:
             collection = work.collections.get(name)
         with self._writing(collection, key_id) as (work, collection):
-            ids = tuple(_passing(storable, work.items.get_many(collection, storable), item_filter))
+            ids = list(_passing(storable, work.items.get_many(collection, storable), item_filter))
             if not ids:
-                return Written((), collection.revision, Counts())
+                return Written([], collection.revision, Counts())
             revision = work.collections.next_revision(collection)
             files = work.items.delete(collection, ids, revision)
             files |= work.feedback.delete_of_items(collection, ids)
@@ -362,11 +343,11 @@ class CatalogueService:
                 matched, changed = matched + len(ids), changed + sum(map(differs, items))
             elif ids:
                 written = write(ids)
-                ids, revision = list(written.ids), written.revision
+                ids, revision = written.ids, written.revision
                 matched, changed = matched + len(ids), changed + written.counts.changed
                 time.sleep(BREATH_SECONDS)
             named += ids[: _MOST_NAMED - len(named)]
-        return Affected(matched, changed, tuple(named), revision)
+        return Affected(matched, changed, named, revision)
 
     def originals(
         self, name: str, item_filter: ItemFilter = _NO_FILTER

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, RunningImport
+from app.domain.entities import Collection, Counts, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError, UnavailableError
 from app.services.storage.pacing import BYTES_PER_STEP, ROWS_PER_STEP, Round
 
@@ -21,6 +21,13 @@ def lock_collection(work: UnitOfWork, collection: Collection) -> Collection:
     if current.id != collection.id:
         raise CollectionNotFoundError(collection.name)
     return current
+
+
+def put_items(work: UnitOfWork, current: Collection, items: Sequence[Item]) -> tuple[Counts, int]:
+    """Store items of a locked collection; return what was done, and the revision since: the same if that is
+    nothing."""
+    counts = work.items.put(current, items, current.revision + 1)
+    return counts, work.collections.next_revision(current) if counts.changed else current.revision
 
 
 @contextmanager
