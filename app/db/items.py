@@ -202,7 +202,7 @@ _UPDATE = (
     .where(ITEMS.c.id == sa.bindparam("row_id"))
     .values({name: sa.bindparam(f"new_{name}") for name in _UPDATED})
 )
-_TOMBSTONE = {
+_TOMBSTONE: dict[str, Any] = {
     **dict.fromkeys(("text", "features", "content_hash", "content_type", "pair_id")),
     **{"is_deleted": True, "labels": [], "metadata": {}},
 }
@@ -232,8 +232,12 @@ def write_plan(session: Session, plan: Plan) -> None:
         _insert(session.connection(), plan.new)
     if plan.changed:
         session.execute(_UPDATE, list(plan.changed))
-    for row_ids in in_chunks(plan.partners):
-        session.execute(sa.update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=plan.revision))
+    _update_rows(session, plan.partners, revision=plan.revision)
+
+
+def _update_rows(session: Session, row_ids: Sequence[int], **values: Any) -> None:
+    for chunk in in_chunks(row_ids):
+        session.execute(sa.update(ITEMS).where(ITEMS.c.id.in_(chunk)).values(values))
 
 
 def _rows_by_id(
@@ -418,11 +422,8 @@ class ItemRepository(Repository):
         if missing:
             raise item_not_found(collection.name, min(missing))
         members = self._members(collection, revision, Counter(row.pair_id for row in rows), {})
-        for row_ids in in_chunks(members):
-            self._session.execute(sa.update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(revision=revision))
-        for row_ids in in_chunks([row.id for row in rows]):
-            emptied = sa.update(ITEMS).where(ITEMS.c.id.in_(row_ids)).values(_TOMBSTONE)
-            self._session.execute(emptied.values(revision=revision))
+        _update_rows(self._session, members, revision=revision)
+        _update_rows(self._session, [row.id for row in rows], revision=revision, **_TOMBSTONE)
         return {row.content_hash for row in rows if row.content_hash is not None}
 
     def of_pairs(self, collection: Collection, pair_ids: AbstractCollection[str]) -> list[Item]:

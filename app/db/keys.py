@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, or_, select, update
@@ -19,7 +19,7 @@ _UNBOUND = KeyBounds()
 
 
 class KeyRepository(Repository):
-    """API keys by the hash of their secret."""
+    """API keys by the hash of their secret, and what all hosts counted of calls of late."""
 
     def add(
         self, secret_hash: str, scope: Scope, name: str | None = None, bounds: KeyBounds = _UNBOUND
@@ -65,19 +65,9 @@ class KeyRepository(Repository):
         if not is_storable(key_id) or self._session.scalar(gone) is None:
             raise NotFoundError("key-not-found", f"there is no key {key_id!r}")
 
-
-def _key(row: KeyRow) -> ApiKey:
-    collections = None if row.collections is None else tuple(row.collections)
-    bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
-    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)
-
-
-class CallRepository(Repository):
-    """What all hosts counted of late."""
-
-    def exchange(
+    def exchange_calls(
         self, host: str, counts: Mapping[str, CallCount], seconds: float
-    ) -> list[Mapping[str, CallCount]]:
+    ) -> Sequence[Mapping[str, CallCount]]:
         """Store what a host counted within the last seconds, by caller; return the same of all others."""
         moment = now(self._session)
         since = moment - timedelta(seconds=seconds)
@@ -103,3 +93,9 @@ class CallRepository(Repository):
             }
             for stored, written_at in rows
         ]
+
+
+def _key(row: KeyRow) -> ApiKey:
+    collections = None if row.collections is None else tuple(row.collections)
+    bounds = KeyBounds(collections, row.expires_at, row.requests_per_minute)
+    return ApiKey(row.id, Scope(row.scope), row.created_at, row.name, bounds, row.last_used_at)

@@ -25,7 +25,7 @@ from app.db.imports import ImportRepository
 from app.db.installation import InstallationRepository
 from app.db.items import ItemRepository
 from app.db.jobs import JobQueue
-from app.db.keys import CallRepository, KeyRepository
+from app.db.keys import KeyRepository
 from app.db.sqlite_file import SqliteFile, file_of, watch
 from app.db.statements import now
 from app.db.versions import EncodedContentRepository, ModelRepository
@@ -144,7 +144,6 @@ class UnitOfWork:
         self.imports = ImportRepository(session)
         self.feedback = FeedbackRepository(session)
         self.encoded = EncodedContentRepository(session)
-        self.calls = CallRepository(session)
 
     def now(self) -> datetime:
         """Return the time by the database's clock, UTC: clocks of hosts may differ."""

@@ -89,11 +89,8 @@ class GalleryKey(NamedTuple):
     modality: str
 
 
-class EngineHit(NamedTuple):
-    """An item with its score."""
-
-    item: IndexedItem
-    score: float
+EngineHits = list[tuple[IndexedItem, float]]
+"""Items with their scores, best first."""
 
 
 class EngineGallery(Protocol):
@@ -135,19 +132,20 @@ class EngineGallery(Protocol):
         """Return the items that the model cannot place."""
 
     def search(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> tuple[list[EngineHit], bool]:
-        """Return results offset + 1 to offset + k by inner product, equal ones by id, and whether exact.
-        Fewer than `k` are returned only where fewer match."""
-
-    def search_exactly(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> list[EngineHit]:
-        """Return the same, compared with every row."""
+        self,
+        revision: int,
+        query: Vector,
+        k: int,
+        offset: int,
+        item_filter: ItemFilter,
+        compares_all: bool = False,
+    ) -> tuple[EngineHits, bool]:
+        """Return results offset + 1 to offset + k by inner product, equal ones by id, and whether exact, as
+        they always are if it `compares_all`. Fewer than `k` are returned only where fewer match."""
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
-    ) -> list[EngineHit]:
+    ) -> EngineHits:
         """Return the same by cosine; `left_out` is no result."""
 
     def has_label(self, revision: int, label: str) -> bool:

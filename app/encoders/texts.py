@@ -199,23 +199,22 @@ class WeightedTerms:
         return sorted(self.positions, key=self.positions.__getitem__)
 
 
-class WordParts:
-    """The positions of the known parts of words; those of the words used last are cached."""
+def parts_in(
+    positions: dict[str, int], take_apart: Callable[[str], Iterable[str]]
+) -> Callable[[Iterable[str]], Positions]:
+    """Return what returns the positions of all known parts of the words of a text; those of the words used
+    last are cached."""
 
-    def __init__(self, take_apart: Callable[[str], Iterable[str]], positions: dict[str, int]) -> None:
-        self._take_apart = take_apart
-        self._positions = positions
-        self._cached = lru_cache(_CACHED_WORDS)(self._of_word)
+    def of_word(word: str) -> Positions:
+        return positions_in(positions, take_apart(word))
 
-    def of_text(self, words: Iterable[str]) -> Positions:
-        """Return the positions of all parts of the words of a text."""
-        parts = [np.empty(0, np.int32)]
-        for word in words:
-            parts.append(self._of_word(word) if len(word) > _LONGEST_CACHED else self._cached(word))
-        return np.concatenate(parts)
+    cached = lru_cache(_CACHED_WORDS)(of_word)
 
-    def _of_word(self, word: str) -> Positions:
-        return positions_in(self._positions, self._take_apart(word))
+    def of_words(words: Iterable[str]) -> Positions:
+        parts = (of_word(word) if len(word) > _LONGEST_CACHED else cached(word) for word in words)
+        return np.concatenate([np.empty(0, np.int32), *parts])
+
+    return of_words
 
 
 def number_terms(terms: Sequence[str]) -> dict[str, int]:

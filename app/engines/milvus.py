@@ -37,7 +37,7 @@ from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
-from app.domain.ports import EngineHit, GalleryKey
+from app.domain.ports import EngineHits, GalleryKey
 from app.engines.common import (
     BEHIND,
     LARGEST_RANK_OF_A_GRAPH,
@@ -349,7 +349,7 @@ class GalleryRows(NamedTuple):
         finally:
             rows.close()
 
-    def search_graph(self, maps: Balance, condition: str, query: Vector, depth: int) -> list[EngineHit]:
+    def search_graph(self, maps: Balance, condition: str, query: Vector, depth: int) -> EngineHits:
         """Return all that the graph finds, some candidates for each of `depth` results, by inner products."""
         n_candidates, mapped = depth * _CANDIDATES, maps.map_query(query)[0]
         width = {"ef": max(n_candidates, _LEAST_WIDTH)}
@@ -359,7 +359,7 @@ class GalleryRows(NamedTuple):
         vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
         return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
 
-    def compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> list[EngineHit]:
+    def compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> EngineHits:
         """Return a page of the exact ranking by the inner products with a field."""
         depth = offset + k
         limit = depth + _TIED
@@ -372,10 +372,10 @@ class GalleryRows(NamedTuple):
             limit *= 2  # more equal scores than were asked for
         return self._compare_here(field, condition, query, depth)[offset:]
 
-    def _compare_here(self, field: str, condition: str, query: Vector, depth: int) -> list[EngineHit]:
+    def _compare_here(self, field: str, condition: str, query: Vector, depth: int) -> EngineHits:
         """Return the start of the exact ranking where it is longer than an answer of Milvus may be."""
         matching = self.scan(condition, [*ITEM_FIELDS, field])
-        best: list[EngineHit] = []
+        best: EngineHits = []
         while batch := list(islice(matching, ROWS_AT_ONCE)):
             vectors = np.array([row[field] for row in batch], np.float64)[:, : len(query)]
             # A sum of each row for itself: equal rows score alike wherever they are.
@@ -422,22 +422,18 @@ def numbers(vector: Vector) -> list[float]:
     return values if len(values) > 1 else [*values, 0.0]
 
 
-def can_search_graph(depth: int) -> bool:
-    """Return whether the graph can be asked for `depth` results."""
-    return depth * _CANDIDATES <= _MOST_HITS
-
-
-def _rank(answer: Sequence[Any], scores: Iterable[float]) -> list[EngineHit]:
+def _rank(answer: Sequence[Any], scores: Iterable[float]) -> EngineHits:
     """Return hits by falling scores, equal ones by id."""
     return sorted(_hits([row["entity"] for row in answer], scores), key=_order)
 
 
-def _hits(rows: Iterable[Any], scores: Iterable[float]) -> list[EngineHit]:
-    return [EngineHit(item_of(row), float(score)) for row, score in zip(rows, scores, strict=True)]
+def _hits(rows: Iterable[Any], scores: Iterable[float]) -> EngineHits:
+    return [(item_of(row), float(score)) for row, score in zip(rows, scores, strict=True)]
 
 
-def _order(hit: EngineHit) -> tuple[float, str]:
-    return -hit.score, hit.item.id
+def _order(hit: tuple[IndexedItem, float]) -> tuple[float, str]:
+    item, score = hit
+    return -score, item.id
 
 
 @dataclass(slots=True, eq=False)
@@ -635,13 +631,20 @@ class MilvusGallery:
         return self._ask(revision, find)
 
     def search(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> tuple[list[EngineHit], bool]:
+        self,
+        revision: int,
+        query: Vector,
+        k: int,
+        offset: int,
+        item_filter: ItemFilter,
+        compares_all: bool = False,
+    ) -> tuple[EngineHits, bool]:
         """Return a page of results; see `EngineGallery.search`."""
 
-        def find(rows: GalleryRows) -> tuple[list[EngineHit], bool]:
+        def find(rows: GalleryRows) -> tuple[EngineHits, bool]:
             condition, depth = rows.condition(revision, item_filter), offset + k
-            if can_search_graph(depth) and not self._has_few(rows, rows.at(revision), item_filter):
+            may_ask_graph = not compares_all and depth * _CANDIDATES <= _MOST_HITS
+            if may_ask_graph and not self._has_few(rows, rows.at(revision), item_filter):
                 maps = self._read_maps(rows.collection)
                 if maps is not None:
                     hits = rows.search_graph(maps, condition, query, depth)
@@ -670,21 +673,12 @@ class MilvusGallery:
             self._counted[condition] = revision, count
         return count
 
-    def search_exactly(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> list[EngineHit]:
-        """Return the same page of results by comparing every row."""
-        return self._ask(
-            revision,
-            lambda rows: rows.compare("raw", rows.condition(revision, item_filter), query, k, offset),
-        )
-
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
-    ) -> list[EngineHit]:
+    ) -> EngineHits:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
 
-        def find(rows: GalleryRows) -> list[EngineHit]:
+        def find(rows: GalleryRows) -> EngineHits:
             condition = rows.condition(revision, item_filter)
             if left_out is not None:
                 condition += f" and item != {json.dumps(digest_of(left_out))}"

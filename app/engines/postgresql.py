@@ -25,7 +25,7 @@ from app.db.session import translate_errors
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import ItemFilter, comparable, keyed_words
-from app.domain.ports import EngineHit, GalleryKey
+from app.domain.ports import EngineHits, GalleryKey
 from app.engines.common import (
     BEHIND,
     BUSY,
@@ -152,16 +152,16 @@ class MatchingRows:
         ).one()
         return float(n_matching / max(n_sampled, 1))
 
-    def rank_all(self, query: Vector, k: int, offset: int) -> list[EngineHit]:
+    def rank_all(self, query: Vector, k: int, offset: int) -> EngineHits:
         """Return a page of them by inner product, for which all are compared."""
         return self._rank(_PRODUCT, f"{self.table} WHERE {self.condition}", query, k, offset)
 
-    def rank_similar(self, query: Vector, k: int, offset: int, left_out: str | None) -> list[EngineHit]:
+    def rank_similar(self, query: Vector, k: int, offset: int, left_out: str | None) -> EngineHits:
         """Return the same page by cosine, without the item that is left out."""
         others = f"{self.condition} AND item_id IS DISTINCT FROM CAST(:left_out AS text)"
         return self._rank(_COSINE, f"{self.table} WHERE {others}", query, k, offset, left_out=left_out)
 
-    def rank_candidates(self, query: Vector, k: int, offset: int, balance: Balance) -> list[EngineHit]:
+    def rank_candidates(self, query: Vector, k: int, offset: int, balance: Balance) -> EngineHits:
         """Return a page of those that the index finds, down to `DEEPEST_SEARCH`; fewer if it finds fewer."""
         n_candidates = (offset + k) * _CANDIDATES
         width = min(max(n_candidates, _LEAST_WIDTH), _WIDEST_SEARCH)
@@ -183,7 +183,7 @@ class MatchingRows:
 
     def _rank(
         self, score: str, source: str, query: Vector, k: int, offset: int, **parameters: Any
-    ) -> list[EngineHit]:
+    ) -> EngineHits:
         rows = self.execute(
             f"SELECT item_id, labels, metadata, {score} AS score FROM {source} "
             "ORDER BY score DESC, item_id LIMIT :k OFFSET :offset",
@@ -193,7 +193,7 @@ class MatchingRows:
             **parameters,
         )
         return [
-            EngineHit(IndexedItem(item_id, tuple(labels), metadata), float(score))
+            (IndexedItem(item_id, tuple(labels), metadata), float(score))
             for item_id, labels, metadata, score in rows
         ]
 
@@ -381,12 +381,19 @@ class PostgresGallery:
             return frozenset(run(connection, query, revision=revision).scalars())
 
     def search(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> tuple[list[EngineHit], bool]:
+        self,
+        revision: int,
+        query: Vector,
+        k: int,
+        offset: int,
+        item_filter: ItemFilter,
+        compares_all: bool = False,
+    ) -> tuple[EngineHits, bool]:
         """Return a page of results; see `EngineGallery.search`."""
         with self._rows(revision, item_filter) as rows:
             if (
-                offset + k <= DEEPEST_SEARCH
+                not compares_all
+                and offset + k <= DEEPEST_SEARCH
                 and len(query) <= LARGEST_RANK_OF_A_GRAPH
                 and not self._is_small(rows.connection, revision)
                 and (item_filter.is_empty or rows.estimate_share() >= _LEAST_SHARE)
@@ -395,13 +402,6 @@ class PostgresGallery:
                 if len(hits) == k:
                     return hits, False
             return rows.rank_all(query, k, offset), True
-
-    def search_exactly(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter
-    ) -> list[EngineHit]:
-        """Return the same page of results by comparing every row."""
-        with self._rows(revision, item_filter) as rows:
-            return rows.rank_all(query, k, offset)
 
     def _is_small(self, connection: Connection, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
@@ -415,7 +415,7 @@ class PostgresGallery:
 
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
-    ) -> list[EngineHit]:
+    ) -> EngineHits:
         """Return a page of results by cosine; see `EngineGallery.search_similar`."""
         with self._rows(revision, item_filter) as rows:
             return rows.rank_similar(query, k, offset, left_out)

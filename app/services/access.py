@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -246,12 +246,12 @@ class RateLimits:
             return
         most = heapq.nlargest(_MOST_SHARED, counts.items(), key=lambda entry: entry[1].calls)
         with database.write() as work:
-            others = work.calls.exchange(host, dict(most), WINDOW)
+            others = work.keys.exchange_calls(host, dict(most), WINDOW)
         self._has_shared = bool(counts)
         self._elsewhere = time.monotonic(), _sums(others)
 
 
-def _sums(others: list[Mapping[str, CallCount]]) -> Mapping[str, CallCount]:
+def _sums(others: Iterable[Mapping[str, CallCount]]) -> Mapping[str, CallCount]:
     """Return the calls of each caller to all other hosts together."""
     sums: dict[str, CallCount] = {}
     for counts in others:

@@ -44,76 +44,21 @@ _BATCH = 500
 _HOUR_SECONDS = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Trash:
-    """The unused files of one store, kept to the hour (0: not at all) in a folder inside it.
-    What is stored by a name lies at a place; of a folder, one file was written `last`, and stands for it."""
-
-    folder: Folder
-    keep_seconds: float
-    place: Callable[[str], str]
-    last: str | None  # None where what is stored are single files
-
-    def put(self, names: Sequence[str], before: float) -> int:
-        """Move what has these names to the trash, where a writer finds it; return how much was there."""
-        # With `keep_seconds` 0, what was last touched before this time (seconds since the epoch), as far as
-        # that is known, is removed immediately; the rest when the trash is tidied.
-        batch = f"{TRASH}/{int(time.time()) // _HOUR_SECONDS * _HOUR_SECONDS}"
-        moved = self.folder.move_all([(self.place(name), f"{batch}/{name}") for name in names], self.last)
-        if not self.keep_seconds and self.folder.is_moved_at_once:
-            self.folder.remove_all(moved, before)
-        return len(moved)
-
-    def give_back(self, name: str) -> bool:
-        """Restore what is missing at its place if it is in the trash; return whether it is at its place."""
-        place = self.place(name)
-        for batch in reversed(self._batches()):
-            if self.folder.bring_back(f"{batch}/{name}", place, self.last):
-                break
-        return self.folder.has(place, self.last)
-
-    def tidy(self, before: float, used: Used) -> Iterator[int]:
-        """Restore what is in use after all, and remove that whose time is over; yield 0 after each step.
-        Nothing that was touched after this time (seconds since the epoch) is removed."""
-        for batch in self._batches():
-            ends_at = int(batch.rpartition("/")[2]) + _HOUR_SECONDS + self.keep_seconds
-            is_over = not self.keep_seconds or ends_at < time.time()
-            newest = self.folder.newest(batch)
-            for start in range(0, len(newest), _BATCH):
-                names = list(newest)[start : start + _BATCH]
-                in_use = used(names)
-                places = [(f"{batch}/{name}", self.place(name)) for name in names if name in in_use]
-                run_together(lambda pair: self.folder.bring_back(*pair, self.last), places)
-                old = [
-                    f"{batch}/{name}"
-                    for name in names
-                    if newest[name] < before and (self.folder.is_moved_at_once or name not in in_use)
-                ]
-                if is_over:
-                    self.folder.remove_all(old, before)
-                yield 0
-            self.folder.remove_if_empty(batch)
-
-    def _batches(self) -> list[str]:
-        """Return the folders of the trash, oldest first."""
-        hours = [entry.name for entry in self.folder.entries(TRASH) if entry.name.isdecimal()]
-        return [f"{TRASH}/{hour}" for hour in sorted(hours, key=int)]
-
-
 _Result = TypeVar("_Result")
 _logger = logging.getLogger(__name__)
 
 
 class _Store(ABC):
-    """What is in one folder, of which a cache has copies where that is far away; what was discarded can be
-    restored for a while."""
+    """What is in one folder, of which a cache has copies where that is far away. What was discarded is kept
+    to the hour (0 seconds: not at all) in a folder inside it, the trash, and can be restored."""
 
-    _last: str | None = None  # as of `Trash`
+    _last: str | None = None
+    """The file of a folder that was written last, and stands for it; None where single files are stored."""
 
     def __init__(self, folder: Folder, cache: LocalCache | None = None, trash_seconds: float = 0.0) -> None:
         self._folder = folder
         self._cache = cache
-        self._trash = Trash(folder, trash_seconds, self._place, self._last)
+        self._trash_seconds = trash_seconds
 
     def _place(self, name: str) -> str:
         return name
@@ -129,13 +74,47 @@ class _Store(ABC):
     def discard(self, names: Sequence[str], before: float) -> int:
         """Move what no row refers to, to the trash; return how much existed. If the trash keeps nothing, what
         was put before this time (seconds since the epoch) goes for good, at once or when it is tidied."""
-        return self._trash.put(names, before)
+        batch = f"{TRASH}/{int(time.time()) // _HOUR_SECONDS * _HOUR_SECONDS}"
+        moved = self._folder.move_all([(self._place(name), f"{batch}/{name}") for name in names], self._last)
+        if not self._trash_seconds and self._folder.is_moved_at_once:
+            self._folder.remove_all(moved, before)
+        return len(moved)
 
     def tidy(self, before: float, used: Used) -> Iterator[int]:
-        """Tidy the trash, and remove what interrupted writes left before this time (seconds since the epoch);
-        yield their number in each step. `used` returns the names in use, which are restored."""
-        yield from self._trash.tidy(before, used)
+        """Restore what is in use, remove from the trash what is over, then what interrupted writes left, both
+        of before this time (seconds since the epoch); yield 0, then how much each of its steps removed."""
+        for batch in self._batches():
+            ends_at = int(batch.rpartition("/")[2]) + _HOUR_SECONDS + self._trash_seconds
+            is_over = not self._trash_seconds or ends_at < time.time()
+            newest = self._folder.newest(batch)
+            for start in range(0, len(newest), _BATCH):
+                names = list(newest)[start : start + _BATCH]
+                in_use = used(names)
+                places = [(f"{batch}/{name}", self._place(name)) for name in names if name in in_use]
+                run_together(lambda pair: self._folder.bring_back(*pair, self._last), places)
+                old = [
+                    f"{batch}/{name}"
+                    for name in names
+                    if newest[name] < before and (self._folder.is_moved_at_once or name not in in_use)
+                ]
+                if is_over:
+                    self._folder.remove_all(old, before)
+                yield 0
+            self._folder.remove_if_empty(batch)
         yield from self._folder.sweep_leftovers(before, self._last)
+
+    def _give_back(self, name: str) -> bool:
+        """Restore what is missing at its place if it is in the trash; return whether it is at its place."""
+        place = self._place(name)
+        for batch in reversed(self._batches()):
+            if self._folder.bring_back(f"{batch}/{name}", place, self._last):
+                break
+        return self._folder.has(place, self._last)
+
+    def _batches(self) -> list[str]:
+        """Return the folders of the trash, oldest first."""
+        hours = [entry.name for entry in self._folder.entries(TRASH) if entry.name.isdecimal()]
+        return [f"{TRASH}/{hour}" for hour in sorted(hours, key=int)]
 
 
 class Blobs(_Store):
@@ -149,7 +128,7 @@ class Blobs(_Store):
         content_hash = hashlib.sha256(content).hexdigest()
         place = self._place(content_hash)
         is_there = self._folder.renew(place, content)
-        if not is_there and self._folder.is_moved_at_once and self._trash.give_back(content_hash):
+        if not is_there and self._folder.is_moved_at_once and self._give_back(content_hash):
             is_there = self._folder.renew(place, content)
         if not is_there:
             self._folder.write(place, content)
@@ -189,7 +168,7 @@ class Blobs(_Store):
         try:
             return use(self._place(content_hash))
         except FileNotFoundError:
-            if not self._trash.give_back(content_hash):
+            if not self._give_back(content_hash):
                 raise
             return use(self._place(content_hash))
 
@@ -275,7 +254,7 @@ class Bundles(_Store):
         """Bring a bundle back that is missing; raises DamagedBundleError where that fails."""
         try:
             if not self._folder.has(f"{folder}/{MANIFEST}", None):
-                self._trash.give_back(folder)
+                self._give_back(folder)
         except OSError as error:
             raise _unreadable(folder, error) from error
 

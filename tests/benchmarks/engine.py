@@ -24,6 +24,7 @@ from app.services.serving.segments import Segment
 from app.services.training.index_tuning import IndexTuner
 from app.settings import Settings
 from solver.benchmark import machine
+from tests.app.galleries import gallery_of
 from tests.benchmarks.index import made_gallery
 
 _KEY = GalleryKey(0, "lrbs-bench", "image")  # no collection has the id 0
@@ -70,7 +71,7 @@ def engine_command(
         IndexedItem(f"{number:08d}", (f"hundredth {number % 100}",), {"tenth": number // 100 % _TENTHS})
         for number in range(n_items)
     ]
-    exact = Gallery.from_items(items, vectors)
+    exact = gallery_of(items, vectors)
     figures: list[_Figures] = []
     with ThreadPoolExecutor(n_clients) as clients:
         for name, gallery, build_seconds in _galleries(engine, settings.vector_engine, exact, learned):

@@ -22,12 +22,12 @@ from app.encoders.texts import (
     Positions,
     TextEncoder,
     WeightedTerms,
-    WordParts,
     most_frequent_parts,
     most_frequent_terms,
     no_word,
     number_terms,
     parts_by,
+    parts_in,
     positions_in,
     report_words,
     runs_by,
@@ -149,8 +149,8 @@ class TfidfEncoder(TextEncoder):
             frequent = most_frequent_parts(map(self._split, texts), self._take_apart, size)
             of_names = [part for word in new for part in self._take_apart(word)]
             parts, _ = with_names(frequent, of_names, size)
-            self._word_parts = WordParts(self._take_apart, number_terms(parts))
-            parts_of_texts = map(self._word_parts.of_text, map(self._split, texts))
+            self._parts_of = parts_in(number_terms(parts), self._take_apart)
+            parts_of_texts = map(self._parts_of, map(self._split, texts))
             self._parts = WeightedTerms.learn(number_terms(parts), parts_of_texts)
         return self
 
@@ -203,7 +203,7 @@ class TfidfEncoder(TextEncoder):
         self._spellings = state.get("spellings", [term for term in state["terms"] if " " not in term])
         if "parts" in state:
             self._parts = WeightedTerms.restore(state["parts"], state["part_idf"])
-            self._word_parts = WordParts(self._take_apart, self._parts.positions)
+            self._parts_of = parts_in(self._parts.positions, self._take_apart)
         return self
 
     def _is_known(self, word: str) -> bool:
@@ -223,13 +223,13 @@ class TfidfEncoder(TextEncoder):
         return any(word[-length:] in self._words.positions for length in lengths)
 
     def _share_of_parts(self, word: str) -> float:
-        return len(self._word_parts.of_text([word])) / len(self._take_apart(word))
+        return len(self._parts_of([word])) / len(self._take_apart(word))
 
     def _positions(self, text: str) -> list[Positions]:
         """Return the positions of the terms of a text, and of its parts of words if any were learned."""
         words = self._split(text)
         positions = positions_in(self._words.positions, self._terms_of(words))
-        return [positions] if self._parts is None else [positions, self._word_parts.of_text(words)]
+        return [positions] if self._parts is None else [positions, self._parts_of(words)]
 
     def _follow(self, rule: int) -> None:
         """Take texts apart by this rule."""

@@ -212,14 +212,10 @@ class RemoteGallery(Gallery):
     def find_rows(
         self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
     ) -> list[Page]:
-        results = []
-        for query, (k, offset) in zip(map(with_a_column, queries), pages, strict=True):
-            if self.is_exact:
-                hits = self._rows.search_exactly(self._revision, query, k, offset, item_filter)
-                results.append(Page(hits, True))
-            else:
-                results.append(Page(*self._rows.search(self._revision, query, k, offset, item_filter)))
-        return results
+        return [
+            Page(*self._rows.search(self._revision, query, k, offset, item_filter, self.is_exact))
+            for query, (k, offset) in zip(map(with_a_column, queries), pages, strict=True)
+        ]
 
     @override
     def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:

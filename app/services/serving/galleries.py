@@ -54,13 +54,6 @@ class Gallery:
         self._unranked = unranked
 
     @classmethod
-    def from_items(
-        cls, items: Sequence[IndexedItem], vectors: Matrix, unranked: frozenset[str] = frozenset()
-    ) -> Gallery:
-        """Return a gallery of one segment; `vectors` are the (n_items, rank) projections."""
-        return cls.of_segment(Segment(items, ExactIndex(vectors)), unranked)
-
-    @classmethod
     def of_segment(
         cls, segment: Segment, unranked: frozenset[str] = frozenset(), alive: Mask | None = None
     ) -> Gallery:

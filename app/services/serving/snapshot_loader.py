@@ -257,15 +257,26 @@ class SnapshotLoader:
         """Return a snapshot of the bundle's revision, with those of its items that are unchanged since."""
         revision = min(model.index_revision, collection.revision)
         n_items = 0
-        rows = {name: _BundleRows(ids) for name, (ids, _) in model.galleries.items()}
+        rows = {
+            name: {item_id: row for row, item_id in enumerate(ids)}
+            for name, (ids, _) in model.galleries.items()
+        }
+        lines: dict[str, list[bytes | None]] = {name: [None] * len(of) for name, of in rows.items()}
+        unranked: dict[str, set[str]] = {name: set() for name in rows}  # items without a row
         for batch in in_batches(work.items.unchanged_since(collection, revision), _ITEMS_PER_BATCH):
             n_items += len(batch)
             for item in batch:
-                rows[item.modality].add(IndexedItem(item.id, item.labels, item.metadata))
+                row = rows[item.modality].get(item.id)
+                if row is None:
+                    unranked[item.modality].add(item.id)
+                else:
+                    indexed = IndexedItem(item.id, item.labels, item.metadata)
+                    lines[item.modality][row] = encode_item(indexed)
             pause()
         galleries = {}
         for name, (_, vectors) in model.galleries.items():
-            galleries[name] = _make_gallery(rows.pop(name), vectors, model.indexes.get(name))
+            index, outside = model.indexes.get(name), frozenset(unranked[name])
+            galleries[name] = _make_gallery(lines.pop(name), outside, vectors, index)
             pause()
         as_bundled = replace_fields(collection, revision=revision)
         # The galleries hold copies: the bundle's own arrays can be freed.
@@ -282,16 +293,18 @@ def not_trained(work: UnitOfWork, collection: Collection, reason: str) -> Confli
     return model_not_trained(collection.name, material, errors[0] if errors else None)
 
 
-def _make_gallery(rows: _BundleRows, vectors: Matrix, index: GalleryIndex | None) -> Gallery:
-    alive = np.asarray([line is not None for line in rows.lines], np.bool)
-    unranked = frozenset(rows.unranked)
+def _make_gallery(
+    lines: Sequence[bytes | None], unranked: frozenset[str], vectors: Matrix, index: GalleryIndex | None
+) -> Gallery:
+    """Return the gallery of a bundle, of whose rows the items as text are given, None of one that is gone."""
+    alive = np.asarray([line is not None for line in lines], np.bool)
     if not alive.any():
         return Gallery((), unranked)
     if index is None:
-        lines = [line for line in rows.lines if line is not None]
-        segment = Segment(StoredItems.of_lines(lines), ExactIndex(vectors[alive]))
+        present = [line for line in lines if line is not None]
+        segment = Segment(StoredItems.of_lines(present), ExactIndex(vectors[alive]))
         return Gallery.of_segment(segment, unranked)
-    segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in rows.lines), index)
+    segment = Segment(StoredItems.of_lines(line or _NO_ITEM for line in lines), index)
     return Gallery.of_segment(segment, unranked, alive)
 
 
@@ -310,25 +323,6 @@ def _missing_indexes(model: LoadedModel, galleries: Mapping[str, Gallery], reaso
     """Return a reason for each gallery that was read without the index that the version has for it."""
     names = [name for name in model.published_recall if galleries[name].size and galleries[name].is_exact]
     return dict.fromkeys(names, reason)
-
-
-class _BundleRows:
-    """The items of the rows of a bundle's gallery, as text."""
-
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._row_by_id = {item_id: row for row, item_id in enumerate(ids)}
-        self.lines: list[bytes | None] = [None] * len(ids)
-        """None for a row whose item is gone."""
-        self.unranked: set[str] = set()
-        """Items without a row."""
-
-    def add(self, item: IndexedItem) -> None:
-        """Take an item."""
-        row = self._row_by_id.get(item.id)
-        if row is None:
-            self.unranked.add(item.id)
-        else:
-            self.lines[row] = encode_item(item)
 
 
 class VersionSnapshots:

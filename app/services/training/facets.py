@@ -39,16 +39,9 @@ Labels = Sequence[tuple[str, ...]]
 """Labels of items."""
 
 
-def facet_keys(sides: Sides, supervision: Supervision) -> dict[str, str]:
-    """Return the metadata key of each facet but the label, by the facet's name: the key's; "metadata.label"
-    for "label"."""
-    # Raises ConflictError if an asked key has no value that stands on items of both modalities.
-    return {facet_name(key): key for key, reason in columns_of(sides, supervision).items() if reason is None}
-
-
 def columns_of(sides: Sides, supervision: Supervision) -> dict[str, str | None]:
-    """Return why each metadata key that is looked at is no facet, None where it is one, the facets first;
-    raises as `facet_keys` does."""
+    """Return why each metadata key that is looked at is no facet, None where it is one, the facets first.
+    Raises ConflictError if an asked key has no value that stands on items of both modalities."""
     x_items, z_items = sides
     metadata = [item.metadata for item in x_items], [item.metadata for item in z_items]
     if supervision.facets == "auto":

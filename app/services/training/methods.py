@@ -536,22 +536,22 @@ def select_and_fit(
     methods, too_costly = affordable_methods(parameters, named, staged)
     for method in methods:
         method.served = served
-    evaluation = _evaluate(methods, data, parameters, objective, staged)
-    held_out, selection, best = None, evaluation.selection, methods[0]
+    selection, fits, parts = _evaluate(methods, data, parameters, objective, staged)
+    held_out, best = None, methods[0]
     judged, quality = None, HeldOutQuality()
-    if evaluation.parts is not None:
-        fitting, held_out = evaluation.parts
+    if parts is not None:
+        fitting, held_out = parts
         evaluated = [method for method in methods if method.name in selection.values]
         best = max(evaluated, key=lambda method: selection.values[method.name])
         if parameters.objective is None:
             best, selection = _keep_space(evaluated, best, selection)
-        best, selection = _keep_placement(evaluated, best, selection, evaluation.fits, held_out)
+        best, selection = _keep_placement(evaluated, best, selection, fits, held_out)
         fitting_ids = frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()])
-        judged = HeldOutModel(evaluation.fits[best.name], fitting_ids)
-        quality = held_out_quality(evaluation.fits, best.name, held_out, names, data)
+        judged = HeldOutModel(fits[best.name], fitting_ids)
+        quality = held_out_quality(fits, best.name, held_out, names, data)
         staged.enter(_EVALUATION_SHARE, _HALF_SHARE)
         n_items = dict(zip(names, (len(data.x_ids), len(data.z_ids)), strict=True))
-        gain = _foresee(best, quality, evaluation.parts, sum(n_items.values()))
+        gain = _foresee(best, quality, parts, sum(n_items.values()))
         quality = replace(quality, progress=describe_progress(quality, gain, n_items))
     staged.enter(_HALF_SHARE, 1.0)
     full_fit = best.fit(named)
@@ -641,25 +641,15 @@ def _doubts(fit: FullFit, items: LabelledItems, names: tuple[str, str]) -> tuple
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Evaluation:
-    """Methods fitted without the held-out items, by name, and what their values on these are."""
-
-    selection: Selection  # whose candidates are not known yet
-    fits: Mapping[str, Projector] = field(default_factory=dict)
-    # what the methods were fitted on, and what was held out; None if methods could not be compared on any
-    parts: _Parts | None = None
-
-
 def _evaluate(
     methods: Sequence[TrainingMethod],
     data: LabelledItems,
     parameters: TrainingParameters,
     objective: Objective,
     staged: StagedReport,
-) -> _Evaluation:
-    """Fit each method without the held-out items, and measure it on them.
-    Where that is impossible, a method that needs no choice is trained without an evaluation."""
+) -> tuple[Selection, Mapping[str, Projector], _Parts | None]:
+    """Return what methods that were fitted without the held-out items are worth on these, without candidates,
+    their fits by name, and both parts; None where a method that needs no choice cannot be compared."""
     step = _EVALUATION_SHARE / len(methods)
 
     def begin(number: int) -> None:
@@ -684,13 +674,11 @@ def _evaluate(
         return _without_evaluation(methods[0].name, reason, objective)
     maps = {name: quality.mean.map for name, quality in qualities.items() if held_out.main_label}
     finite_maps = {name: value for name, value in maps.items() if math.isfinite(value)}
-    return _Evaluation(
-        Selection(finite_maps, refused, (), objective, values),
-        fits,
-        (fitting, held_out),
-    )
+    return Selection(finite_maps, refused, (), objective, values), fits, (fitting, held_out)
 
 
-def _without_evaluation(method: str, reason: str, objective: Objective) -> _Evaluation:
+def _without_evaluation(
+    method: str, reason: str, objective: Objective
+) -> tuple[Selection, Mapping[str, Projector], None]:
     refused = {method: f"without held-out items: {reason}"}
-    return _Evaluation(Selection({}, refused, (), objective, {}))
+    return Selection({}, refused, (), objective, {}), {}, None

@@ -29,7 +29,7 @@ from app.services.catalogue.preparation import FEWEST_PAIRS, describe_material
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.placement import facet_values
 from app.services.storage.pacing import Round
-from app.services.training.facets import facet_keys, judgements_of, suffices
+from app.services.training.facets import columns_of, judgements_of, suffices
 from app.services.training.reencoding import Encoders, lacking_message
 from solver import AT_LEAST, FLOORS, OBJECTIVES, SCALINGS, LabelledPair, can_be_compact, floors_of
 
@@ -324,7 +324,7 @@ def teaches_without_labels(items: tuple[Iterable[Item], Iterable[Item]], supervi
                 n_pairs += item.pair_id in other
         if n_pairs >= FEWEST_PAIRS and (len(classes) > 1 or () in classes):
             return True
-    return bool(facet_keys(seen, supervision))
+    return None in columns_of(seen, supervision).values()
 
 
 _logger = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from app.domain.filters import ItemFilter
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import SegmentView
 from tests.app.filters import accepts
+from tests.app.galleries import gallery_of
 
 RANK = 3
 FILTERS = (
@@ -66,7 +67,7 @@ def writes(seed: int, count: int) -> Iterator[tuple[Gallery, Reference]]:
     """Yield a gallery and its reference after each of many random writes."""
     rng = np.random.default_rng(seed)
     entries: dict[str, tuple[IndexedItem, np.ndarray]] = {}
-    gallery = Gallery.from_items([], np.zeros((0, RANK), np.float32))
+    gallery = gallery_of([], np.zeros((0, RANK), np.float32))
     for _ in range(count):
         size = int(rng.choice([1, 1, 1, 2, 5, 40]))
         ids = sorted({f"i{n}" for n in rng.integers(0, 120, size)})
@@ -103,7 +104,7 @@ def test_a_search_is_that_of_all_items_sorted(seed: int) -> None:
 def test_many_filters_take_bounded_memory() -> None:
     items = [IndexedItem(f"i{n}", (f"tenth{n % 10}",), {"n": n // 10}) for n in range(2000)]
     vectors = np.random.default_rng(0).integers(-1, 2, (2000, 32)).astype(np.float32)
-    gallery = Gallery.from_items(items, vectors)
+    gallery = gallery_of(items, vectors)
     (view,) = gallery.segments
     reference = Reference({item.id: (item, vector) for item, vector in zip(items, vectors, strict=True)})
     query = np.ones(32, np.float32)
@@ -129,7 +130,7 @@ def test_a_gallery_is_not_changed_by_writes_after_it() -> None:
 def test_many_writes_leave_few_segments_and_share_the_large_one() -> None:
     base = [IndexedItem(f"base{n}", ("a",), {}) for n in range(5000)]
     vectors = np.random.default_rng(0).standard_normal((5000, RANK)).astype(np.float32)
-    gallery = Gallery.from_items(base, vectors)
+    gallery = gallery_of(base, vectors)
     large = gallery.segments[0].segment
     for number in range(1000):
         item_id = f"base{number}" if number % 3 == 0 else f"new{number}"
@@ -149,7 +150,7 @@ def test_many_writes_leave_few_segments_and_share_the_large_one() -> None:
 def test_a_write_merges_a_few_rows_and_leaves_the_large_segments_as_they_are() -> None:
     base = [IndexedItem(f"base{n}", ("a",), {}) for n in range(5000)]
     vectors = np.random.default_rng(0).standard_normal((5000, RANK)).astype(np.float32)
-    gallery = Gallery.from_items(base, vectors)
+    gallery = gallery_of(base, vectors)
     large = gallery.segments[0].segment
     for number in range(500):
         ids = [f"new{number}-{n}" for n in range(10)]
@@ -174,7 +175,7 @@ def test_writes_go_on_while_segments_are_merged(seed: int) -> None:
     n_merged = 0
     states = list(writes(200 + seed, 60))
     # The same writes once more, with the merges.
-    gallery = Gallery.from_items([], np.zeros((0, RANK), np.float32))
+    gallery = gallery_of([], np.zeros((0, RANK), np.float32))
     for before, (_, reference) in zip([None, *states], states, strict=False):
         known = {} if before is None else before[1].entries
         gone = known.keys() - reference.entries.keys()
@@ -205,7 +206,7 @@ def test_a_write_of_what_is_not_there_leaves_the_gallery_as_it_is() -> None:
 def test_all_items_may_go_and_come_back(rank: int) -> None:
     vectors = np.ones((3, rank), np.float32)
     rows = [IndexedItem(name, ("a",), {}) for name in "xyz"]
-    gallery = Gallery.from_items(rows, vectors)
+    gallery = gallery_of(rows, vectors)
     gone = gallery.apply_write({"x", "y", "z"}, [], vectors[:0])
     query = np.ones((1, rank), np.float32)
     assert gone.size == 0

@@ -9,9 +9,9 @@ import pytest
 from app.domain.entities import IndexedItem
 from app.domain.filters import ItemFilter
 from app.index import ExactIndex
-from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, SegmentView
 from app.services.serving.stored_items import ItemIds, StoredItems
+from tests.app.galleries import gallery_of
 
 ORDINARY: list[dict[str, Any]] = [{"n": n % 7, "title": f'"{n}",\n', 'é\\"\t': [n]} for n in range(9000)]
 REFUSED: list[dict[str, Any]] = [{"n": 3}, {"n": float("inf")}, {"s": "\ud800"}, {"n": 10**400}, {}]
@@ -63,7 +63,7 @@ def test_text_gives_the_items_and_filters_of_objects(documents: list[dict[str, A
 def test_a_gallery_of_text_takes_writes_and_merges() -> None:
     items = items_of(ORDINARY)
     vectors = np.random.default_rng(0).integers(-1, 2, (len(items), 3)).astype(np.float32)
-    galleries = [Gallery.from_items(kind, vectors) for kind in (items, stored(items))]
+    galleries = [gallery_of(kind, vectors) for kind in (items, stored(items))]
     for start in (0, 3000, 6000):
         written = [IndexedItem(f"i,{n}", ("new",), {"n": "new"}) for n in range(start, start + 900)]
         gone = {item.id for item in written} | {f"i,{n}" for n in range(start, start + 1900)}

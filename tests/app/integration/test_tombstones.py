@@ -156,7 +156,7 @@ def test_a_server_that_missed_deletions_drops_what_is_gone(either: Any) -> None:
         worker.join()
     # One comes back, and is another row by now; one more goes.
     catalogue.add_items("a", [either.item("x", "x05", either.data.X[5], "back")])
-    revision = catalogue.delete_item("a", "x11")
+    revision = catalogue.delete_item("a", "x11").revision
     wait_for(lambda: other.search("a").index_revision == revision)
     fresh = Pairs(build(either.services.settings), either.data)
     expected = [(hit.id, hit.item.labels) for hit in fresh.search("a").hits]

@@ -1,4 +1,4 @@
-"""The contract of CallRepository, and rate limits over several hosts, for every database."""
+"""The contract of counts of calls, and rate limits over several hosts, for every database."""
 
 import time
 from pathlib import Path
@@ -16,19 +16,19 @@ LIMIT = 4
 def test_a_host_learns_what_the_others_counted_of_late(database: Database) -> None:
     told = {"key a": CallCount(3, 20.0), "address b": CallCount(1, 0.5)}
     with database.write() as work:
-        assert work.calls.exchange("first", told, 60.0) == []
+        assert work.keys.exchange_calls("first", told, 60.0) == []
     with database.write() as work:
-        (learned,) = work.calls.exchange("second", {}, 60.0)
+        (learned,) = work.keys.exchange_calls("second", {}, 60.0)
     assert {caller: count.calls for caller, count in learned.items()} == {"key a": 3, "address b": 1}
     assert 20.0 <= learned["key a"].age_seconds < 60.0
     with database.write() as work:
-        assert work.calls.exchange("first", {"key a": CallCount(4, 21.0)}, 60.0) == [{}]
+        assert work.keys.exchange_calls("first", {"key a": CallCount(4, 21.0)}, 60.0) == [{}]
     with database.write() as work:
         # What is too old is not told, and the next process that begins removes it.
-        assert work.calls.exchange("second", {}, 0.0) == []
-        assert work.calls.exchange("third", {}, 0.0) == []
+        assert work.keys.exchange_calls("second", {}, 0.0) == []
+        assert work.keys.exchange_calls("third", {}, 0.0) == []
     with database.write() as work:
-        assert work.calls.exchange("third", {}, 60.0) == []
+        assert work.keys.exchange_calls("third", {}, 60.0) == []
 
 
 def counted(rates: RateLimits, times: int) -> int:
@@ -50,7 +50,7 @@ def test_a_limit_holds_for_all_hosts_together(
     first, beside, second = (RateLimits(LIMIT, tmp_path / host) for host in ("a", "a", "b"))
     first.exchange(database)  # nothing yet: no process writes without a reason
     with database.write() as work:
-        assert work.calls.exchange("observer", {}, 60.0) == []
+        assert work.keys.exchange_calls("observer", {}, 60.0) == []
     assert (counted(first, 2), counted(beside, 1), counted(second, 1)) == (2, 1, 1)
     for rates in (first, beside, second, first):
         rates.exchange(database)

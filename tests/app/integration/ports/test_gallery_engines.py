@@ -27,6 +27,7 @@ from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.refinement import Refinement, find_grouped, groups_of
 from tests.app.filters import ASKED, ITEMS, passes
+from tests.app.galleries import gallery_of
 
 RANK, N_ITEMS = 8, 300
 KEY = GalleryKey(1, "bundle", "image")
@@ -98,7 +99,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[VectorEngine]:
 @pytest.fixture(params=["faiss", "postgresql", "milvus"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     if request.param == "faiss":
-        yield lambda items, vectors: Gallery.from_items(items, vectors)
+        yield gallery_of
         return
     engine = make_vector_engine(request.param, request)
 
@@ -388,7 +389,7 @@ def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None
     gallery.write(2, 1, ["3"], rows[3:], vectors[3:], ())
     hits, is_exact = gallery.search(2, vectors[3], 2, 0, ItemFilter())
     assert is_exact
-    assert [hit.item.id for hit in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
+    assert [item.id for item, _ in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
 
 
 def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: VectorEngine) -> None:
@@ -405,7 +406,7 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
             hits, is_exact = gallery.search(1, query, 10, 0, ItemFilter.of(labels=labels))
             assert not is_exact or name == "tenth"  # 600 rows are few
             best = step * np.argsort(-(vectors[::step] @ query), kind="stable")[:10]
-            n_hits[name] += len(set(best.tolist()) & {int(hit.item.id) for hit in hits})
+            n_hits[name] += len(set(best.tolist()) & {int(item.id) for item, _ in hits})
     assert min(n_hits.values()) >= 0.99 * 10 * len(queries)
 
 
@@ -428,7 +429,7 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
     for query in queries:
         hits, is_exact = gallery.search(2, query, 10, 0, ItemFilter())
         assert not is_exact
-        n_found += len(set(np.argsort(-(moved @ query))[:10]) & {int(hit.item.id) for hit in hits})
+        n_found += len(set(np.argsort(-(moved @ query))[:10]) & {int(item.id) for item, _ in hits})
     assert n_found >= 0.97 * 10 * len(queries)
 
 

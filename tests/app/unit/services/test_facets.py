@@ -7,9 +7,9 @@ from app.cli.commands import column_lines
 from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Column, Supervision
-from app.services.models.placement import facet_values
+from app.services.models.placement import facet_name, facet_values
 from app.services.training.data import pairs_of
-from app.services.training.facets import categorical_keys, columns_of, facet_keys, weigh
+from app.services.training.facets import categorical_keys, columns_of, weigh
 from app.services.training.requests import check_facets, teaches_without_labels
 from tests.app.refused import refused
 
@@ -30,7 +30,8 @@ def items(count: int = 8, **keys: object) -> list[Item]:
 
 
 def chosen(x: list[Item], z: list[Item] | None = None, supervision: Supervision | None = None) -> list[str]:
-    return list(facet_keys((x, x if z is None else z), supervision or Supervision()))
+    reasons = columns_of((x, x if z is None else z), supervision or Supervision())
+    return [facet_name(key) for key, reason in reasons.items() if reason is None]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,14 @@ def test_one_of_two_keys_that_divide_the_items_alike_is_enough() -> None:
 
 def test_a_key_called_label_does_not_take_the_place_of_the_labels() -> None:
     x = items(label=lambda n: "ab"[n // 4])
-    assert facet_keys((x, x), Supervision()) == {"metadata.label": "label"}
+    assert columns_of((x, x), Supervision()) == {"label": None}
+    assert chosen(x) == ["metadata.label"]
 
 
 def test_a_facet_without_a_shared_value_is_refused_by_name() -> None:
     x, z = items(colour=lambda n: "ab"[n % 2]), items(colour=lambda n: "cd"[n % 2])
     with refused("training-data", match=r"facet 'colour': no value .* both modalities"):
-        facet_keys((x, z), Supervision(facets=("colour",)))
+        columns_of((x, z), Supervision(facets=("colour",)))
 
 
 def test_unknown_facets_are_refused_before_the_training() -> None:

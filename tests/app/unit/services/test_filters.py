@@ -12,6 +12,7 @@ from app.domain.filters import ItemFilter, filter_of, keyed_word, keyed_words
 from app.services.serving.galleries import Gallery
 from app.services.serving.item_columns import ColumnNames
 from tests.app.filters import accepts
+from tests.app.galleries import gallery_of
 
 
 def search(gallery: Gallery, item_filter: ItemFilter) -> list[str]:
@@ -21,7 +22,7 @@ def search(gallery: Gallery, item_filter: ItemFilter) -> list[str]:
 
 def is_returned(item_filter: ItemFilter, labels: tuple[str, ...], metadata: dict[str, Any]) -> bool:
     items = [IndexedItem("i", labels, metadata)]
-    return search(Gallery.from_items(items, np.ones((1, 1), np.float32)), item_filter) == ["i"]
+    return search(gallery_of(items, np.ones((1, 1), np.float32)), item_filter) == ["i"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_gallery_returns_the_items_that_the_filter_accepts(
         IndexedItem(f"i{number:02d}", labels, metadata) for number, (labels, metadata) in enumerate(items)
     ]
     ones = np.ones((len(rows), 1), np.float32)
-    gallery = Gallery.from_items(rows, ones)
+    gallery = gallery_of(rows, ones)
     for item_filter in filters:
         accepted = [row.id for row in rows if accepts(item_filter, row.labels, row.metadata)]
         assert search(gallery, item_filter) == accepted
@@ -160,7 +161,7 @@ class Counted(int):
 
 def test_a_row_is_not_compared_with_every_value() -> None:
     rows = [IndexedItem(f"i{number:03d}", (), {"n": 999 + number}) for number in range(100)]
-    gallery = Gallery.from_items(rows, np.ones((100, 1), np.float32))
+    gallery = gallery_of(rows, np.ones((100, 1), np.float32))
     item_filter = ItemFilter.of(metadata={"n": tuple(map(Counted, range(1000)))})
     Counted.comparisons = 0
     assert search(gallery, item_filter) == ["i000"]
@@ -183,7 +184,7 @@ class Watched(dict[str, int]):
 
 def test_metadata_are_read_once_for_any_number_of_filters() -> None:
     rows = [IndexedItem(f"i{number:03d}", (), Watched(n=number, m=number % 2)) for number in range(500)]
-    gallery = Gallery.from_items(rows, np.ones((500, 1), np.float32))
+    gallery = gallery_of(rows, np.ones((500, 1), np.float32))
     Watched.reads = 0
     for number in range(100):
         item_filter = ItemFilter.of(metadata={"n": (number, number + 2), "m": (number % 2,), "none": (None,)})
@@ -216,7 +217,7 @@ def test_the_fingerprint_of_a_filter_is_short_and_unique() -> None:
 
 def test_what_a_key_never_holds_is_read_once() -> None:
     rows = [IndexedItem(f"i{number}", (), {"n": number}) for number in range(3)]
-    gallery = Gallery.from_items(rows, np.ones((3, 1), np.float32))
+    gallery = gallery_of(rows, np.ones((3, 1), np.float32))
     for condition in ({"contains": 1}, {"text": "a"}):
         item_filter = read_filter({"metadata": {"n": condition}}, "filter")
         assert search(gallery, item_filter) == []

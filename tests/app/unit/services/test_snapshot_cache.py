@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from app.domain.entities import IndexedItem
-from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot, SnapshotCache
+from tests.app.galleries import gallery_of
 
 
 def snapshot(collection_id: int, n_items: int = 10) -> Snapshot:
     items = [IndexedItem(f"i{number}", (), {}) for number in range(n_items)]
-    gallery = Gallery.from_items(items, np.zeros((n_items, 2), np.float32))
+    gallery = gallery_of(items, np.zeros((n_items, 2), np.float32))
     collection = cast(Any, SimpleNamespace(id=collection_id, name=f"c{collection_id}"))
     return Snapshot(collection, cast(Any, None), {"x": gallery}, "bundle")
 
