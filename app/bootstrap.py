@@ -28,7 +28,7 @@ from app.services.access import AccessService, RateLimits
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import Preparation
 from app.services.catalogue.service import CatalogueService, FeedbackService
-from app.services.health import ENGINE, STORAGE, ReadinessService, StatusService
+from app.services.health import ENGINE, STORAGE, HealthService
 from app.services.models.model_bundles import ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.registry import ModelRegistry
@@ -52,7 +52,7 @@ from app.settings import DATABASE_FILE, Settings
 from app.storage.folders import sweep_leftovers
 from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
 from app.storage.spool import ItemSpool
-from app.storage.stores import FileFolderMark, FolderMark, Stores, local_stores, remote_stores
+from app.storage.stores import FileFolderMark, Stores, local_stores, remote_stores
 
 if TYPE_CHECKING:
     from solver import DaskEngine, FitCheckpoints
@@ -99,8 +99,7 @@ class Services:
     tombstones: Tombstones  # of deleted items
     ownership: Ownership  # checks that database and data folder belong together
     repair: BundleRepair  # queues a retrain for damaged bundles
-    status: StatusService  # statistics for monitoring
-    readiness: ReadinessService  # whether this process can serve
+    health: HealthService  # whether this process can serve, and statistics for monitoring
 
 
 def build_on_existing(settings: Settings) -> Services:
@@ -121,10 +120,6 @@ def build(settings: Settings) -> Services:
     ownership, garbage_collector = _keep_consistent(settings, stores, Database(engine))
     database = Database(engine, ownership.require, ownership.require_readable)
     schema = SchemaService(DatabaseSchema(engine), ownership)
-
-    def mark_of(folder: Path) -> FolderMark:
-        return stores.mark if folder == settings.data_dir else _mark_of(settings, folder)
-
     preparation = Preparation(stores.pictures, encoders)
     originals = Originals(stores.pictures, encoders)
     vector_engine = open_vector_engine(settings)
@@ -134,9 +129,9 @@ def build(settings: Settings) -> Services:
     snapshots, version_snapshots, recall_monitor, columns, rebuild = _build_snapshots(
         settings, database, bundles, ownership, stores, vector_engine
     )
-    backends = _backends(settings, stores, vector_engine)
     removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
     training = TrainingService(database, encoders)
+    backends = _backends(settings, stores, vector_engine)
     return Services(
         settings=settings,
         database=database,
@@ -147,7 +142,7 @@ def build(settings: Settings) -> Services:
             ownership,
             DatabaseCopies(engine, DATABASE_FILE),
             stores.copy_files,
-            mark_of,
+            lambda folder: stores.mark if folder == settings.data_dir else _mark_of(settings, folder),
             DatabaseSchema(engine).upgrade,
             partial(_clear, settings, vector_engine),
         ),
@@ -190,9 +185,8 @@ def build(settings: Settings) -> Services:
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
         repair=BundleRepair(database, bundles, training, ownership.is_current),
-        status=StatusService(database, snapshots, recall_monitor, backends),
-        readiness=ReadinessService(
-            snapshots, database, schema, ownership, _written_paths(settings), backends
+        health=HealthService(
+            snapshots, database, schema, ownership, recall_monitor, _written_paths(settings), backends
         ),
     )
 
@@ -342,7 +336,7 @@ def _calls_file(settings: Settings) -> Path:
 def _backends(
     settings: Settings, stores: Stores, vector_engine: VectorEngine | None
 ) -> dict[str, Callable[[], str | None]]:
-    """Return what is needed beside the database and the data folder; see `StatusService`."""
+    """Return what is needed beside the database and the data folder; see `HealthService`."""
     backends: dict[str, Callable[[], str | None]] = {}
     if settings.storage_url:
         backends[STORAGE] = stores.find_fault

@@ -14,10 +14,10 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 from app.api import openapi, problems
-from app.api.admission import ConcurrencyLimits, KeyChecks, Workloads
+from app.api.admission import ConcurrencyLimits, KeyChecks
 from app.api.gate import ForwardedMiddleware, Gate
 from app.api.metrics import Metrics
-from app.api.probes import CachedProbe, ProbeThreads, Repeated
+from app.api.probes import CachedProbe, Repeated
 from app.api.routes import ROUTERS
 from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
@@ -45,9 +45,9 @@ _ASK_SECONDS = 5.0  # between updates of what processes share: metrics, and coun
 def create_app(services: Services) -> FastAPI:
     """Return the application over a set of services."""
     settings = services.settings
-    concurrency = ConcurrencyLimits(settings.max_running, settings.max_waiting, _EVENT_STREAMS)
+    concurrency = ConcurrencyLimits(ROUTERS, settings.max_running, settings.max_waiting, _EVENT_STREAMS)
     metrics = Metrics(
-        services.status, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
+        services.health, lambda: services.garbage_collector.swept, lambda: services.snapshots.n_damaged
     )
     concurrency.watch(metrics.on_queue_change, metrics.on_refusal)
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
@@ -71,7 +71,6 @@ def create_app(services: Services) -> FastAPI:
     application.add_middleware(
         Gate,
         concurrency=concurrency,
-        workloads=Workloads(ROUTERS),
         max_body_bytes=settings.max_body_bytes,
         pause_seconds=settings.body_pause_seconds,
         body_bytes_at_once=_BODIES_AT_ONCE * settings.max_body_bytes,
@@ -97,7 +96,7 @@ def _background(
         partial(services.snapshots.reload_stale, DATABASE_TIMEOUT_SECONDS),
     )
 
-    ask = Repeated("ask whether stores and engines answer", services.status.backends)
+    ask = Repeated("ask whether stores and engines answer", services.health.backends)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -134,9 +133,9 @@ def _api_state(services: Services, concurrency: ConcurrencyLimits, metrics: Metr
         key_checks=KeyChecks(services.access, concurrency.keys),
         batches=SearchBatches(services.search),
         # Threads of their own for each, so that requests for one cannot keep out those for the other.
-        readiness=CachedProbe(ProbeThreads(_PROBE_SECONDS), services.readiness.check, _READINESS_SECONDS),
+        readiness=CachedProbe(services.health.check, _READINESS_SECONDS, _PROBE_SECONDS),
         # Prepared for each request; those that come while one is being prepared get the one before.
-        metrics=CachedProbe(ProbeThreads(_PROBE_SECONDS), metrics.text, 0.0),
+        metrics=CachedProbe(metrics.text, 0.0, _PROBE_SECONDS),
         limits=ApiLimits(
             body_bytes=settings.max_body_bytes,
             search_body_bytes=settings.max_search_body_bytes,

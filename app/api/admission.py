@@ -56,28 +56,6 @@ def works_as(workload: Workload) -> Callable[[_Endpoint], _Endpoint]:
     return mark
 
 
-class Workloads:
-    """Classifies requests by the marks of the routes of an application."""
-
-    def __init__(self, routers: Iterable[APIRouter]) -> None:
-        self._marked: list[tuple[Set[str], re.Pattern[str], Workload]] = [
-            (route.methods or frozenset(), compile_path(route.path)[0], getattr(route.endpoint, _MARK))
-            for router in routers
-            for route in router.routes
-            if isinstance(route, APIRoute) and hasattr(route.endpoint, _MARK)
-        ]
-
-    def of(self, scope: Scope) -> Workload | None:
-        """Return the workload of a request; None for what is not limited, such as probes and pages."""
-        path = get_route_path(scope)
-        if not path.startswith(_WORK):
-            return None
-        for methods, pattern, workload in self._marked:
-            if scope["method"] in methods and pattern.match(path):
-                return workload
-        return Workload.READ if scope["method"] in _READING else Workload.WRITE
-
-
 def collection_of(scope: Scope) -> str:
     """Return the name of the collection in a request's path; empty when it names none."""
     match = _COLLECTION.match(get_route_path(scope))
@@ -271,10 +249,10 @@ _RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, _KEY_CHECKS_OF_ADDRESS = 2, 62, 32
 
 
 class ConcurrencyLimits:
-    """The limiters of one application: most running and most queued searches and reads, as many writes, most
-    open streams."""
+    """The limiters of an application of some routes: most running and most queued searches and reads, as many
+    writes, most open streams."""
 
-    def __init__(self, running: int, waiting: int, streams: int) -> None:
+    def __init__(self, routers: Iterable[APIRouter], running: int, waiting: int, streams: int) -> None:
         all_but_one = max(running - 1, 1)
         self.reads = ConcurrencyLimiter("read", running, waiting, of_collection=all_but_one)
         self.writes = ConcurrencyLimiter("write", running, waiting, of_collection=all_but_one)
@@ -285,12 +263,17 @@ class ConcurrencyLimits:
         self.keys = ConcurrencyLimiter(
             "keys", _RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, of_caller=_KEY_CHECKS_OF_ADDRESS
         )
-        self._by_workload = {
+        by_workload = {
             Workload.READ: self.reads,
-            Workload.WRITE: self.writes,
             Workload.IMPORT: self.imports,
             Workload.EVENTS: self.events,
         }
+        self._marked: list[tuple[Set[str], re.Pattern[str], ConcurrencyLimiter]] = [
+            (route.methods or frozenset(), compile_path(route.path)[0], by_workload[workload])
+            for router in routers
+            for route in router.routes
+            if isinstance(route, APIRoute) and (workload := getattr(route.endpoint, _MARK, None))
+        ]
         self.threads = 3 * running + streams
         """As many as all admitted requests can need together."""
         self._known: dict[str, None] = {}
@@ -313,9 +296,15 @@ class ConcurrencyLimits:
             if len(self._known) > _MAX_KNOWN:
                 del self._known[next(iter(self._known))]  # set longest ago
 
-    def of(self, workload: Workload | None) -> ConcurrencyLimiter | None:
-        """Return the limiter of a workload; None for what is not limited, such as probes and pages."""
-        return None if workload is None else self._by_workload[workload]
+    def of(self, scope: Scope) -> ConcurrencyLimiter | None:
+        """Return the limiter of a request; None for what is not limited, such as probes and pages."""
+        path = get_route_path(scope)
+        if not path.startswith(_WORK):
+            return None
+        for methods, pattern, limiter in self._marked:
+            if scope["method"] in methods and pattern.match(path):
+                return limiter
+        return self.reads if scope["method"] in _READING else self.writes
 
 
 class Place:

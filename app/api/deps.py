@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Any, get_origin
 
@@ -168,26 +168,19 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
         raise ServiceError("key-bound")
 
 
-async def may_search(request: Request, credentials: Credentials) -> None:
-    """Admit searches and reads: with a key, or without one where search is open."""
-    await _admit(request, credentials, Scope.SEARCH)
+def _admits(scope: Scope, is_bound: bool = True) -> Callable[..., Awaitable[ApiKey | None]]:
+    """Return the dependency that admits a request with a key of a scope."""
+
+    async def admit_with_key(request: Request, credentials: Credentials) -> ApiKey | None:
+        return await _admit(request, credentials, scope, is_bound)
+
+    return admit_with_key
 
 
-async def may_list(request: Request, credentials: Credentials) -> ApiKey | None:
-    """Admit a list of collections; return the key, by which the route leaves out what it cannot see."""
-    return await _admit(request, credentials, Scope.SEARCH, is_bound=False)
-
-
-async def may_write(request: Request, credentials: Credentials) -> None:
-    """Admit writes."""
-    await _admit(request, credentials, Scope.WRITE)
-
-
-async def may_administer(request: Request, credentials: Credentials) -> None:
-    """Admit administration."""
-    await _admit(request, credentials, Scope.ADMIN)
-
-
-async def may_watch(request: Request, credentials: Credentials) -> None:
-    """Admit a look at the metrics of everything."""
-    await _admit(request, credentials, Scope.METRICS)
+may_search = _admits(Scope.SEARCH)
+"""Admits searches and reads: with a key, or without one where search is open."""
+may_list = _admits(Scope.SEARCH, is_bound=False)
+"""Admits a list of collections; its key says what the route leaves out, as it cannot see that."""
+may_write = _admits(Scope.WRITE)
+may_administer = _admits(Scope.ADMIN)
+may_watch = _admits(Scope.METRICS)

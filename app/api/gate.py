@@ -19,15 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.api.admission import (
-    CURRENT_PLACE,
-    PLACE,
-    ConcurrencyLimits,
-    Place,
-    Workload,
-    Workloads,
-    collection_of,
-)
+from app.api.admission import CURRENT_PLACE, PLACE, ConcurrencyLimits, Place, collection_of
 from app.api.problems import service_problem, unexpected_problem
 from app.api.request_scope import ABORT, CURRENT_REQUEST_ID, REQUEST_ID, SECURITY_HEADERS
 from app.domain.errors import ContentTooLargeError, ServiceError, UnavailableError, overload
@@ -187,7 +179,6 @@ class Gate:
         self,
         app: ASGIApp,
         concurrency: ConcurrencyLimits,
-        workloads: Workloads,
         max_body_bytes: int,
         body_bytes_at_once: int,
         pause_seconds: float,
@@ -196,7 +187,6 @@ class Gate:
         origins: Sequence[str] = (),
     ) -> None:
         self.concurrency = concurrency
-        self.workloads = workloads
         self.max_bytes = max_body_bytes
         self.pause_seconds = pause_seconds
         self.budget = Budget(body_bytes_at_once, body_bytes_at_once - max_body_bytes)
@@ -273,12 +263,11 @@ class _Passage:
         headers = scope["headers"]
         client_id = next((value for name, value in headers if name == _ID_HEADER), b"").decode("latin-1")
         self.request_id = client_id if _VALID_ID.fullmatch(client_id) else secrets.token_hex(8)
-        workload, self._collection = gate.workloads.of(scope), collection_of(scope)
-        budget = None if workload is Workload.IMPORT else gate.budget
+        self._limiter, self._collection = gate.concurrency.of(scope), collection_of(scope)
+        budget = None if self._limiter is gate.concurrency.imports else gate.budget
         self._body = IncomingBody(scope, receive, gate.max_bytes, gate.pause_seconds, budget)
         state = scope.setdefault("state", {})
         state["passage"], state["request_id"], state[_STATE] = self, self.request_id, self._body
-        self._limiter = gate.concurrency.of(workload)
         self._place: Place | None = None
         if self._limiter is not None:
             party = gate.concurrency.party_of(self._collection)

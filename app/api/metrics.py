@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from app.api.admission import ConcurrencyLimiter
 from app.domain.errors import ServiceError
-from app.services.health import CollectionStatus, IndexStatus, StatusService
+from app.services.health import CollectionStatus, HealthService, IndexStatus
 
 # The files by which the Prometheus client shares metrics cannot drop a label, while collections come and go:
 # hence each process writes the state of its collections to a file of its own, beside those of the client.
@@ -104,12 +104,12 @@ _SHARED = "PROMETHEUS_MULTIPROC_DIR"
 class Metrics:
     """The metrics of one application, with this process's counts of swept files and damaged bundles."""
 
-    def __init__(self, status: StatusService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
+    def __init__(self, health: HealthService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         own = self._own = CollectorRegistry()
         self.shares = Shares(Path(os.environ[_SHARED])) if _SHARED in os.environ else None
         self._read = CollectorRegistry()
-        self._read.register(_Status(status, self.shares))
-        self._status = status
+        self._read.register(_Status(health, self.shares))
+        self._health = health
         self._mirrors = (
             _mirror(swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)),
             _mirror(
@@ -184,7 +184,7 @@ class Metrics:
         for update in self._mirrors:
             update()
         if self.shares is not None:
-            self.shares.write(self._status.collections(_MAX_COLLECTIONS)[1])
+            self.shares.write(self._health.collections(_MAX_COLLECTIONS)[1])
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -215,8 +215,8 @@ def _mirror(total: Callable[[], int], counter: Counter) -> Callable[[], None]:
 class _Status(Collector):
     """Reads the state of collections and jobs for each answer."""
 
-    def __init__(self, status: StatusService, shares: Shares | None) -> None:
-        self._status = status
+    def __init__(self, health: HealthService, shares: Shares | None) -> None:
+        self._health = health
         self._shares = shares
 
     def describe(self) -> list[Metric]:
@@ -230,7 +230,7 @@ class _Status(Collector):
             "Whether an object store or a vector engine answered when it was last asked.",
             labels=["backend"],
         )
-        for name, is_up in self._status.backends().items():
+        for name, is_up in self._health.backends().items():
             backends.add_metric([name], is_up)
         yield backends
         up = GaugeMetricFamily("lrbs_database_up", "Whether the database answered.")
@@ -246,12 +246,12 @@ class _Status(Collector):
 
     def _jobs(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("lrbs_jobs", "Retrain jobs.", labels=["state"])
-        for state, count in self._status.jobs().items():
+        for state, count in self._health.jobs().items():
             jobs.add_metric([state.value], count)
         yield jobs
 
     def _collections(self) -> Iterator[Metric]:
-        total, statuses = self._status.collections(_MAX_COLLECTIONS)
+        total, statuses = self._health.collections(_MAX_COLLECTIONS)
         if self._shares is not None:
             statuses = self._shares.merge(statuses)
         yield GaugeMetricFamily("lrbs_collections", "Collections.", value=total)

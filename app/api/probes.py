@@ -26,17 +26,36 @@ _STALE_SECONDS = 2.0  # an older answer is not served, even while the next one i
 _Result = TypeVar("_Result")
 
 
-class ProbeThreads:
-    """Runs probes in a few reserved threads; after the timeout the thread goes on without its caller, and
-    keeps its place."""
+class CachedProbe(Generic[_Result]):
+    """A probe in a few reserved threads, whose answer is reused for a moment, and while the next one is being
+    prepared. After the timeout the thread goes on without its caller, and keeps its place."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, work: Callable[[], _Result], seconds: float, timeout_seconds: float) -> None:
+        self._work = work
+        self._seconds = seconds
         self._timeout_seconds = timeout_seconds
         self._places = threading.Semaphore(_THREADS)
         self._limiter = anyio.CapacityLimiter(math.inf)  # it would not count abandoned threads
+        self._latest: tuple[float, _Result] | None = None
+        self._is_running = False
 
-    async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns; raises UnavailableError on timeout, or when all threads are busy."""
+    async def get(self) -> _Result:
+        """Return the answer; raises UnavailableError on timeout, or when all threads are busy."""
+        if self._latest is not None:
+            started_at, result = self._latest
+            age = time.monotonic() - started_at
+            if age < self._seconds or (self._is_running and age < _STALE_SECONDS):
+                return result
+        self._is_running = True
+        try:
+            started_at = time.monotonic()
+            result = await self._run()
+            self._latest = (started_at, result)
+            return result
+        finally:
+            self._is_running = False
+
+    async def _run(self) -> _Result:
         if not self._places.acquire(blocking=False):
             raise overload("this is being asked already, and takes long")
         place = [self._places]
@@ -49,7 +68,7 @@ class ProbeThreads:
         def work_and_leave() -> _Result:
             has_started.set()
             try:
-                return work()
+                return self._work()
             finally:
                 leave()
 
@@ -60,33 +79,6 @@ class ProbeThreads:
             if not has_started.is_set():
                 leave()
         raise overload("the answer takes long")
-
-
-class CachedProbe(Generic[_Result]):
-    """A probe whose answer is reused for a moment, and while the next one is being prepared."""
-
-    def __init__(self, threads: ProbeThreads, work: Callable[[], _Result], seconds: float) -> None:
-        self._threads = threads
-        self._work = work
-        self._seconds = seconds
-        self._latest: tuple[float, _Result] | None = None
-        self._is_running = False
-
-    async def get(self) -> _Result:
-        """Return the answer; raises what `ProbeThreads.run` raises."""
-        if self._latest is not None:
-            started_at, result = self._latest
-            age = time.monotonic() - started_at
-            if age < self._seconds or (self._is_running and age < _STALE_SECONDS):
-                return result
-        self._is_running = True
-        try:
-            started_at = time.monotonic()
-            result = await self._threads.run(self._work)
-            self._latest = (started_at, result)
-            return result
-        finally:
-            self._is_running = False
 
 
 _REST_FACTOR = 10.0

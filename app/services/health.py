@@ -23,6 +23,38 @@ STORAGE, ENGINE = "storage", "vector-engine"
 
 
 @dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """The index of one gallery as this process serves it."""
+
+    n_items: int | None  # that it ranks; None while an engine has not counted them
+    kind: str  # as of `IndexSpec`
+    is_fallback: bool = False  # exact, though the version has an approximate one
+    # recall@10 of the version's approximate index as its training measured it; None if it has none
+    published_recall: float | None = None
+    # recall@10 of live queries; None while it is not known, and for an exact index
+    live: RecallEstimate | None = None
+
+    @property
+    def recall(self) -> float:
+        """What is known of recall@10: of live queries, else of those of the training; 1 if it is exact."""
+        if self.live is not None:
+            return self.live.recall
+        return 1.0 if self.kind == EXACT or self.published_recall is None else self.published_recall
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionStatus:
+    """One collection as this process sees it."""
+
+    name: str
+    active_version: int | None  # to be served, by the database
+    served_version: int | None  # in this process's memory
+    # writes that the next search here replays first; None while no snapshot is in memory
+    revision_lag: int | None
+    indexes: Mapping[str, IndexStatus] = field(default_factory=dict)  # by modality
+
+
+@dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether requests should be routed to this process."""
 
@@ -31,9 +63,13 @@ class Readiness:
 
 
 @dataclass(eq=False)
-class ReadinessService:
-    """Determines readiness from what the process knows, without a write or a wait for models."""
+class HealthService:
+    """Determines readiness from what the process knows, without a write or a wait for models, and reports
+    what is served."""
 
+    # Of what else the process needs (storage, vector-engine), a backend returns why it did not answer when it
+    # was last asked, None if it did.
+    #
     # A process becomes ready once the schema is current, the data folder belongs to the database, and the
     # first load of every active model has ended. It is not ready while there are active models and none of
     # their collections can be searched. Once it was ready, a model that is loaded for the first time changes
@@ -52,8 +88,9 @@ class ReadinessService:
     _database: Database
     _schema: SchemaService
     _ownership: Ownership
+    _recall_monitor: RecallMonitor
     _written: Mapping[str, Path]  # what is written to, by its name in messages
-    _backends: Mapping[str, Callable[[], str | None]]  # as of `StatusService`
+    _backends: Mapping[str, Callable[[], str | None]]
     _has_started: bool = field(default=False, init=False)
 
     def check(self) -> Readiness:
@@ -94,49 +131,6 @@ class ReadinessService:
 
     def _fault_of(self, backend: str) -> str | None:
         return self._backends[backend]() if backend in self._backends else None
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatus:
-    """The index of one gallery as this process serves it."""
-
-    n_items: int | None  # that it ranks; None while an engine has not counted them
-    kind: str  # as of `IndexSpec`
-    is_fallback: bool = False  # exact, though the version has an approximate one
-    # recall@10 of the version's approximate index as its training measured it; None if it has none
-    published_recall: float | None = None
-    # recall@10 of live queries; None while it is not known, and for an exact index
-    live: RecallEstimate | None = None
-
-    @property
-    def recall(self) -> float:
-        """What is known of recall@10: of live queries, else of those of the training; 1 if it is exact."""
-        if self.live is not None:
-            return self.live.recall
-        return 1.0 if self.kind == EXACT or self.published_recall is None else self.published_recall
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionStatus:
-    """One collection as this process sees it."""
-
-    name: str
-    active_version: int | None  # to be served, by the database
-    served_version: int | None  # in this process's memory
-    # writes that the next search here replays first; None while no snapshot is in memory
-    revision_lag: int | None
-    indexes: Mapping[str, IndexStatus] = field(default_factory=dict)  # by modality
-
-
-@dataclass(eq=False)
-class StatusService:
-    """Reports what is served. Of what else the process needs (``storage``, ``vector-engine``), a backend
-    returns why it did not answer when it was last asked, None if it did."""
-
-    _database: Database
-    _snapshots: Snapshots
-    _recall_monitor: RecallMonitor
-    _backends: Mapping[str, Callable[[], str | None]]
 
     def collections(self, limit: int) -> tuple[int, list[CollectionStatus]]:
         """Return the number of collections, and the status of the first `limit` of them by name."""

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi import Request
 
-from app.api.admission import ConcurrencyLimits, Workloads
+from app.api.admission import ConcurrencyLimits
 from app.api.gate import Gate, body_of
 from app.api.routes import ROUTERS
 from app.domain.errors import ContentTooLargeError
@@ -54,8 +54,7 @@ class Asked:
         self._error: Exception | None = None
         self._gate = Gate(
             self._fail_openly,
-            ConcurrencyLimits(9, 9, 1),
-            Workloads(ROUTERS),
+            ConcurrencyLimits(ROUTERS, 9, 9, 1),
             **{"max_body_bytes": 100, "body_bytes_at_once": 50_000, "pause_seconds": 5.0, **limits},
         )
         self._path = path

@@ -173,6 +173,6 @@ def test_first_starts_at_the_same_time_make_one_installation(
     services = build(
         Settings(data_dir=tmp_path / "data", database_url=environment.get("LRBS_DATABASE_URL", ""))
     )
-    assert services.readiness.check().reason is None
+    assert services.health.check().reason is None
     assert len(services.access.list_keys()) == 4
     services.database.engine.dispose()

@@ -27,7 +27,7 @@ def load(services: Services) -> Readiness:
         # What went wrong is logged and remembered there, and `check` reports it.
         with contextlib.suppress(Exception):
             current(services.snapshots, name)
-    return services.readiness.check()
+    return services.health.check()
 
 
 def current(served: Snapshots, name: str) -> Snapshot:

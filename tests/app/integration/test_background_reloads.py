@@ -109,8 +109,8 @@ def test_the_state_before_serves_while_another_process_replays_much(
     ]
     assert gate.reached.wait(SECONDS)
     assert other.search("b").hits, "no search waits for another collection"
-    assert other.services.readiness.check().is_ready
-    _, (status, _) = other.services.status.collections(10)
+    assert other.services.health.check().is_ready
+    _, (status, _) = other.services.health.collections(10)
     assert status.revision_lag == 2
     assert not gate.is_open.is_set(), "all this while the replay stands still"
     gate.is_open.set()
@@ -193,7 +193,7 @@ def test_a_writer_of_much_waits_for_its_replay_and_few_requests_do(
     query = [Query(Content(vector=writer.data.Z[0].tolist()))]
     (small,) = find(writer.services, "b", "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot)
     assert small.hits
-    assert writer.services.readiness.check().is_ready
+    assert writer.services.health.check().is_ready
     gate.is_open.set()
     for thread in threads:
         thread.join(SECONDS)
@@ -377,23 +377,23 @@ def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, 
     writer, _ = two
     shut(gate)
     late = Pairs(build(writer.services.settings), writer.data)
-    state = late.services.readiness.check()
+    state = late.services.health.check()
     assert not state.is_ready
     assert "a: loading" in (state.reason or "")
     assert gate.reached.wait(SECONDS)
     gate.is_open.set()
-    wait_for(lambda: late.services.readiness.check().is_ready)
-    assert late.services.readiness.check().reason is None
+    wait_for(lambda: late.services.health.check().is_ready)
+    assert late.services.health.check().reason is None
     assert set(late.services.snapshots.peek_all()) == set(writer.services.snapshots.peek_all())
     # What is trained for the first time now is loaded without taking the service away.
     writer.fill("c")
     writer.train("c")
     shut(gate)
-    state = late.services.readiness.check()
+    state = late.services.health.check()
     assert state.is_ready
     assert state.reason == "c: loading"
     gate.is_open.set()
-    wait_for(lambda: late.services.readiness.check().reason is None)
+    wait_for(lambda: late.services.health.check().reason is None)
     close(late.services)
 
 

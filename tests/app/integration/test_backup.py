@@ -153,7 +153,7 @@ def test_the_drill_of_a_restore(
     assert {path.name for path in (backups / "monday").iterdir()} == names
     assert state(second, rows) == expected
     assert second.access.require(secret, Scope.SEARCH)
-    assert second.readiness.check().reason is None
+    assert second.health.check().reason is None
     with pytest.raises(InvalidFieldError, match="holds rows"):
         second.backup.restore(backups / "monday")
     Pairs(second, served.data).make("new")
@@ -170,10 +170,10 @@ def test_the_drill_of_a_restore(
     assert third.backup.restore(backups / "tuesday") == 0, "all its files are there"
     close(visited)
     assert state(third, rows) == expected
-    assert "older than the files" in str(third.readiness.check().reason)
+    assert "older than the files" in str(third.health.check().reason)
     assert third.garbage_collector.sweep(any_share=True) == 0
     third.schema.adopt()
-    assert third.readiness.check().reason is None
+    assert third.health.check().reason is None
     Pairs(third, served.data).make("newest")
     assert ids(third)["newest"] == last_id + 2
     close(third)
@@ -198,12 +198,12 @@ def test_a_restore_touches_no_folder_of_another_database(
     folder = tmp_path_factory.mktemp("other")
     other = build(Settings(data_dir=folder, database_url=""))
     other.schema.set_up()
-    other.readiness.check()
+    other.health.check()
     elsewhere = build(Settings(data_dir=folder, database_url=f"sqlite:///{folder / 'empty.sqlite3'}"))
     with pytest.raises(InvalidFieldError, match="belongs to another database"):
         elsewhere.backup.restore(backup)
     assert not (folder / "models").exists()
-    assert other.readiness.check().reason is None
+    assert other.health.check().reason is None
     close(elsewhere)
     close(other)
 

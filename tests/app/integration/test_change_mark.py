@@ -202,6 +202,6 @@ def test_a_database_that_goes_back_in_time_is_served_as_it_is(either: Any) -> No
         connection.exec_driver_sql("DELETE FROM items WHERE item_id IN ('late0', 'late1', 'late2')")
         connection.exec_driver_sql(f"UPDATE collections SET revision = {before}")
     assert search(services, vector) == expected
-    services.readiness.check()
+    services.health.check()
     services.catalogue.delete_item("a", expected[0])
     assert search(services, vector) == [*expected[1:], *search(services, vector)[4:]]

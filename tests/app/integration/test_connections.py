@@ -45,18 +45,18 @@ def test_those_who_watch_do_not_wait_for_a_database_that_hangs(postgres_url: str
     # It waits for locks for longer than the test lasts: what ends the waiting is the patience of the query.
     services = build(Settings(data_dir=tmp_path, database_url=shown, lock_wait_seconds=600.0))
     services.schema.upgrade()
-    assert services.readiness.check().is_ready
+    assert services.health.check().is_ready
     outside = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.NullPool)
     for table in ("collections", "alembic_version"):
         with outside.begin() as holder:
             holder.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            found = services.readiness.check()
+            found = services.health.check()
             assert not found.is_ready
             assert "database" in (found.reason or "")
             if table == "collections":
                 with pytest.raises(DatabaseUnavailableError):
-                    services.status.collections(10)
-    assert services.readiness.check().is_ready
+                    services.health.collections(10)
+    assert services.health.check().is_ready
     # The patience ends with the transaction: other queries of the same connection may take their time.
     with services.database.read(0.05), services.database.engine.connect() as connection:
         assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "0"

@@ -138,6 +138,6 @@ def test_whether_the_schema_is_current_is_told_while_somebody_writes(pairs: Any)
     with pairs.services.database.write() as work:
         work.collections.list()
         began = time.monotonic()
-        assert services.readiness.check().is_ready
+        assert services.health.check().is_ready
         assert time.monotonic() - began < 30.0, "it waited for the writer"
     close(services)

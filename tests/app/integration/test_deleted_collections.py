@@ -39,8 +39,8 @@ def test_the_process_that_deletes_a_collection_frees_its_memory(either: Any) -> 
 def test_other_processes_free_it_when_they_are_checked(either: Any) -> None:
     trained(either, "a", "b")
     for look in (
-        lambda services: services.readiness.check(),
-        lambda services: services.status.collections(10),
+        lambda services: services.health.check(),
+        lambda services: services.health.collections(10),
     ):
         other = Pairs(build(either.services.settings), either.data)
         for name in ("a", "b"):

@@ -60,15 +60,15 @@ def test_an_evicted_collection_answers_as_before_with_later_writes(two_fit: Pair
 
 
 def test_a_process_is_ready_although_not_all_fit(two_fit: Pairs) -> None:
-    readiness = two_fit.services.readiness
+    health = two_fit.services.health
     assert load(two_fit.services).is_ready
     in_memory = names(two_fit)
     assert len(in_memory) == 2
     for _ in range(3):
-        state = readiness.check()
+        state = health.check()
         assert (state.is_ready, state.reason) == (True, None)
     assert names(two_fit) == in_memory, "a check loads nothing that was evicted"
-    _, statuses = two_fit.services.status.collections(10)
+    _, statuses = two_fit.services.health.collections(10)
     assert {status.name for status in statuses if status.served_version is not None} == in_memory
 
 

@@ -52,13 +52,13 @@ def test_what_sqlite_cannot_write_is_not_called_busy(pairs: Any, pragma: str, un
     remove = limit(pairs, pragma)
     problem = check_problem(client.post("/v1/collections/a/items", json=items), 507, "nothing was stored")
     assert problem["type"] == f"/problems/{kind}"
-    assert "the last write was refused" in str(pairs.services.readiness.check().reason)
+    assert "the last write was refused" in str(pairs.services.health.check().reason)
     remove()
     limit(pairs, undone)
     look_for_a_job(pairs.services)
-    assert "the last write was refused" in str(pairs.services.readiness.check().reason)
+    assert "the last write was refused" in str(pairs.services.health.check().reason)
     assert client.post("/v1/collections/a/items", json=items).status_code == 201
-    assert pairs.services.readiness.check().reason is None
+    assert pairs.services.health.check().reason is None
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
     run_by_hand(on_postgres, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     close(on_postgres)
     # Before anybody has tried to write.
-    assert on_postgres.readiness.check() == Readiness(True, "the database is read-only")
+    assert on_postgres.health.check() == Readiness(True, "the database is read-only")
     with refused("storage-read-only"):
         on_postgres.catalogue.create("b", MODALITIES)
     run_by_hand(
@@ -97,7 +97,7 @@ def test_a_read_only_postgres_is_not_called_busy(on_postgres: Services) -> None:
     )
     close(on_postgres)
     on_postgres.catalogue.create("b", MODALITIES)
-    assert on_postgres.readiness.check() == Readiness(True)
+    assert on_postgres.health.check() == Readiness(True)
 
 
 def make_collection(services: Services) -> None:
@@ -126,12 +126,12 @@ def test_a_postgres_without_room_is_not_called_busy(
     assert isinstance(raised.value.__cause__, sqlalchemy.exc.DBAPIError)
     assert type(raised.value.__cause__.orig).__qualname__ == "DiskFull", "psycopg's own class"
     look_for_a_job(on_postgres)
-    found = on_postgres.readiness.check()
+    found = on_postgres.health.check()
     assert found.is_ready
     assert "the last write was refused: no space is left" in str(found.reason)
     run_by_hand(on_postgres, f"DROP TRIGGER full_disk ON {table}")
     write(on_postgres)
-    assert on_postgres.readiness.check() == Readiness(True)
+    assert on_postgres.health.check() == Readiness(True)
 
 
 def test_a_database_file_that_was_exchanged_takes_the_writes_from_then_on(pairs: Any, tmp_path: Path) -> None:
@@ -165,5 +165,5 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> 
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error
     assert current(fresh.snapshots, "a").model.version == 2
-    assert fresh.readiness.check() == Readiness(True)
+    assert fresh.health.check() == Readiness(True)
     close(fresh)

@@ -221,7 +221,7 @@ def test_a_damaged_index_is_replaced_by_the_exact_one(large: Pairs, caplog: pyte
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with caplog.at_level(logging.WARNING), new_process(large) as fresh:
         hits, exact = ask(fresh)
-        assert fresh.services.readiness.check().reason == "a: 'x' is searched exactly: its index is damaged"
+        assert fresh.services.health.check().reason == "a: 'x' is searched exactly: its index is damaged"
     assert exact
     assert [item_id for item_id, _ in hits] == expected
     assert "searching exactly" in caplog.text
@@ -250,7 +250,7 @@ def test_saved_galleries_keep_the_index(large: Pairs) -> None:
     (folder / "indexes" / "x").write_bytes(b"garbage")
     with new_process(large) as fresh:
         again, exact = ask(fresh)
-        assert fresh.services.readiness.check().reason == "a: 'x' is searched exactly: its index is damaged"
+        assert fresh.services.health.check().reason == "a: 'x' is searched exactly: its index is damaged"
     assert exact
     assert len(again) == len(hits) == 5
 
@@ -317,7 +317,7 @@ def test_a_gallery_keeps_its_index_however_much_it_grows_until_all_its_items_are
     assert galleries(large)["x"].size == 5060
     assert galleries(large)["x"].index_kind != "exact"
     assert all(view.n_live < 1000 for view in galleries(large)["x"].segments if view.segment.index.is_exact)
-    assert large.services.readiness.check().reason is None
+    assert large.services.health.check().reason is None
     for n in range(60):
         large.services.catalogue.delete_item("a", f"x{n:02d}")
     for start in range(0, 5000, 1000):
@@ -327,7 +327,7 @@ def test_a_gallery_keeps_its_index_however_much_it_grows_until_all_its_items_are
         large.services.catalogue.add_items("a", items, replace=True)
     assert ask(large)[1]
     reason = "a: 'x' is searched exactly: the items of its index have all been replaced"
-    assert large.services.readiness.check().reason == reason
+    assert large.services.health.check().reason == reason
 
 
 def galleries(pairs: Pairs) -> Any:

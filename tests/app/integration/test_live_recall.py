@@ -82,7 +82,7 @@ def write_elsewhere(pairs: Pairs, count: int, prefix: str = "far", name: str = "
 
 
 def status_of(pairs: Pairs) -> IndexStatus:
-    _, (status, *_) = pairs.services.status.collections(1)
+    _, (status, *_) = pairs.services.health.collections(1)
     return status.indexes["x"]
 
 
@@ -168,7 +168,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     assert fresh.search("a", k=1).exact, "saved galleries leave it out"
     assert (
         "'x' is searched exactly: it was saved without an index, which was given up, or whose items had all"
-        in (fresh.services.readiness.check().reason or "")
+        in (fresh.services.health.check().reason or "")
     )
     close(fresh.services)
     assert served.train("a") == 2

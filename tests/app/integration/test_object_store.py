@@ -77,13 +77,13 @@ def test_searches_go_on_while_the_object_store_is_away(
     object_store.kill()
     with refused("storage-unavailable", match="it does not answer"):
         services.catalogue.add_items("album", [picture("one", 1)])
-    readiness = services.readiness.check()
+    readiness = services.health.check()
     assert readiness.is_ready
     assert readiness.reason == f"the storage of LRBS_STORAGE_URL cannot be used: {AWAY}"
     services.catalogue.delete_item(NAME, before[0])
     assert ids(search(services, vectors.Z[0], 9)) == before[1:]
     object_store.recover()
-    wait_for(lambda: services.readiness.check().reason is None)
+    wait_for(lambda: services.health.check().reason is None)
     services.catalogue.add_items("album", [picture("one", 1)])
     assert services.catalogue.content("album", "one")[0] == png(1)
 

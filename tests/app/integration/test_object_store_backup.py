@@ -114,7 +114,7 @@ def test_the_drill_of_a_restore_from_one_bucket_into_another(
     assert sums_of_objects(open_remote(second.settings.storage_url)) == stored
     assert [ids(search(second, row)) for row in rows] == hits
     assert second.catalogue.content("album", "p3") == first.catalogue.content("album", "p3")
-    assert second.readiness.check().reason is None
+    assert second.health.check().reason is None
 
 
 def test_files_that_are_newer_than_the_copy_stay_beside_it(
@@ -138,7 +138,7 @@ def test_files_that_are_newer_than_the_copy_stay_beside_it(
     assert [item.id for _, item in second.catalogue.page("album", None, 0, 9).rows] == [
         f"p{shade}" for shade in range(5)
     ]
-    assert "older than the files" in str(second.readiness.check().reason)
+    assert "older than the files" in str(second.health.check().reason)
     assert second.garbage_collector.sweep(any_share=True) == 0
     done = lrbs(second, "db", "sweep")
     assert done.returncode == 1
@@ -156,7 +156,7 @@ def test_a_restore_into_the_bucket_of_another_database_changes_nothing(
     fill_all(first, vectors)
     first.backup.make(tmp_path / "monday")
     other.schema.set_up()
-    other.readiness.check()
+    other.health.check()
     third = opened("third", other.settings.storage_url)
     done = lrbs(third, "db", "restore", tmp_path / "monday")
     assert done.returncode == 1

@@ -137,12 +137,12 @@ def test_without_its_database_a_folder_is_left_alone_and_none_is_made(opened: Op
     for begin in (schema.set_up, schema.upgrade, schema.require_current):
         with refused("wrong-database", match="lrbs db adopt"):
             begin()
-    found = services.readiness.check()
+    found = services.health.check()
     assert (found.is_ready, "lrbs db adopt" in str(found.reason)) == (False, True)
     assert not file.exists()
     away.rename(file)
     services.schema.set_up()
-    assert services.readiness.check().reason is None
+    assert services.health.check().reason is None
     assert services.garbage_collector.sweep() == 0
     assert services.catalogue.content("album", "p3")[0] == png(3)
 
@@ -168,7 +168,7 @@ def test_an_empty_database_beside_files_writes_and_removes_nothing(
         (data / ".database").unlink()
     services = opened(data)
     DatabaseSchema(services.database.engine).upgrade()  # as somebody may who does not ask us
-    found = services.readiness.check()
+    found = services.health.check()
     assert (found.is_ready, "belong to another database" in str(found.reason)) == (False, True)
     assert services.garbage_collector.sweep() == 0
     assert "no file is removed" in caplog.text
@@ -185,7 +185,7 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
     away = (data / FILE).rename(data.with_name("away"))
     services = opened(data)
     services.schema.adopt()
-    assert services.readiness.check().reason is None
+    assert services.health.check().reason is None
     assert services.garbage_collector.sweep() == 0
     assert "lrbs db sweep" in caplog.text
     assert pictures(data) == 12
@@ -194,7 +194,7 @@ def test_adopted_files_stay_until_a_sweep_is_ordered_and_come_back_after_it(
     close(services)
     away.rename(data / FILE)
     right = opened(data)
-    assert not right.readiness.check().is_ready
+    assert not right.health.check().is_ready
     right.schema.adopt()
     assert right.catalogue.content("album", "p3")[0] == png(3)
     assert right.garbage_collector.sweep() == 0
@@ -216,7 +216,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
 
     restore(older, data)
     restored = opened(data)
-    found = restored.readiness.check()
+    found = restored.health.check()
     assert (found.is_ready, "older than the files" in str(found.reason)) == (True, True)
     assert restored.garbage_collector.sweep() == 0
     with refused("wrong-database"):
@@ -228,7 +228,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
 
     restore(newer, data)
     right = opened(data)
-    assert right.readiness.check().reason is None
+    assert right.health.check().reason is None
     close(right)
     restore(older, data)
     adopting = opened(data)
@@ -238,7 +238,7 @@ def test_an_older_database_serves_and_removes_nothing(opened: Opened, data: Path
 
     restore(newer, data)  # it was the wrong decision
     back = opened(data)
-    assert "histories diverged" in str(back.readiness.check().reason)
+    assert "histories diverged" in str(back.health.check().reason)
     for number in (20, 21):
         assert back.catalogue.content("album", f"p{number}")[0] == png(number)
     assert pictures(data) == 14
@@ -250,16 +250,16 @@ def test_a_served_copy_of_the_database_does_no_harm_to_the_original(
     services = opened(data)
     services.backup.make(tmp_path / "copy")
     copy = opened(tmp_path / "copy")
-    assert copy.readiness.check().reason is None
+    assert copy.health.check().reason is None
     for number in range(11):
         copy.catalogue.delete_item("album", f"p{number}")
     copy.ownership.note_progress()
     mixed = opened(data, f"sqlite:///{tmp_path / 'copy' / FILE}")
-    assert "histories diverged" in str(mixed.readiness.check().reason)
+    assert "histories diverged" in str(mixed.health.check().reason)
     assert mixed.garbage_collector.sweep() == 0
     mixed.catalogue.delete_item("album", "p11")
     assert pictures(data) == 12
-    assert services.readiness.check().reason is None
+    assert services.health.check().reason is None
 
 
 def test_more_than_half_is_only_swept_by_order(
@@ -287,7 +287,7 @@ def test_an_installation_of_an_earlier_version_is_taken_over(
     forget_points(opened(data))
     (data / ".database").write_text(written.format(folder=data))
     services = opened(data)
-    assert services.readiness.check().reason is None
+    assert services.health.check().reason is None
     assert services.garbage_collector.sweep() == 0
     assert len(mark_of(data)["identity"]) == 32
 
@@ -296,9 +296,9 @@ def test_what_an_earlier_version_said_of_another_database_still_holds(opened: Op
     forget_points(opened(data))
     for other in (SERVER, f"sqlite://:/{data.parent / FILE}"):
         (data / ".database").write_text(other)
-        assert not opened(data).readiness.check().is_ready
+        assert not opened(data).health.check().is_ready
     (data / ".database").unlink()  # never swept: the database knows what lies there
-    assert opened(data).readiness.check().reason is None
+    assert opened(data).health.check().reason is None
 
 
 @pytest.mark.postgres
@@ -309,11 +309,11 @@ def test_an_empty_folder_is_not_that_of_a_database_in_use(
     url = found.render_as_string(hide_password=False)
     filled(opened(tmp_path / "data", url))
     services = opened(tmp_path / "mounted-too-late", url)
-    assert "mount it" in str(services.readiness.check().reason)
+    assert "mount it" in str(services.health.check().reason)
     assert request_repairs(services) == []
     with refused("wrong-database"):
         store(services, 20)
-    assert opened(tmp_path / "data", url).readiness.check().reason is None
+    assert opened(tmp_path / "data", url).health.check().reason is None
 
 
 def sqlite(path: Path) -> str:
@@ -383,7 +383,7 @@ def test_of_two_hosts_with_folders_of_their_own_only_one_is_served(
     assert not found.belongs
     assert "several hosts need one that all of them see" in str(found.reason)
     assert second.ownership.status() == found
-    assert "several hosts" in str(second.readiness.check().reason)
+    assert "several hosts" in str(second.health.check().reason)
     with refused("wrong-database"):
         second.catalogue.create("album", ALBUM)
     first.catalogue.create("album", ALBUM)

@@ -361,7 +361,7 @@ def test_metrics_tell_the_last_count_while_the_engine_is_away(
     open_services: Open, vectors: SyntheticPairs, kind: str, server: MilvusServer
 ) -> None:
     def read_sizes(services: Services) -> dict[str, int | None]:
-        (status,) = services.status.collections(10)[1]
+        (status,) = services.health.collections(10)[1]
         return {name: index.n_items for name, index in status.indexes.items()}
 
     services = open_services()
@@ -370,7 +370,7 @@ def test_metrics_tell_the_last_count_while_the_engine_is_away(
     search(services, vectors.Z[0])
     sizes = wait_for(lambda: None if None in (sizes := read_sizes(services)).values() else sizes)
     assert sizes == {"x": 60, "z": 50}
-    metrics = Metrics(services.status, lambda: 0, lambda: 0)
+    metrics = Metrics(services.health, lambda: 0, lambda: 0)
     server.kill()
     try:
         services.catalogue.delete_item(NAME, "x03")
@@ -379,7 +379,7 @@ def test_metrics_tell_the_last_count_while_the_engine_is_away(
         assert read_sizes(services) == sizes
         assert f'lrbs_index_items{{collection="{NAME}",modality="x"}} 60.0' in metrics.text().decode()
         assert wait_for(lambda: 'lrbs_backend_up{backend="vector-engine"} 0.0' in metrics.text().decode())
-        readiness = services.readiness.check()
+        readiness = services.health.check()
         assert readiness.is_ready
         assert "the Milvus server does not answer" in (readiness.reason or "")
     finally:

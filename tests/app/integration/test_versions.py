@@ -345,7 +345,7 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     assert late.search("a").model_version == 1
     assert scores(late) == expected[1]
     assert active_versions(three) == [3], "only people decide which one is active"
-    state = late.services.readiness.check()
+    state = late.services.health.check()
     assert state.is_ready
     assert state.reason is not None
     assert re.match(r"a: version 1 serves instead of 3: bundle .* does not match its sum", state.reason)
@@ -405,7 +405,7 @@ def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
         monkeypatch.setattr("app.services.serving.snapshot.RECHECK_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
         assert scores(holding) == scores(either)
-        assert holding.services.readiness.check() == Readiness(True)
+        assert holding.services.health.check() == Readiness(True)
     close(holding.services)
 
 
@@ -415,7 +415,7 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     assert late.search("a").model_version == 2
     three.services.versions.roll_back("a", "test")
     assert late.search("a").model_version == 2
-    assert late.services.readiness.check() == Readiness(True)
+    assert late.services.health.check() == Readiness(True)
     close(late.services)
 
 
@@ -433,7 +433,7 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
         current(late.snapshots, "a")
     assert current(late.snapshots, "b").load_failure is None
     late.catalogue.delete_collection("b")
-    assert not late.readiness.check().is_ready
+    assert not late.health.check().is_ready
     close(late)
 
 

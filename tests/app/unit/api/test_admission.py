@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import Request
 from fastapi.routing import APIRoute
 
-from app.api.admission import ConcurrencyLimits, Workloads, admit, aside
+from app.api.admission import ConcurrencyLimits, admit, aside
 from app.api.bodies import reads_body
 from app.api.gate import Gate
 from app.api.routes import ROUTERS
@@ -18,7 +18,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 def gate(application: Any, concurrency: ConcurrencyLimits) -> Gate:
-    return Gate(application, concurrency, Workloads(ROUTERS), 1 << 20, 1 << 22, 60.0)
+    return Gate(application, concurrency, 1 << 20, 1 << 22, 60.0)
 
 
 class Service:
@@ -30,7 +30,7 @@ class Service:
         self.reads_bodies = True
         self.may_answer = anyio.Event()
         self.may_send = anyio.Event()
-        self.concurrency = ConcurrencyLimits(running, waiting, streams)
+        self.concurrency = ConcurrencyLimits(ROUTERS, running, waiting, streams)
         self._middleware = gate(self._application, self.concurrency)
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
@@ -289,7 +289,7 @@ def test_who_is_cancelled_while_waiting_leaves_the_line() -> None:
 
 def test_who_is_not_let_in_holds_no_place() -> None:
     async def scenario() -> None:
-        concurrency = ConcurrencyLimits(1, 0, 1)
+        concurrency = ConcurrencyLimits(ROUTERS, 1, 0, 1)
         held: list[int] = []
 
         async def refuse(scope: Any, receive: Any, send: Any) -> None:
@@ -344,7 +344,7 @@ def test_who_is_not_let_in_holds_no_place() -> None:
     ],
 )
 def test_each_request_has_its_limiter(method: str, path: str, limiter: str | None) -> None:
-    found = ConcurrencyLimits(1, 1, 1).of(Workloads(ROUTERS).of({"method": method, "path": path}))
+    found = ConcurrencyLimits(ROUTERS, 1, 1, 1).of({"method": method, "path": path})
     assert (found and found.name) == limiter
 
 

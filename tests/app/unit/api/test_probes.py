@@ -5,7 +5,7 @@ import time
 import anyio
 import pytest
 
-from app.api.probes import CachedProbe, ProbeThreads
+from app.api.probes import CachedProbe
 from app.domain.errors import UnavailableError
 from tests.app.refused import refused
 
@@ -14,13 +14,13 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
     may_go_on = threading.Event()
 
     async def scenario() -> None:
-        threads = ProbeThreads(0.2)
+        hanging = CachedProbe(lambda: may_go_on.wait(60.0), 0.0, 0.2)
         n_refused = 0
 
         async def ask() -> None:
             nonlocal n_refused
             with refused("overloaded", match="the answer takes long"):
-                await threads.run(lambda: may_go_on.wait(60.0))
+                await hanging.get()
             n_refused += 1
 
         async with anyio.create_task_group() as tasks:
@@ -28,16 +28,16 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
             with refused("overloaded", match="asked already"):
-                await threads.run(lambda: 1)
+                await hanging.get()
             assert n_refused == 0, "it did not wait for the others"
         # Nobody waits for the threads any longer, but they still hang.
         with refused("overloaded", match="asked already"):
-            await threads.run(lambda: 1)
+            await hanging.get()
         may_go_on.set()
         with anyio.fail_after(60):
             while True:
                 try:
-                    assert await threads.run(lambda: 1) == 1
+                    assert await hanging.get()
                     break
                 except UnavailableError:
                     await anyio.sleep(0.01)
@@ -47,14 +47,17 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
 
 def test_errors_and_cancelled_callers_give_their_places_back() -> None:
     async def scenario() -> None:
-        threads = ProbeThreads(60.0)
+        divisor = 0
+        probe = CachedProbe(lambda: 1 // divisor, 0.0, 60.0)
         for _ in range(5):
+            divisor = 0
             with pytest.raises(ZeroDivisionError):
-                await threads.run(lambda: 1 // 0)
+                await probe.get()
+            divisor = 1
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                await threads.run(lambda: 1)
-        assert await threads.run(lambda: 1) == 1
+                await probe.get()
+        assert await probe.get() == 1
 
     anyio.run(scenario)
 
@@ -67,7 +70,7 @@ def test_an_answer_is_remembered_for_a_moment() -> None:
             asked.append(time.monotonic())
             return len(asked)
 
-        readiness = CachedProbe(ProbeThreads(60.0), look, 0.2)
+        readiness = CachedProbe(look, 0.2, 60.0)
         for _ in range(50):
             await readiness.get()
         await anyio.sleep(0.25)

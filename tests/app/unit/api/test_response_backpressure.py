@@ -2,7 +2,7 @@ from typing import Any
 
 import anyio
 
-from app.api.admission import ConcurrencyLimits, Workloads
+from app.api.admission import ConcurrencyLimits
 from app.api.gate import Gate
 from app.api.request_scope import ABORT
 from app.api.routes import ROUTERS
@@ -40,8 +40,7 @@ class Service:
         self.body = bytes(range(256)) * (size // 256)
         self.answers = Gate(
             self._application,
-            ConcurrencyLimits(9, 9, 1),
-            Workloads(ROUTERS),
+            ConcurrencyLimits(ROUTERS, 9, 9, 1),
             max_bytes,
             max_bytes,
             pause_seconds,
@@ -187,7 +186,6 @@ def test_a_page_of_another_site_can_read_that_its_answer_is_refused() -> None:
         service.answers = Gate(
             service._application,
             service.answers.concurrency,
-            service.answers.workloads,
             LARGE,
             LARGE,
             60.0,

@@ -62,7 +62,7 @@ class Requests:
     """Requests that pass the batches of one service, with places of their own."""
 
     def __init__(self, service: Service, running: int = 4, waiting: int = 13) -> None:
-        self.concurrency = ConcurrencyLimits(running, waiting, 1)
+        self.concurrency = ConcurrencyLimits((), running, waiting, 1)
         self.batches = SearchBatches(service)  # type: ignore[arg-type]
         self.batches._threads = 1
         self.answers: dict[int, bytes | Exception] = {}
