@@ -129,10 +129,13 @@ class Condition:
     values: tuple[Any, ...] = ()
     key: str = ""
     path: str = field(default="", compare=False)  # of the values in the request
+    is_literal: bool = False  # whether values count as no others, though these spell them
 
     @cached_property
     def equal(self) -> tuple[Any, ...]:
         """Values with all that count as the same."""
+        if self.is_literal:
+            return self.values
         same = equal_texts if self.subject == "labels" else equal_values
         return tuple(itertools.chain.from_iterable(map(same, self.values)))
 
@@ -240,7 +243,7 @@ class ItemFilter:
         """Hash that identifies the filter, of fixed length."""
         text = self.fold(
             lambda one, negated: repr(
-                (negated, one.subject, one.operator, one.key, sorted(map(repr, one.values)))
+                (negated, one.subject, one.operator, one.key, one.is_literal, sorted(map(repr, one.values)))
             ),
             lambda is_all, parts: _digest(repr((is_all, sorted(parts)))),  # a repr of reprs grows with depth
         )

@@ -382,7 +382,7 @@ class SearchService:
     def _refine(self, ground: _Ground, part: _Part, number: int, refinement: Refinement) -> Page:
         """Return a page of the results of a query that differ, or are few of each group, or both."""
         search, end = part.search, part.search.offset + part.search.k
-        find = partial(_find, ground, part, number)
+        find = partial(_find_probable, ground, part, number, refinement)
         depth = MOST_DIVERSE if refinement.diversity else end
         if refinement.group_by is None:
             page = find(depth)
@@ -391,10 +391,6 @@ class SearchService:
             groups = _groups_by(ground, refinement.group_by)
             page = find_grouped(find, groups, refinement, depth, most, end)
         if refinement.diversity:
-            if refinement.min_probability is not None:
-                probable = _probabilities(ground, search.queries[number], part.projections[number], page)
-                n_probable = sum((one or 0.0) >= refinement.min_probability for one in probable)
-                del page[max(n_probable, 1) :]  # of none the first says how improbable it is
             page = diversify(page, _vectors_of(ground, page), refinement.diversity, end)
         del page[: search.offset]
         return page
@@ -608,6 +604,24 @@ def _find(ground: _Ground, part: _Part, number: int, k: int, offset: int = 0) ->
     return Page(rest[offset : offset + k], page.is_exact)
 
 
+def _find_probable(
+    ground: _Ground, part: _Part, number: int, refinement: Refinement, k: int, rest: ItemFilter = _NO_FILTER
+) -> Page:
+    """Return the first results of a query that pass a filter besides and are as probable as asked for, or
+    the first one alone, which says how improbable it is."""
+    if not rest.is_empty:
+        item_filter = ItemFilter((part.search.item_filter, rest))
+        if item_filter.is_of_rows:
+            item_filter = ground.snapshot.read_filter(item_filter, ground.target, ground.work)
+        part = _Part(replace(part.search, item_filter=item_filter), part.projections)
+    page = _find(ground, part, number, k)
+    if refinement.min_probability is not None:
+        probable = _probabilities(ground, part.search.queries[number], part.projections[number], page)
+        n_probable = sum((one or 0.0) >= refinement.min_probability for one in probable)
+        del page[max(n_probable, 1) :]
+    return page
+
+
 def _groups_by(ground: _Ground, name: str) -> GroupsOf:
     """Return what has the groups of items; those of pairs are rows."""
     if name != PAIR:
@@ -666,17 +680,18 @@ def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:
 
 
 def _can_filter(snapshot: Snapshot, target: str, searches: Sequence[Search]) -> bool:
-    return all(
-        search.item_filter.is_empty or ColumnReader.is_ready(_needs(snapshot, target, search))
-        for search in searches
+    choosing = (
+        search for search in searches if search.refinement is not None or not search.item_filter.is_empty
     )
+    return all(ColumnReader.is_ready(_needs(snapshot, target, search)) for search in choosing)
 
 
 def _needs(snapshot: Snapshot, target: str, search: Search) -> Needs:
-    """Return what the filter of a search compares, labels of every gallery, as of `_check_labels`."""
+    """Return what filter and groups of a search compare, labels of every gallery, as of `_check_labels`."""
     names = ColumnNames.of(search.item_filter)
+    own = names if search.refinement is None else names | search.refinement.columns
     for modality, gallery in snapshot.galleries.items():
-        yield gallery, names if modality == target else ColumnNames(labels=names.labels)
+        yield gallery, own if modality == target else ColumnNames(labels=names.labels)
 
 
 def _labels_of(item_filter: ItemFilter) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.entities import Content, Modality
+from app.domain.searches import SearchResult
 from app.services.catalogue.service import NewItem
+from app.services.serving.refinement import Refinement
+from app.services.serving.search import Query, Search, results_of
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
@@ -197,6 +201,10 @@ def test_less_probable_hits_are_left_out_where_probabilities_are(ask: Ask) -> No
     assert ids(ask(TO_X, text="red handbag", k=60, min_probability=1.0)) == []
     few = hits(ask(TO_X, text="red handbag", k=60, min_probability=least, diversity=0.5))
     assert sorted(hit["id"] for hit in few) == sorted(expected)
+    grouped = ask(TO_X, text="red handbag", min_probability=least, group_by="maker")
+    makers = [facts(int(item[1:]))["maker"] for item in expected]
+    firsts = [item for n, item in enumerate(expected) if makers[n] not in makers[:n]]
+    assert ids(grouped) == firsts[:10]
     for path, query, reason in (
         (*QUERIES[1], "within one modality scores are cosines"),
         (*QUERIES[3], "the query is composed"),
@@ -207,6 +215,22 @@ def test_less_probable_hits_are_left_out_where_probabilities_are(ask: Ask) -> No
         assert answer.status_code == 422
         detail = f"min_probability: there are no probabilities here: {reason}"
         assert answer.json()["detail"] == detail
+
+
+def test_groups_are_filled_by_probable_hits_alone(shop: Pairs) -> None:
+    query = Query(Content(text="red handbag"))
+    service = replace(shop.services.search, _max_hits=60)  # all that there are
+
+    def ask_for(**options: Any) -> SearchResult:
+        search = Search([query], k=60, refinement=Refinement(**options))
+        (result,) = results_of(service.search("shop", "text", "x", [search])[0])
+        return result
+
+    ranked = ask_for().hits
+    assert [one.code for one in ask_for(group_by="colour").notices][-1] == "not-grouped"
+    probable = ask_for(group_by="colour", min_probability=ranked[7].probability)
+    assert probable.hits
+    assert "not-grouped" not in [one.code for one in probable.notices]
 
 
 @pytest.mark.parametrize(("path", "query"), QUERIES)

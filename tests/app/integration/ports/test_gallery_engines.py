@@ -132,7 +132,7 @@ def test_results_have_their_vectors_and_are_grouped(make: Make) -> None:
             one_each.append(item.id)
         seen.add(json.dumps(colour))
     page = find_grouped(
-        lambda k: gallery.search(query, k, 0, ItemFilter())[0],
+        lambda k, rest: gallery.search(query, k, 0, rest)[0],
         partial(groups_of, name="colour"),
         Refinement(group_by="colour"),
         20,

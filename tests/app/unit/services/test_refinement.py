@@ -1,10 +1,14 @@
 """Grouping ranks no more than it has to, and diversity is maximal marginal relevance."""
 
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+
 import numpy as np
 import pytest
 
 from app.domain.entities import IndexedItem
-from app.services.serving.galleries import Page
+from app.domain.filters import ItemFilter
+from app.services.serving.galleries import Gallery, Page
 from app.services.serving.refinement import Refinement, diversify, find_grouped, groups_of
 
 
@@ -17,7 +21,7 @@ def test_ranking_again_costs_little_more_than_one_ranking_that_is_deep_enough(
     ]
     depths: list[int] = []
 
-    def find(k: int) -> Page:
+    def find(k: int, rest: ItemFilter) -> Page:
         depths.append(k)
         return Page(ranking[:k])
 
@@ -34,6 +38,43 @@ def test_ranking_again_costs_little_more_than_one_ranking_that_is_deep_enough(
     assert [notice.code for notice in short.notices] == ["not-grouped"] * (len(short) < depth)
     enough = find_grouped(find, makers, wanted, depth, 20, len(short))  # type: ignore[arg-type]
     assert (enough, enough.notices) == (short, ())
+
+
+@pytest.mark.parametrize(
+    ("n_items", "by", "size"), [(100_000, "colour", 5), (3000, "mixed", 2), (3000, "label", 9)]
+)
+def test_members_of_full_groups_are_left_out_when_results_are_ranked_again(
+    n_items: int, by: str, size: int
+) -> None:
+    rng = np.random.default_rng(2)
+    mixed = [1, "1", True, "1.0", 2.5, [1, "2.5"], [True, "é"], "é", "e\u0301", None]
+    kinds = rng.integers(0, len(mixed), n_items).tolist()
+    metadata = [{"colour": kind % 3, "mixed": mixed[kind]} for kind in kinds]
+    items = [
+        IndexedItem(f"i{n}", ("a",) if n % 3 else ("a", f"b{n % 7}"), one) for n, one in enumerate(metadata)
+    ]
+    gallery = Gallery.from_items(items, rng.standard_normal((n_items, 3)).astype(np.float32))
+    query, depths = np.ones((1, 3), np.float32), list[int]()
+
+    def find(k: int, rest: ItemFilter) -> Page:
+        depths.append(k)
+        return gallery.search(query, k, 0, rest)[0]
+
+    def groups(items: Sequence[IndexedItem]) -> list[Iterable[Hashable]]:
+        return groups_of(items, by)
+
+    page = find_grouped(find, groups, Refinement(group_by=by, group_size=size), 40, 100_000)
+    assert sum(depths) < 1000
+    (whole,) = gallery.search(query, n_items, 0, ItemFilter())
+    counts: Counter[Hashable] = Counter()
+    expected = []
+    for item, score in whole:
+        (of_item,) = groups([item])
+        if all(counts[group] < size for group in of_item):
+            counts.update(of_item)
+            expected.append((item.id, score))
+    assert [(item.id, score) for item, score in page] == expected[:40]
+    assert page.notices == ()
 
 
 def test_items_without_a_value_are_not_limited_and_true_is_not_one() -> None:
