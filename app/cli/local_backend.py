@@ -99,7 +99,7 @@ class LocalBackend:
         self, collection: str, *, label: Sequence[str] = (), where: Sequence[str] = ()
     ) -> Iterator[dict[str, Any]]:
         item_filter = read_filter(filter_of(label, where), "where")
-        for item, content in self.services.catalogue.originals(collection, item_filter):
+        for item, content in filter(None, self.services.catalogue.originals(collection, item_filter)):
             yield show_original(item, content)
 
     def delete_items(self, collection: str, **which: Any) -> Affected:

@@ -20,6 +20,8 @@ _T = TypeVar("_T")
 _Http = TypeVar("_Http", httpx.Client, httpx.AsyncClient)
 _TIMEOUT_SECONDS = 60.0
 """A search may wait half a minute for a collection that is being loaded."""
+_LONG_SECONDS = 3600.0
+"""To delete or change all that passes a filter takes some minutes per million items."""
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 5.0
 _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.05, 0.5
@@ -41,7 +43,8 @@ class _Lines:
         for end in ends:
             line = b"".join((*self._begun, end))
             self._begun.clear()
-            yield _ITEM.decode(line)
+            if line:  # blank ones are sent while nothing passes a filter
+                yield _ITEM.decode(line)
         self._begun.append(rest)
 
     def end(self) -> None:
@@ -96,8 +99,12 @@ class _BaseClient(Operations, Generic[_Http]):
             content, headers = msgspec.json.encode(call.json), {"Content-Type": "application/json"}
         elif call.lines is not None:
             headers = {"Content-Type": "application/x-ndjson"}
+        timeout = self._http.timeout
+        if call.is_long and timeout.read is not None:
+            seconds = timeout.as_dict() | {"read": max(timeout.read, _LONG_SECONDS)}
+            timeout = httpx.Timeout(**seconds)
         return self._http.build_request(
-            call.method, call.path, params=dict(call.query), content=content, headers=headers
+            call.method, call.path, params=dict(call.query), content=content, headers=headers, timeout=timeout
         )
 
     @staticmethod
@@ -135,7 +142,7 @@ class Client(_BaseClient[httpx.Client]):
     key : str, optional
         Secret of an API key.
     timeout : float
-        Seconds for an answer.
+        Seconds for an answer; an hour at least for what is done to all that pass a filter.
     patience : float
         Seconds for which a call is repeated that the service turned away (429, 503), or that did not reach it
         and may be sent twice.

@@ -54,6 +54,7 @@ class Call(Generic[_T]):
     json: Any = None
     lines: Iterable[Any] | None = None  # a body as a stream of JSON lines
     is_repeatable: bool = False  # sending it twice does no more than sending it once
+    is_long: bool = False  # the answer comes when all is done, however much that is
 
 
 class Sender(Protocol):
@@ -195,7 +196,7 @@ def delete_items(
     """
     body = without_none(filter=filter, all=all, dry_run=dry_run)
     address = path(_COLLECTION + "/items:delete", collection)
-    return Call("POST", address, Affected, json=body, is_repeatable=True)
+    return Call("POST", address, Affected, json=body, is_repeatable=True, is_long=True)
 
 
 def update_items(
@@ -225,7 +226,7 @@ def update_items(
     changes |= {"add_labels": list(add_labels), "remove_labels": list(remove_labels)}
     body = without_none(filter=filter, all=all, dry_run=dry_run) | changes
     address = path(_COLLECTION + "/items:update", collection)
-    return Call("POST", address, Affected, json=body, is_repeatable=True)
+    return Call("POST", address, Affected, json=body, is_repeatable=True, is_long=True)
 
 
 def list_items(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated, Any
 
-from anyio import CancelScope
+from anyio import CancelScope, from_thread
 from fastapi import APIRouter, Depends, Request, Response, status
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
@@ -112,19 +113,21 @@ def export_items(collection: str, state: State, request: Request, item_filter: L
 
     Pictures and sounds are in base64; an item without an original has its vector. Each item comes once, as it
     is when its line is read; what is stored after the beginning is left out. One whose file is lost has no
-    content, so that an import names it. What `label`, `where` and `filter` ask for holds together.
+    content, so that an import names it. Blank lines, which an import passes over, come while nothing passes
+    the filter. What `label`, `where` and `filter` ask for holds together.
     """
     originals = state.catalogue.originals(collection, item_filter)
     return StreamingResponse(_lines(request, originals), media_type=_NDJSON)
 
 
-def _lines(request: Request, originals: Iterator[tuple[Item, Content | None]]) -> Iterator[bytes]:
+def _lines(request: Request, originals: Iterator[tuple[Item, Content | None] | None]) -> Iterator[bytes]:
     if request.scope["method"] == "HEAD":  # as the gate says once the answer has begun
         return
     piece = bytearray()
-    for item, content in originals:
-        piece += encode(show_original(item, content)) + b"\n"
-        if len(piece) >= PIECE:
+    for original in originals:
+        # A blank line keeps the connection where little passes a filter.
+        piece += (b"" if original is None else encode(show_original(*original))) + b"\n"
+        if original is None or len(piece) >= PIECE:
             yield bytes(piece)
             piece.clear()
     yield bytes(piece)
@@ -134,30 +137,48 @@ def _lines(request: Request, originals: Iterator[tuple[Item, Content | None]]) -
     "/items:delete", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
 )
 def delete_items(
-    collection: str, body: Annotated[ItemsDeleteIn, read_json(ItemsDeleteIn)], state: State, key_id: KeyId
+    collection: str,
+    body: Annotated[ItemsDeleteIn, read_json(ItemsDeleteIn)],
+    request: Request,
+    state: State,
+    key_id: KeyId,
 ) -> answers.Affected:
     """Delete all items that pass a filter, and the feedback that names them.
 
-    Some hundred are deleted at a time, each time all or none; the call may be repeated whatever became of it.
-    With `dry_run` they are only counted.
+    Some hundred are deleted at a time, each time all or none; a million take some minutes. A client that
+    closes its connection stops the rest. The call may be repeated whatever became of it. With `dry_run` they
+    are only counted.
     """
-    return state.catalogue.delete_passing(collection, body.to_filter(), body.dry_run, key_id)
+    return state.catalogue.delete_passing(
+        collection, body.to_filter(), body.dry_run, key_id, is_stopped=partial(_is_gone, request)
+    )
 
 
 @router.post(
     "/items:update", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
 )
 def update_items(
-    collection: str, body: Annotated[ItemsUpdateIn, read_json(ItemsUpdateIn)], state: State, key_id: KeyId
+    collection: str,
+    body: Annotated[ItemsUpdateIn, read_json(ItemsUpdateIn)],
+    request: Request,
+    state: State,
+    key_id: KeyId,
 ) -> answers.Affected:
     """Change labels and metadata of all items that pass a filter, which need not be sent again.
 
     `labels` replace all that they have; then `add_labels` are added and `remove_labels` taken away. Of
     `metadata` the given keys are set, or removed where they are null. Where one item cannot be stored so,
-    none is changed. Some hundred are written at a time; with `dry_run` they are only counted.
+    none is changed. Some hundred are written at a time, and a client that closes its connection stops the
+    rest; the call may be repeated. With `dry_run` they are only counted.
     """
-    change = body.to_change()
-    return state.catalogue.change_passing(collection, body.to_filter(), change, body.dry_run, key_id)
+    return state.catalogue.change_passing(
+        collection, body.to_filter(), body.to_change(), body.dry_run, key_id, partial(_is_gone, request)
+    )
+
+
+def _is_gone(request: Request) -> bool:
+    """Return whether the client has closed its connection; called in a thread."""
+    return from_thread.run(request.is_disconnected)
 
 
 async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:

@@ -55,7 +55,7 @@ def open_stored(services: Services, collection: str) -> Source:
     catalogue = services.catalogue
 
     def rows() -> Iterator[Row]:
-        for item, content in catalogue.originals(collection):
+        for item, content in filter(None, catalogue.originals(collection)):
             place = f"item {item.id!r}"
             if content is None:
                 yield Refusal(place, str(content_missing(collection, item.id)))

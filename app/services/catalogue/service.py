@@ -285,14 +285,16 @@ class CatalogueService:
         key_id: str | None = None,
         is_kept: Callable[[str], bool] = lambda _: False,
         last: int | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> Affected:
         """Delete the items that pass a filter and are not kept, by their ids, up to a position (None: all of
-        now), some hundred in each transaction; or only look which. What is done before an error stays."""
+        now); or only look which. What is done, some hundred at a time, stays if it fails or `is_stopped`."""
 
         def delete(ids: Sequence[str]) -> Written:
             return self.delete_items(name, ids, key_id, item_filter)
 
-        return self._affect(name, item_filter, None if is_dry else delete, lambda _: True, is_kept, last)
+        write = None if is_dry else delete
+        return self._affect(name, item_filter, write, lambda _: True, is_stopped, is_kept, last)
 
     def change_passing(
         self,
@@ -301,9 +303,10 @@ class CatalogueService:
         change: ItemChange,
         is_dry: bool = False,
         key_id: str | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> Affected:
-        """Change the items that pass a filter in the same way; raises InvalidFieldError before anything is
-        done where one of them cannot be stored so."""
+        """Change the items that pass a filter in the same way until it `is_stopped`; raises InvalidFieldError
+        before anything is done where one of them cannot be stored so."""
 
         def differs(item: Item) -> bool:
             try:
@@ -318,8 +321,8 @@ class CatalogueService:
         def write(ids: Sequence[str]) -> Written:
             return self.change_items(name, [replace(change, ids=tuple(ids))], key_id, item_filter)[0]
 
-        affected = self._affect(name, item_filter, None, differs)
-        return affected if is_dry else self._affect(name, item_filter, write, differs)
+        affected = self._affect(name, item_filter, None, differs, is_stopped)
+        return affected if is_dry else self._affect(name, item_filter, write, differs, is_stopped)
 
     def _affect(
         self,
@@ -327,6 +330,7 @@ class CatalogueService:
         item_filter: ItemFilter,
         write: Callable[[Sequence[str]], Written] | None,
         differs: Callable[[Item], bool],
+        is_stopped: Callable[[], bool],
         is_kept: Callable[[str], bool] = lambda _: False,
         last: int | None = None,
     ) -> Affected:
@@ -337,6 +341,8 @@ class CatalogueService:
         revision = collection.revision
         named: list[str] = []
         for passing in self._passing_items(collection, item_filter, last):
+            if is_stopped():
+                break
             items = [item for item in passing if not is_kept(item.id)]
             ids = [item.id for item in items]
             if write is None:
@@ -351,17 +357,19 @@ class CatalogueService:
 
     def originals(
         self, name: str, item_filter: ItemFilter = _NO_FILTER
-    ) -> Iterator[tuple[Item, Content | None]]:
-        """Return the items that pass a filter, in order of creation, each with what it was made of: text,
-        file or own features; None where its file is lost. Raises CollectionNotFoundError at once."""
+    ) -> Iterator[tuple[Item, Content | None] | None]:
+        """Return the items that pass a filter, in order of creation, with their text, file or own features if
+        these are not lost; None where none passed for a while. Raises CollectionNotFoundError at once."""
         with self._database.read() as work:
             collection = work.collections.get(name)
         return self._originals(collection, item_filter)
 
     def _originals(
         self, collection: Collection, item_filter: ItemFilter
-    ) -> Iterator[tuple[Item, Content | None]]:
+    ) -> Iterator[tuple[Item, Content | None] | None]:
         for items in self._passing_items(collection, item_filter):
+            if not items:
+                yield None
             own = [item.id for item in items if item.text is None and item.content_hash is None]
             with self._database.read() as work:
                 stored = {item.id: item for item in items}
@@ -391,8 +399,8 @@ class CatalogueService:
     def _passing_items(
         self, collection: Collection, item_filter: ItemFilter, last: int | None = None
     ) -> Iterator[list[Item]]:
-        """Yield the items that pass a filter, some at a time, in order of creation: each once, as it is when
-        it is read, but none beyond a position, by default none that is created from now on."""
+        """Yield the items that pass a filter, some or none at a time, in order of creation: each once, as it
+        is when it is read, but none beyond a position, by default none that is created from now on."""
         if last is None:
             with self._database.read() as work:
                 last = work.items.last_position(collection)
@@ -402,8 +410,7 @@ class CatalogueService:
             with self._database.read() as work:
                 if work.collections.get(collection.name).id != collection.id:
                     raise CollectionNotFoundError(collection.name)
-            if items := [item for position, item in page.rows if position <= last]:
-                yield items
+            yield [item for position, item in page.rows if position <= last]
             after = page.end if page.end is not None and page.end < last else None
 
     def page(

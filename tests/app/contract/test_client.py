@@ -111,12 +111,22 @@ def answering(*answers: httpx.Response | Exception) -> tuple[Client, list[httpx.
     return Client("http://service", http=http, patience=1.0), requests
 
 
+AFFECTED = {"matched": 0, "changed": 0, "ids": [], "revision": 1}
 PROBLEM = {
     "type": "/problems/invalid-request",
     "title": "Invalid request",
     "detail": "k: too large",
     "field": "k",
 }
+
+
+def test_what_is_done_to_all_that_pass_a_filter_may_take_longer_than_other_calls() -> None:
+    client, requests = answering(*(httpx.Response(200, json=AFFECTED) for _ in range(2)), httpx.Response(204))
+    client.delete_items("a", filter={"labels": ["b"]})
+    client.update_items("a", all=True, labels=[])
+    client.delete_collection("a")
+    assert [request.extensions["timeout"]["read"] for request in requests] == [3600.0, 3600.0, 5.0]
+    assert {request.extensions["timeout"]["connect"] for request in requests} == {5.0}
 
 
 def test_problems_are_exceptions_with_what_the_service_said() -> None:

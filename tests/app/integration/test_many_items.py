@@ -1,5 +1,6 @@
 """Many items at once: out of a collection and back, and what is done to all that pass a filter."""
 
+import asyncio
 import itertools
 import json
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import app.services.catalogue.service as catalogue
 from app.client import Client
 from app.domain.entities import Content, Modality
+from app.main import create_app
 from app.services.catalogue.service import NewFeedback, NewItem
 from tests.app.contract.material import picture
 from tests.app.integration.conftest import Pairs
@@ -192,6 +194,59 @@ def test_items_are_deleted_by_a_filter(filled: tuple[Pairs, httpx.Client]) -> No
     assert http.post(address, json=asked).json() == {"matched": 0, "changed": 0, "ids": [], "revision": 3}
     assert http.post(address, json={"all": True}).json()["changed"] == 3
     assert (stored(pairs, "shop"), stored(pairs, "other")) == ([], others)
+
+
+@pytest.mark.parametrize(("verb", "change"), [("delete", {}), ("update", {"labels": ["new"]})])
+def test_a_client_that_goes_away_stops_the_rest(
+    filled: tuple[Pairs, httpx.Client], verb: str, change: dict[str, Any]
+) -> None:
+    pairs, http = filled
+    body = json.dumps({"all": True} | change).encode()
+    app, sent = create_app(pairs.services), list[Any]()
+    # The body, and that the client is gone as soon as something is deleted or changed.
+    began = pairs.services.catalogue.collection("shop")[0].revision
+
+    async def receive() -> dict[str, Any]:
+        if not sent:
+            sent.append("body")
+            return {"type": "http.request", "body": body, "more_body": False}
+        while pairs.services.catalogue.collection("shop")[0].revision == began:
+            await asyncio.sleep(10.0)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [
+        *((name.lower(), value) for name, value in http.headers.raw),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/v1/collections/shop/items:{verb}",
+        "headers": headers,
+    }
+    asyncio.run(app(scope | {"query_string": b"", "root_path": "", "http_version": "1.1"}, receive, send))
+    assert sent[1]["status"] == 200
+    left = [row for row in stored(pairs, "shop") if row[5] == ("old",)]
+    assert len(left) == 7
+    done = http.post(f"/v1/collections/shop/items:{verb}", json={"all": True} | change).json()
+    assert done["changed"] == 7
+
+
+def test_an_export_in_which_little_passes_sends_blank_lines(
+    filled: tuple[Pairs, httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, http = filled
+    for name, value in (("_MOST_READ", 1), ("_ITEMS_PER_FETCH", 1), ("_PASSED_AT_ONCE", 1)):
+        monkeypatch.setattr(catalogue, name, value)
+    asked = {"where": "n in 5,11"}
+    exported = http.get("/v1/collections/shop/items:export", params=asked).content
+    assert exported.startswith(b"\n")
+    items = list(Client("http://testserver", http=http).iter_export("shop", where=["n in 5,11"]))
+    assert [item["id"] for item in items] == ["i05", "i11"]
+    assert http.post("/v1/collections/other/items:import", content=exported).json()["unchanged"] == 2
 
 
 def test_items_are_changed_by_a_filter(filled: tuple[Pairs, httpx.Client]) -> None:
