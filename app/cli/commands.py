@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -329,7 +330,7 @@ def export(
             msgspec.json.encode, backend.iter_export(collection, label=label or (), where=where or ())
         )
         count = 0
-        with progress(LOG, f"Exporting {collection!r}.") as show, _whole_file(file) as stream:
+        with progress(LOG, f"Exporting {collection!r}.") as show, whole_file(file) as stream:
             for count, line in enumerate(lines, 1):
                 stream.write(line + b"\n")
                 show("writing", count, total, "")
@@ -337,7 +338,7 @@ def export(
 
 
 @contextmanager
-def _whole_file(file: Path | None) -> Iterator[BinaryIO]:
+def whole_file(file: Path | None) -> Iterator[BinaryIO]:
     """Yield what is to be written to, standard output or a file, which is there only once it is complete."""
     if file is None:
         yield sys.stdout.buffer
@@ -348,9 +349,9 @@ def _whole_file(file: Path | None) -> Iterator[BinaryIO]:
         with file.open("wb") as stream:
             yield stream
         return
-    partial = file.with_name(f"{file.name}.partial")
+    partial = file.with_name(f"{file.name}.{token_hex(4)}.partial")
     try:
-        with partial.open("wb") as stream:
+        with partial.open("xb") as stream:
             yield stream
         partial.replace(file)
     finally:
@@ -483,7 +484,9 @@ def search(
     group_by: Annotated[
         str | None, typer.Option(help="label, pair_id or a metadata key: few results of each of its values")
     ] = None,
-    group_size: Annotated[int, typer.Option(min=1, max=MAX_K, help="most results of one group")] = 1,
+    group_size: Annotated[
+        int | None, typer.Option(min=1, max=MAX_K, help="most results of one group, 1 by default")
+    ] = None,
     diversity: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="by how much results are to differ from each other")
     ] = 0.0,
@@ -498,10 +501,12 @@ def search(
 
     parts = _read_parts(text=text, picture=picture, sound=sound, item=item)
     item_filter = read_filter(label, where)
+    if group_size is not None and not group_by:
+        raise typer.BadParameter("takes --group-by beside it", param_hint="--group-size")
     refinement: dict[str, Any] = {
         "min_probability": min_probability,
         "group_by": group_by,
-        "group_size": group_size if group_by else None,
+        "group_size": group_size,
         "diversity": diversity or None,
         "emphasis": _read_weights(emphasis) if emphasis else None,
         "include": [*_ALL_FIELDS, "explanation"] if explain else None,

@@ -34,6 +34,8 @@ def describe_failure(error: Exception) -> Failure | None:
     match error:
         case LrbsError():
             return Failure(_service_line(error))
+        case UnicodeEncodeError(reason="surrogates not allowed"):
+            return Failure(f"an argument is no UTF-8: {error.object!r}", 2)
         case ConflictError(code="model-not-trained"):
             return Failure(f"run lrbs train {error.facts['collection']}".join(error.facts["parts"]))
         case CollectionNotFoundError():

@@ -250,10 +250,11 @@ def _value_of(cell: Any) -> Any:
     value = cell.value
     if isinstance(value, datetime):
         return value.date() if value.time() == time() else value
-    has_zeros = (
-        isinstance(value, int) and not isinstance(value, bool) and _ZEROS.fullmatch(cell.number_format)
-    )
-    return str(value).zfill(len(cell.number_format)) if has_zeros else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    shown, *_ = cell.number_format.split(";")  # the other sections are of negative numbers and zero
+    has_zeros = _ZEROS.fullmatch(shown) and float(value).is_integer()
+    return "-" * (value < 0) + str(abs(int(value))).zfill(len(shown)) if has_zeros else value
 
 
 def _fit(rows: Iterator[tuple[str, tuple[Any, ...]]], n_columns: int) -> Rows:

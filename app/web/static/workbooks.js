@@ -65,8 +65,8 @@ function formatsOf(styles) {
   const codes = new Map(all(styles, "numFmt").map((node) => [Number(node.getAttribute("numFmtId")), node.getAttribute("formatCode")]));
   return all(all(styles, "cellXfs")[0], "xf").map((node) => {
     const id = Number(node.getAttribute("numFmtId"));
-    const code = codes.get(id) ?? "";
-    const isDate = DATE_FORMATS.some(([first, last]) => id >= first && id <= last) || /[dmhys]/i.test(code.split(";")[0].replace(NOT_OF_DATES, ""));
+    const [code] = (codes.get(id) ?? "").split(";"); // the other sections are of negative numbers and zero
+    const isDate = DATE_FORMATS.some(([first, last]) => id >= first && id <= last) || /[dmhys]/i.test(code.replace(NOT_OF_DATES, ""));
     return { isDate, zeros: ZEROS.test(code) ? code.length : 0 };
   });
 }
@@ -103,7 +103,9 @@ function cellOf(node, { strings, formats, is1904 }) {
   if (type === "b") return written === "1" ? "TRUE" : "FALSE";
   if (type !== "n" || written === "" || !Number.isFinite(Number(written))) return written;
   const { isDate, zeros } = formats[Number(node.getAttribute("s"))] ?? {};
-  return isDate ? dateOf(Number(written), is1904) : String(Number(written)).padStart(zeros ?? 0, "0");
+  const number = Number(written);
+  if (isDate) return dateOf(number, is1904);
+  return zeros > 1 && Number.isInteger(number) ? (number < 0 ? "-" : "") + String(Math.abs(number)).padStart(zeros, "0") : String(number);
 }
 
 /** Return the date of a number of days; its time, too, where it is not midnight. */

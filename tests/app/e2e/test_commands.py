@@ -225,10 +225,13 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
         (("--text", "a", "--picture", f"{brick}^101"), "a weight from -100 to 100"),
         (("--text", "a", "--picture", "nothing.png^2"), "'nothing.png' does not exist"),
         (("--text", "a") * 17, "1 to 16"),
+        (("--text", "a", "--group-size", "2"), "takes --group-by beside it"),
     ):
         refused = lrbs("search", "things", *wrong)
         assert refused.returncode == 2
         assert fault in " ".join(refused.stderr.replace("│", " ").split())
+    refused = lrbs("items", "update", "things", "--all", "--dry-run", "--add-label", "\udcff")
+    assert (refused.returncode, refused.stderr) == (2, "error: an argument is no UTF-8: '\\udcff'\n")
 
     assert "version 2" in said(lrbs("train", "things", "--alpha", "0.001", "--scaling", "l2"))
     listed = said(lrbs("models", "things")).splitlines()

@@ -361,11 +361,13 @@ def write_workbook(file: Path) -> None:
         sheet = book.add_worksheet("shop")
         formats = {
             code: book.add_format({"num_format": code})
-            for code in ("0000", "dd/mm/yy", "yyyy-mm-dd hh:mm", "0.00_d")
+            for code in ("0000", "dd/mm/yy", "yyyy-mm-dd hh:mm", "0.00_d", "00000;-00000", "0;-0")
         }
         sheet.write(0, 0, "Our spring list")
         sheet.write_row(
-            2, 0, ["image", "text", "price", "shelf", "since", "changed", "remark", "sold", "mixed"]
+            2,
+            0,
+            ["image", "text", "price", "shelf", "since", "changed", "remark", "sold", "mixed", "zip", "gain"],
         )
         for number, price in enumerate((9.5, 1.234, 1200, 7)):
             line = 3 + number
@@ -376,6 +378,8 @@ def write_workbook(file: Path) -> None:
             sheet.write_datetime(line, 5, datetime(2024, 2, 1, 10, 30, number), formats["yyyy-mm-dd hh:mm"])
             sheet.write_boolean(line, 7, number % 2 == 0)
             sheet.write(line, 8, f"note {number}" if number else 0.1 + 0.2)
+            sheet.write(line, 9, (4109, -7, 0, -12345)[number], formats["00000;-00000"])
+            sheet.write(line, 10, (1, -7, 0, -0.5)[number], formats["0;-0"])
         sheet.merge_range(3, 6, 4, 6, "red thing")
         sheet.write_rich_string(5, 6, "blue ", book.add_format({"bold": True}), "thing")
         sheet.write_formula(6, 6, '="green"', None, "green")

@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 
+from app.cli.commands import whole_file
 from app.cli.console import duration, pace, time_left
 
 
@@ -48,3 +51,13 @@ def test_the_pace_has_a_rate_and_the_time_left(done: int, total: int, seconds: f
 )
 def test_a_duration_is_told_in_its_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_two_exports_to_one_file_at_once_leave_that_of_the_last_one(tmp_path: Path) -> None:
+    file = tmp_path / "items.ndjson"
+    with whole_file(file) as later:
+        with whole_file(file) as earlier:
+            later.write(b"later")
+            earlier.write(b"earlier")
+        assert file.read_bytes() == b"earlier"
+    assert [(one, one.read_bytes()) for one in tmp_path.iterdir()] == [(file, b"later")]

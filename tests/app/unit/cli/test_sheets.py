@@ -104,15 +104,16 @@ def test_what_a_cell_shows_is_read_and_formulas_without_results_are_said(tmp_pat
         [],
         ["id", "text", "plz", "price", "tax"],
         [1, "one", 4109, 5, "=D4*2"],
-        [2, "two", 10115, "#DIV/0!"],
+        [2, "two", 10115.0, "#DIV/0!"],
+        [3, "three", -7, -7],
     ):
         sheet.append(row)
-    for place in ("C4", "C5"):
-        sheet[place].number_format = "00000"
+    for place, form in (("C4", "00000"), ("C5", "00000;[Red]-00000"), ("C6", "00000;-00000"), ("D6", "0;-0")):
+        sheet[place].number_format = form
     book.save(file)
     table = open_book(file)
     facts = [row.metadata for row in table.rows() if isinstance(row, NewItem)]
-    assert facts == [{"plz": "04109", "price": 5}, {"plz": "10115"}]
+    assert facts == [{"plz": "04109", "price": 5}, {"plz": "10115"}, {"plz": "-00007", "price": -7}]
     notes = "\n".join(table.notes)
     assert "formulas without results are empty cells" in notes
     assert "2 rows before the header are left out" in notes
