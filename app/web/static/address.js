@@ -5,7 +5,7 @@ import { isPlain } from "./state.js";
 
 const METADATA = "meta.";
 const LONGEST_TEXT = 2000; // of a query in an address, as in its field; servers refuse addresses of some 64 KiB
-const MOST_PARTS = 16; // of a query, as the service takes them
+export const MOST_PARTS = 16; // of a query, as the service takes them
 const pictures = []; // chosen ones have no address; Back finds them here until the page is left
 
 /** Put a search into the address bar; searches that are typed letter by letter share one entry of the history. */

@@ -63,7 +63,7 @@ function targetChoice(target) {
   return label;
 }
 
-/** Return the parts of the chips and the field. */
+/** Return the parts of the chips and the field, also of letters that were typed just now. */
 function read() {
   const text = field.value.trim();
   parts = parts.filter(({ query }) => query !== typed);
@@ -74,12 +74,12 @@ function read() {
 
 function run(changed, options) {
   clearTimeout(timer);
-  parts = isPlain({ parts: changed }) ? [{ ...changed[0], weight: 1 }] : changed; // of one part it has no effect
-  if (parts.length === 0) {
+  if (changed.length === 0) {
     clear();
     return;
   }
-  const sought = { parts, target: picked ?? targetOf(parts) };
+  const of = isPlain({ parts: changed }) ? [{ ...changed[0], weight: 1 }] : changed; // of one part it has no effect
+  const sought = { parts: of, target: picked ?? targetOf(of) };
   attempt(() => search(sought, options).catch((error) => {
     if (REFUSED.has(error.status)) leaveOutPictures();
     throw error;
@@ -93,12 +93,20 @@ function leaveOutPictures() {
   showChips();
 }
 
-function clear() {
+function clear({ isTyped = false } = {}) {
   clearError();
   showNoResults();
-  writeAddress(state.collection, null, false);
-  field.focus();
+  writeAddress(state.collection, null, isTyped);
+  moveFocus();
 }
+
+/** Give the focus to what takes the next part: without texts and pictures to what is to be found. */
+function moveFocus() {
+  const places = [field, chooser, byId("targets").querySelector("input")];
+  places.find((place) => place.offsetParent !== null)?.focus();
+}
+
+bar.read = read;
 
 /** Show the parts of a search, or an empty bar; of several parts a text is in the field only while it is typed. */
 bar.showQuery = (shown, isTyped) => {
@@ -129,6 +137,7 @@ field.addEventListener("input", (event) => {
   if (event.isComposing) return;
   timer = setTimeout(() => {
     if (read().length > 0) run(parts, { isTyped: true });
+    else if (state.sought) clear({ isTyped: true });
   }, TYPING_PAUSE_MS);
 });
 byId("add-text").addEventListener("click", () => {
@@ -139,7 +148,7 @@ byId("add-text").addEventListener("click", () => {
   showChips();
   field.focus();
 });
-byId("clear").addEventListener("click", clear);
+byId("clear").addEventListener("click", () => clear());
 byId("targets").addEventListener("change", ({ target }) => {
   picked = target.value;
   if (read().length > 0) run(parts);
@@ -205,7 +214,7 @@ function chipOf({ query }) {
   remove.type = "button";
   remove.setAttribute("aria-label", `Remove ${name}`);
   remove.addEventListener("click", () => {
-    field.focus();
+    moveFocus();
     run(read().filter((part) => part.query !== query));
   });
   chip.append(weight, remove);

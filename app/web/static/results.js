@@ -1,7 +1,7 @@
 // The card of one result, which can be the next query in either direction, or a part of it.
 
 import { call } from "./api.js";
-import { element } from "./elements.js";
+import { byId, element } from "./elements.js";
 import { showFile } from "./pictures.js";
 import { collectionPath, contentUrlOf, namesFile, pictureUrlOf, plural, queryOf, state } from "./state.js";
 
@@ -35,8 +35,8 @@ export function resultCard(hit, { target, parts }, run) {
   const actions = element("div", "actions");
   actions.append(
     action("Similar", `Similar ${plural(target)}`, () => [part]),
-    action("+", "More like this", () => [...state.sought.parts, part]),
-    action("−", "Less like this", () => [...state.sought.parts, { ...part, weight: -1 }]),
+    action("+", "More like this", () => [...byId("bar").read(), part]),
+    action("−", "Less like this", () => [...byId("bar").read(), { ...part, weight: -1 }]),
   );
   item.append(card, ...playersOf(hit, target), actions);
   return item;

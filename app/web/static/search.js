@@ -1,7 +1,7 @@
 // Searching: the first results, and more of them as one scrolls.
 
-import { writeAddress } from "./address.js";
-import { call } from "./api.js";
+import { MOST_PARTS, writeAddress } from "./address.js";
+import { Problem, call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
 import { contentOf, offerFeedback } from "./feedback.js";
 import { conditionsOf, showFilters } from "./filters.js";
@@ -22,6 +22,7 @@ const SHOWN = ["labels", "metadata", "text", "content_url"];
  * options: whether a text is being typed, the address bar already has all of it, or the focus goes to the results
  */
 export async function search(sought, { isTyped = false, isInAddress = false, movesFocus = false } = {}) {
+  if (sought.parts.length > MOST_PARTS) throw new Problem(`A query has ${MOST_PARTS} parts at most`, "Take one out before you add another.", 0);
   const filter = sought.target === state.shown?.target ? state.shown.filter : [];
   const shown = { filter, ...sought, offset: 0, ids: new Set() };
   byId("bar").showQuery(shown, isTyped);

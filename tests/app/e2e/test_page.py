@@ -561,6 +561,83 @@ def test_a_text_a_picture_and_results_are_one_query(opened: Page, watch: Watch, 
     assert "422" in complaint
 
 
+_TYPE_AND_ADD = """
+() => {
+  const field = document.getElementById("text");
+  field.value = "boats at night";
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  document.querySelector("[aria-label='More like this: result 2']").click();
+}
+"""
+
+
+def test_letters_of_a_moment_ago_count_and_a_text_that_is_deleted_leaves_no_results(opened: Page) -> None:
+    title, results = opened.locator("#results-title"), opened.locator("#results")
+    search_text(opened, "boats")
+    wait_for_pictures(opened)
+    opened.evaluate(_TYPE_AND_ADD)
+    expect(title).to_have_text("Pictures for “boats at night” + this picture")
+    clear(opened)
+    search_text(opened, "boats")
+    expect(title).to_have_text("Pictures for “boats”")
+    text_box(opened).fill("")
+    expect(results).to_be_hidden()
+    expect(opened).to_have_url(re.compile(r"\?collection=\w+$"))
+    expect(text_box(opened)).to_be_focused()
+    opened.go_back()
+    expect(title).to_have_text("Pictures for “boats”")
+    expect(text_box(opened)).to_have_value("boats")
+
+
+def test_a_part_too_many_is_refused_and_leaves_the_others(opened: Page, demo_server: str) -> None:
+    parts = urlencode([("part", json.dumps({"from": "text", "q": f"boats {n}"})) for n in range(16)])
+    opened.goto(f"{demo_server}?{parts}&to=image")
+    expect(opened.locator("#results-title")).to_contain_text("“boats 15”")
+    address, ids = opened.url, shown_ids(opened)
+    opened.get_by_role("button", name="More like this: result 1", exact=True).click()
+    expect(opened.get_by_role("alert")).to_contain_text("A query has 16 parts at most")
+    expect(opened.locator("#parts li")).to_have_count(16)
+    assert (opened.url, shown_ids(opened)) == (address, ids)
+    opened.get_by_role("button", name="Remove “boats 15”").click()
+    expect(opened.locator("#results-title")).not_to_contain_text("“boats 15”")
+    expect(opened.get_by_role("alert")).to_be_hidden()
+
+
+def test_without_texts_and_pictures_the_focus_stays_in_the_bar(
+    page: Page, demo_server: str, demo_key: str
+) -> None:
+    with Client(demo_server, demo_key, patience=0.0) as client:
+        client.create_collection("numbers", {"left": {"type": "vector"}, "right": {"type": "vector"}})
+        rows = [[float(n == m) for m in range(6)] for n in range(6)]
+        items = [
+            {"id": f"{side}{n}", "modality": side, "vector": row, "pair_id": str(n)}
+            for side in ("left", "right")
+            for n, row in enumerate(rows)
+        ]
+        client.create_items("numbers", items)
+        page.goto(f"{demo_server}/?collection=numbers&from=left&item=left1&to=left")
+        expect(page.locator("#hits .hit").first).to_be_visible()
+        page.get_by_role("button", name="Remove “left1”").click()
+        expect(page.locator("#results")).to_be_hidden()
+        expect(page.locator("#targets input").first).to_be_focused()
+        client.delete_collection("numbers")
+
+
+def test_two_rows_of_results_have_their_buttons_on_the_screen(opened: Page, demo_key: str) -> None:
+    use_key(opened, demo_key)
+    search_text(opened, "boats")
+    wait_for_pictures(opened)
+    expect(opened.locator("#hits .thumbs")).to_have_count(24)
+    places = opened.locator("#hits .actions").evaluate_all("rows => rows.map(r => r.getBoundingClientRect())")
+    firsts = [place for place in places if place["y"] == places[0]["y"]]
+    assert places[len(firsts)]["bottom"] <= 900
+    assert {place["height"] for place in places} == {places[0]["height"]}
+    buttons = opened.locator("#hits .actions").first.get_by_role("button")
+    tops = buttons.evaluate_all("buttons => buttons.map(button => button.getBoundingClientRect().top)")
+    assert len(tops) == 5
+    assert len(set(tops)) == 1
+
+
 def test_the_page_asks_no_other_host(opened: Page, watch: Watch, picture: bytes, demo_server: str) -> None:
     search_text(opened, "a quiet forest")
     wait_for_pictures(opened)
