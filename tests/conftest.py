@@ -57,7 +57,8 @@ LONG = (
     "tests/test_site.py",
 )
 """What takes longest: it comes first, so that nothing of it is left for one process in the end."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first has no windows: a page takes it half of the processor time of a whole browser."""
 
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("steady")
