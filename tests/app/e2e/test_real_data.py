@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ pytestmark = [
 
 BATCH = 100
 TRAINING_SECONDS = 900.0
+DIRECTIONS = (("image", "text"), ("text", "image"))
+Ranks = np.typing.NDArray[np.intp]
 
 
 @pytest.fixture
@@ -45,56 +48,75 @@ def serve_trained(
     return serve
 
 
-def http_map(client: Client, source: str, target: str) -> float:
-    """Return the MAP of all test items of `source`, each ranking all those of `target`."""
-    queries, n_gallery = held_out_items(client, source), len(held_out_items(client, target))
-    options: Any = {"k": 1000, "filter": {"metadata": {"split": "test"}}, "include": ["labels"]}
-    precisions = []
-    for start in range(0, len(queries), BATCH):
-        batch = queries[start : start + BATCH]
-        asked = [{"item_id": item_id} for item_id, _ in batch]
-        results = client.search_batch("set", source, target, asked, **options).results
-        first = client.search("set", source, target, item_id=batch[0][0], **options)
-        assert first.hits == results[0].hits
-        for (_, label), result in zip(batch, results, strict=True):
-            assert len({hit.id for hit in result.hits}) == n_gallery
-            relevant = [hit.labels == [label] for hit in result.hits]
-            precisions.append(average_precision(relevant, -np.arange(n_gallery)))
-    return float(np.mean(precisions))
+@dataclass(frozen=True)
+class Served:
+    """What is served: a client, and by modality its items, listed once."""
 
+    client: Client
+    items: dict[str, list[Item]]
 
-def held_out_items(client: Client, modality: str) -> list[tuple[str, str]]:
-    return [(item.id, item.labels[0]) for item in items_of(client, modality, "test")]
+    @classmethod
+    def by(cls, client: Client) -> Self:
+        sides = ("image", "text")
+        return cls(
+            client, {side: list(client.iter_items("set", modality=side, limit=1000)) for side in sides}
+        )
 
+    def held_out(self, modality: str) -> list[Item]:
+        return [item for item in self.items[modality] if item.metadata["split"] == "test"]
 
-def items_of(client: Client, modality: str, split: str | None = None) -> list[Item]:
-    items = client.iter_items("set", modality=modality, limit=1000)
-    return [item for item in items if split in (None, item.metadata["split"])]
+    def rank(self, source: str, target: str) -> Ranks:
+        """Return how each test item of `source` ranks all those of `target`, as columns of these."""
+        queries, gallery = self.held_out(source), self.held_out(target)
+        column_of = {item.id: column for column, item in enumerate(gallery)}
+        options: Any = {"k": 1000, "filter": {"metadata": {"split": "test"}}, "include": []}
+        ranks = []
+        for start in range(0, len(queries), BATCH):
+            asked = [{"item_id": item.id} for item in queries[start : start + BATCH]]
+            results = self.client.search_batch("set", source, target, asked, **options).results
+            first = self.client.search("set", source, target, **asked[0], **options)
+            assert first.hits == results[0].hits
+            page = self.client.search("set", source, target, **asked[0], **{**options, "k": FIRST_PAGE})
+            assert page.hits == first.hits[:FIRST_PAGE]
+            ranks += [[column_of[hit.id] for hit in result.hits] for result in results]
+        found = np.array(ranks)
+        assert (np.sort(found, axis=1) == np.arange(len(gallery))).all()
+        return found
 
+    def map(self, source: str, target: str, ranks: Ranks) -> float:
+        """Return the MAP of all test items of `source`, each ranking all those of `target`."""
+        queries, gallery = self.held_out(source), self.held_out(target)
+        labels = np.array([item.labels[0] for item in gallery])
+        places = -np.arange(len(gallery))
+        precisions = [
+            average_precision(labels[row] == query.labels[0], places)
+            for query, row in zip(queries, ranks, strict=True)
+        ]
+        return float(np.mean(precisions))
 
-def http_first_pages(client: Client, source: str, target: str) -> tuple[float, float]:
-    """Return the graded nDCG@10 of all test items of `source`, and in how many pages the partner is."""
-    queries, gallery = items_of(client, source, "test"), items_of(client, target, "test")
-    values = np.array([_facet_values(item) for item in gallery])
-    grades = np.array([(values == _facet_values(query)).sum(axis=1) for query in queries])
-    column_of = {item.id: column for column, item in enumerate(gallery)}
-    options: Any = {"k": FIRST_PAGE, "filter": {"metadata": {"split": "test"}}, "include": []}
-    pages = []
-    for start in range(0, len(queries), BATCH):
-        asked = [{"item_id": item.id} for item in queries[start : start + BATCH]]
-        results = client.search_batch("set", source, target, asked, **options).results
-        pages += [[column_of[hit.id] for hit in result.hits] for result in results]
-    gains = discounted_gains(np.take_along_axis(grades, np.array(pages), axis=1))
-    ndcg = gains / ideal_gains(grades, FIRST_PAGE, values.shape[1])
-    found = [
-        query.pair_id in {gallery[column].pair_id for column in page}
-        for query, page in zip(queries, pages, strict=True)
-    ]
-    return float(ndcg.mean()), float(np.mean(found))
+    def first_pages(self, source: str, target: str, ranks: Ranks) -> tuple[float, float]:
+        """Return the graded nDCG@10 of all test items of `source`, and in how many pages the partner is."""
+        queries, gallery = self.held_out(source), self.held_out(target)
+        values = np.array([_facet_values(item) for item in gallery])
+        grades = np.array([(values == _facet_values(query)).sum(axis=1) for query in queries])
+        pages = ranks[:, :FIRST_PAGE]
+        gains = discounted_gains(np.take_along_axis(grades, pages, axis=1))
+        ndcg = gains / ideal_gains(grades, FIRST_PAGE, values.shape[1])
+        found = [
+            query.pair_id in {gallery[column].pair_id for column in page}
+            for query, page in zip(queries, pages, strict=True)
+        ]
+        return float(ndcg.mean()), float(np.mean(found))
 
 
 def _facet_values(item: Item) -> list[str]:
     return [item.labels[0], *(item.metadata[name] for name in ("article_type", "colour", "gender"))]
+
+
+def maps_over_http(client: Client) -> tuple[float, float]:
+    served = Served.by(client)
+    one, other = (served.map(*pair, served.rank(*pair)) for pair in DIRECTIONS)
+    return one, other
 
 
 def maps_of_stored_model(data: PairedFeatures, models: Path) -> tuple[float, float]:
@@ -131,7 +153,7 @@ def test_the_paper_s_method_reaches_the_same_map_over_http_as_in_the_solver(
 ) -> None:
     folder = test_data / "wikipedia"
     with serve_trained("wikipedia", str(folder), method="lrbs") as client:
-        over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
+        over_http = maps_over_http(client)
         report = client.get_model("set", 1).report
     alone = maps_of_solver(load_wikipedia(folder), report)
     gap = report["fit"]["convergence"]["gap"]
@@ -147,7 +169,7 @@ def test_class_posteriors_reach_the_wanted_map_over_http_and_read_by_the_solver(
 ) -> None:
     archive = test_data / "wikipedia_cnn" / "wikipedia_cnn.npz"
     with serve_trained("npz", str(archive), method="semantic") as client:
-        over_http = http_map(client, "image", "text"), http_map(client, "text", "image")
+        over_http = maps_over_http(client)
         report = client.get_model("set", 1).report
     alone = maps_of_stored_model(load_npz(archive), tmp_path / "data" / "models")
     print(f"wikipedia_cnn: over HTTP {over_http}, solver alone {alone}")  # noqa: T201
@@ -159,9 +181,9 @@ def test_class_posteriors_reach_the_wanted_map_over_http_and_read_by_the_solver(
     assert over_http == pytest.approx(alone, abs=1e-5)
 
 
-def short_queries(client: Client) -> dict[str, tuple[str, str]]:
+def short_queries(pictures: list[Item]) -> dict[str, tuple[str, str]]:
     """Return a query such as "red handbags" for each colour and article type that six pictures have."""
-    found = Counter(_colour_and_type(item) for item in items_of(client, "image"))
+    found = Counter(_colour_and_type(item) for item in pictures)
     return {f"{pair[0]} {pair[1]}".lower(): pair for pair, count in sorted(found.items()) if count >= 6}
 
 
@@ -179,20 +201,21 @@ def test_products_are_found_by_label_colour_and_type(
     ingest = ("table", str(table), "--split-column", "split", "--image-encoder", pictures)
     with serve_trained(*ingest) as client:
         report = client.get_model("set", 1).report
-        maps = http_map(client, "image", "text"), http_map(client, "text", "image")
-        ndcgs, recalls = zip(
-            http_first_pages(client, "image", "text"), http_first_pages(client, "text", "image"), strict=True
-        )
-        queries = short_queries(client)
+        served = Served.by(client)
+        ranks = {pair: served.rank(*pair) for pair in DIRECTIONS}
+        maps = [served.map(*pair, found) for pair, found in ranks.items()]
+        pages = [served.first_pages(*pair, found) for pair, found in ranks.items()]
+        ndcgs, recalls = zip(*pages, strict=True)
+        queries = short_queries(served.items["image"])
         asked = [{"text": query} for query in queries]
         results = client.search_batch("set", "text", "image", asked, k=10, include=["metadata"]).results
         first = client.search("set", "text", "image", text="red handbag", k=5).hits
-    pages = [[_colour_and_type(hit) for hit in result.hits] for result in results]
+    kinds = [[_colour_and_type(hit) for hit in result.hits] for result in results]
     colour, both = (
         np.mean(
             [
                 [hit[:n] == pair[:n] for hit in page]
-                for page, pair in zip(pages, queries.values(), strict=True)
+                for page, pair in zip(kinds, queries.values(), strict=True)
             ]
         )
         for n in (1, 2)
