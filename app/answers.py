@@ -39,6 +39,21 @@ class Modality:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class RetrainingPolicy:
+    """When a collection is trained by itself: as soon as one of the limits is reached; never without any."""
+
+    changed_items: Annotated[
+        int | None, Says("items written or deleted since the newest version, or since the beginning")
+    ] = None
+    judgements: Annotated[int | None, Says("feedback stored since then")] = None
+    hours: Annotated[float | None, Says("since then, if anything has changed")] = None
+    quiet_hours: Annotated[
+        tuple[int, int] | None,
+        Says("hours of the day, UTC, from and to which trainings may begin; at any time where it is null"),
+    ] = None
+
+
 @dataclass(slots=True)
 class Collection:
     """Two modalities, their items and models; `items` counts them where one collection is asked for."""
@@ -48,6 +63,7 @@ class Collection:
     revision: int
     active_version: int | None
     created_at: datetime
+    retraining: RetrainingPolicy
     items: dict[str, int] | None = None
 
 

@@ -44,10 +44,11 @@ from app.services.serving.snapshots import Snapshots
 from app.services.storage.backup import Backup
 from app.services.storage.ownership import ManagedFiles, Ownership, SchemaService
 from app.services.storage.sweeping import EngineSweeper, GarbageCollector, Removal, Tombstones
+from app.services.training.automatic import AutomaticRetraining, BundleRepair
 from app.services.training.builder import ModelBuilder
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.reencoding import Reencoder
-from app.services.training.requests import BundleRepair, TrainingService
+from app.services.training.requests import TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.folders import sweep_leftovers
 from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
@@ -99,6 +100,7 @@ class Services:
     tombstones: Tombstones  # of deleted items
     ownership: Ownership  # checks that database and data folder belong together
     repair: BundleRepair  # queues a retrain for damaged bundles
+    retraining: AutomaticRetraining  # and as collections' policies say
     health: HealthService  # whether this process can serve, and statistics for monitoring
 
 
@@ -184,7 +186,8 @@ def build(settings: Settings) -> Services:
         removal=removal,
         tombstones=Tombstones(database, settings.sweep_grace_seconds),
         ownership=ownership,
-        repair=BundleRepair(database, bundles, training, ownership.is_current),
+        repair=BundleRepair(database, training, bundles, ownership.is_current),
+        retraining=AutomaticRetraining(database, training),
         health=HealthService(
             snapshots, database, schema, ownership, recall_monitor, _written_paths(settings), backends
         ),

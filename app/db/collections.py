@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Table, bindparam, delete, func, literal, s
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.answers import RetrainingPolicy
 from app.db.models import (
     ENCODED_CONTENTS,
     FEEDBACK,
@@ -224,6 +225,11 @@ class CollectionRepository(Repository):
         self._row(collection.name).modalities = modalities_to_json(modalities)
         self._session.flush()
 
+    def set_retraining(self, collection: Collection, policy: RetrainingPolicy) -> None:
+        """Record when a locked collection is trained by itself."""
+        self._row(collection.name).retraining = asdict(policy) if policy != _NEVER else None
+        self._session.flush()
+
     def saved_gallery(self, collection: Collection) -> SavedGallery | None:
         """Return where its galleries are saved."""
         row = self._session.get(SavedGalleryRow, collection.id)
@@ -264,6 +270,14 @@ def modalities_to_json(modalities: tuple[Modality, Modality]) -> list[dict[str, 
     ]
 
 
+_NEVER = RetrainingPolicy()
+
+
+def _policy(stored: Mapping[str, Any]) -> RetrainingPolicy:
+    hours = stored["quiet_hours"]
+    return RetrainingPolicy(**{**stored, "quiet_hours": hours and tuple(hours)})
+
+
 def _collection(row: CollectionRow) -> Collection:
     return Collection(
         row.id,
@@ -273,6 +287,7 @@ def _collection(row: CollectionRow) -> Collection:
         row.active_version,
         row.created_at,
         row.purged_through,
+        _policy(row.retraining) if row.retraining else _NEVER,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, null, select
+from sqlalchemy import ColumnElement, Row, delete, func, null, select
 
 from app.db.models import FEEDBACK, FeedbackRow
 from app.db.statements import Repository, copy_fields, in_chunks, now, value_of
@@ -43,6 +44,11 @@ class FeedbackRepository(Repository):
         while rows := self._rows(collection, after, _ROWS_PER_PAGE, FEEDBACK.c.features):
             yield from map(_entry, rows)
             after = rows[-1].id
+
+    def count_since(self, collection: Collection, moment: datetime) -> int:
+        """Return how much was stored after a moment."""
+        query = select(func.count()).select_from(FEEDBACK)
+        return self._session.scalar(query.where(_is_of(collection), FEEDBACK.c.created_at > moment)) or 0
 
     def delete(self, collection: Collection, feedback_id: int) -> set[str]:
         """Delete one; raises NotFoundError."""

@@ -92,6 +92,7 @@ class CollectionRow(Base):
     purged_through: Mapped[int] = mapped_column(BigInt, server_default="0")
     marked_revision: Mapped[int] = mapped_column(BigInt, server_default="0")
     marked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    retraining: Mapped[dict[str, Any] | None] = mapped_column(sa.JSON(none_as_null=True))
 
 
 class SavedGalleryRow(Base):

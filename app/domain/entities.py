@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from app.answers import RetrainingPolicy
 from app.domain.names import Scope
 from app.domain.reports import TrainingReport
 
@@ -122,6 +123,7 @@ class Collection:
     active_version: int | None  # of the model that serves
     created_at: datetime  # UTC
     purged_through: int = 0  # of items deleted at this revision or before, there may be no trace
+    retraining: RetrainingPolicy = field(default_factory=RetrainingPolicy)
 
     @property
     def modality_names(self) -> tuple[str, str]:

@@ -314,6 +314,7 @@ class TrainingParameters:
     objective: Annotated[
         Objective | None, Says("ndcg, map or recall, or weights of these; null where it was left open")
     ] = None
+    reason: Annotated[str | None, Says("why it was asked for, in words")] = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:

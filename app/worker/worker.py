@@ -253,4 +253,5 @@ def _maintenance(services: Services) -> Sequence[Chore]:
         Chore("sweeping checkpoints", whole(partial(sweep_checkpoints, services.settings)), _SELDOM_SECONDS),
         Chore("purging tombstones", services.tombstones.purge, _SELDOM_SECONDS),
         Chore("looking for damage", services.repair.go_on, _SELDOM_SECONDS),
+        Chore("requesting trainings", services.retraining.go_on, _OFTEN_SECONDS),
     )

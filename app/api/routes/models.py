@@ -18,9 +18,9 @@ from app.api.deps import KeyId, Readers, RootPath, may_administer
 from app.api.openapi import JOB_QUEUED
 from app.api.problems import OF_BODIES, responses
 from app.api.routes.searches import READ_SEARCH, search_for
-from app.api.schemas.admin import ActivateIn, RetrainIn
+from app.api.schemas.admin import ActivateIn, RetrainIn, RetrainingPolicyIn
 from app.api.schemas.searches import SearchOptions, encode_result
-from app.api.shown import show_job, show_model
+from app.api.shown import show_collection, show_job, show_model
 from app.api.state import ApiState, State
 from app.domain.entities import Job
 from app.domain.errors import DatabaseUnavailableError, NotFoundError
@@ -101,6 +101,19 @@ def retrain(
     job = state.training.request(collection, body.to_parameters(), body.to_encoders())
     response.headers["Location"] = f"{root_path}/v1/admin/jobs/{job.id}"
     return show_job(job)
+
+
+@jobs.put("/collections/{collection}/retraining", responses=responses(401, 403, 404, *OF_BODIES))
+def set_retraining(
+    collection: str, body: Annotated[RetrainingPolicyIn, read_json(RetrainingPolicyIn)], state: State
+) -> answers.Collection:
+    """Say when a collection is trained by itself, in place of what was said before; `{}` means never.
+
+    Trainings have the parameters of the active version and a reason, and versions have to pass the same
+    comparison as others. While items are written a training waits for up to an hour; after one that failed or
+    was stopped six hours pass.
+    """
+    return show_collection(state.training.set_policy(collection, body.to_policy()))
 
 
 @jobs.get("/collections/{collection}/jobs", responses=responses(401, 403, 404))

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 
+from app.answers import RetrainingPolicy
 from app.api.schemas.base import NAME, Integer, Strict, one_of, whole
 from app.domain.entities import KeyBounds, Modality
 from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN, Scope
@@ -221,6 +222,9 @@ class RetrainIn(Strict):
     max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
     seed: Integer = Field(0, ge=0, le=LARGEST_SEED)
     supervision: SupervisionIn = Field(default_factory=SupervisionIn)
+    reason: str | None = Field(
+        None, min_length=1, max_length=500, description="why, in words that the version keeps"
+    )
     objective: _Objective | None = Field(
         None,
         description="what held-out quality is, which `composite` chooses its weights by, too: graded nDCG@10 "
@@ -243,6 +247,24 @@ class RetrainIn(Strict):
         """Return the service's form."""
         values = self.model_dump(exclude={"supervision", "encoders"})
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
+
+
+_Hour = Annotated[Integer, Field(ge=0, le=23)]
+
+
+class RetrainingPolicyIn(Strict):
+    """When a collection is trained by itself; never where no limit is given."""
+
+    changed_items: Integer | None = Field(None, ge=1, le=1_000_000_000)
+    judgements: Integer | None = Field(None, ge=1, le=1_000_000_000)
+    hours: float | None = Field(None, gt=0, le=1e6)
+    quiet_hours: tuple[_Hour, _Hour] | None = Field(
+        None, description="from and to which hour of the day, UTC, trainings may begin"
+    )
+
+    def to_policy(self) -> RetrainingPolicy:
+        """Return the service's form."""
+        return RetrainingPolicy(**self.model_dump())
 
 
 class KeyIn(Strict):

@@ -8,17 +8,15 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+from app.answers import RetrainingPolicy
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Item, Job, JobEvent
 from app.domain.errors import (
-    CollectionNotFoundError,
     ConflictError,
-    DamagedBundleError,
     InvalidFieldError,
-    ServiceError,
     unknown_modality,
 )
 from app.domain.names import check_storable, join_path, join_words, some_of
@@ -26,9 +24,7 @@ from app.domain.reports import ENCODERS, Objective, Supervision, TrainingParamet
 from app.domain.searches import describe_others
 from app.encoders.registry import EncoderRegistry
 from app.services.catalogue.preparation import FEWEST_PAIRS, describe_material
-from app.services.models.model_bundles import ModelBundles
 from app.services.models.placement import facet_values
-from app.services.storage.pacing import Round
 from app.services.training.facets import columns_of, judgements_of, suffices
 from app.services.training.reencoding import Encoders, lacking_message
 from solver import AT_LEAST, FLOORS, OBJECTIVES, SCALINGS, LabelledPair, can_be_compact, floors_of
@@ -50,6 +46,8 @@ LARGEST_WEIGHT = 1e6
 def check_parameters(parameters: TrainingParameters) -> None:
     """Refuse parameters that no training could use; raises InvalidFieldError."""
     alpha, scaling = parameters.alpha, parameters.scaling
+    if parameters.reason is not None:
+        check_storable("reason", parameters.reason)
     if parameters.method not in METHODS:
         raise InvalidFieldError("method", f"expected {join_words(METHODS)}, got {parameters.method!r}")
     for name, value in (("alpha", alpha), ("scaling", scaling)):
@@ -401,6 +399,12 @@ class TrainingService:
                 raise InvalidFieldError(place, lacking_message(modality, count, encoder, first))
         return settled
 
+    def set_policy(self, name: str, policy: RetrainingPolicy) -> Collection:
+        """Say when a collection is trained by itself; raises CollectionNotFoundError."""
+        with self._database.write() as work:
+            work.collections.set_retraining(work.collections.lock(name), policy)
+            return work.collections.get(name)
+
     def job(self, job_id: str) -> Job:
         """Return a job; raises NotFoundError."""
         with self._database.read() as work:
@@ -482,62 +486,3 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
 
 def _has_enough(items: Iterable[Item]) -> bool:
     return len(list(itertools.islice(items, FEWEST_PAIRS))) == FEWEST_PAIRS
-
-
-@dataclass(eq=False)
-class BundleRepair:
-    """Asks for a retrain where the active version's bundle is damaged, if its files are this database's."""
-
-    # Processes that hold the version go on serving it; in others an earlier one stands in for it
-    # (`app.services.serving.snapshots`). No other version is made the active one: people decide that.
-
-    _database: Database
-    _bundles: ModelBundles
-    _training: TrainingService
-    _owns_files: Callable[[], bool]
-    _names: list[str] = field(default_factory=list, init=False)
-
-    def go_on(self, time_left: Round) -> bool:
-        """Ask for retrains with the parameters of the damaged versions, one collection after the other;
-        return whether all were looked at."""
-        # Later rounds go on; what keeps one from being looked at is logged, and it comes again.
-        if not self._owns_files():
-            return True
-        if not self._names:
-            with self._database.read() as work:
-                listed = work.collections.list()
-            self._names = [one.name for one in listed if one.active_version is not None]
-        failures: list[str] = []
-
-        def look_at_next() -> bool:
-            if self._names:
-                name = self._names.pop(0)
-                try:
-                    self._request_repair(name)
-                except (ServiceError, OSError) as error:
-                    _logger.warning("%s: damage is looked for later: %s", name, error)
-                    failures.append(name)
-            return not self._names
-
-        time_left.finish(look_at_next)
-        self._names += failures
-        return not self._names
-
-    def _request_repair(self, name: str) -> None:
-        try:
-            with self._database.read() as work:
-                collection = work.collections.get(name)
-                if collection.active_version is None:
-                    return
-                version = work.models.get(collection, collection.active_version)
-        except CollectionNotFoundError:  # deleted in the meantime
-            return
-        try:
-            self._bundles.check(version)
-            return
-        except DamagedBundleError as error:
-            _logger.error("%s, version %d: %s: training it again", collection.name, version.version, error)
-        try:
-            self._training.request(collection.name, version.report.parameters)
-        except ConflictError as error:
-            _logger.error("%s: %s", collection.name, error)

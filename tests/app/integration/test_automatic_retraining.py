@@ -1,0 +1,147 @@
+"""Trainings that begin by themselves, as the policy of a collection says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.answers import RetrainingPolicy
+from app.domain.entities import JobState
+from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.services.catalogue.service import NewFeedback
+from app.services.storage.pacing import Round
+from app.services.training.automatic import AutomaticRetraining
+from tests.app.integration.conftest import Pairs
+from tests.app.integration.in_process import run_here
+from tests.app.integration.searching import PARAMETERS
+
+NAME = "a"
+
+
+@dataclass
+class Clock:
+    """A shop that is looked at as time passes."""
+
+    pairs: Pairs
+    retraining: AutomaticRetraining
+    now: datetime
+    n_written: int = 0
+
+    def look(self, minutes: float = 1.0) -> str | None:
+        """Look once more after some minutes; return the reason of a training that was requested, and run."""
+        self.now += timedelta(minutes=minutes)
+        assert self.retraining.go_on(Round())
+        job = self.pairs.services.training.jobs(NAME, 1)[0]
+        if not job.state.is_open:
+            return None
+        run_here(self.pairs.services)
+        reason: str | None = job.parameters["reason"]
+        return reason
+
+    def write(self, n_items: int) -> None:
+        for _ in range(n_items):
+            self.n_written += 1
+            row = self.pairs.data.X[self.n_written % 20]
+            item = self.pairs.item("x", f"new{self.n_written}", row, "class 0")
+            self.pairs.services.catalogue.add_items(NAME, [item])
+
+
+@pytest.fixture
+def shop(either: Pairs) -> Clock:
+    either.fill(NAME)
+    either.train(NAME)
+    retraining = AutomaticRetraining(either.services.database, either.services.training, lambda: clock.now)
+    clock = Clock(either, retraining, datetime.now(UTC))
+    return clock
+
+
+def allow(shop: Clock, **limits: object) -> None:
+    policy = replace(RetrainingPolicy(), **limits)
+    assert shop.pairs.services.training.set_policy(NAME, policy).retraining == policy
+
+
+def test_enough_changed_items_are_learned_from_once_nothing_more_is_written(shop: Clock) -> None:
+    assert shop.look() is None
+    allow(shop, changed_items=3)
+    shop.write(2)
+    assert shop.look() is shop.look() is None
+    shop.write(1)
+    assert shop.look() is None
+    shop.write(1)
+    assert shop.look() is None
+    shop.pairs.services.catalogue.delete_item(NAME, "new1")
+    assert shop.look() is None
+    assert shop.look() == "changed items since version 1: 3 or more"
+    new, old = (version.report.parameters for version in shop.pairs.services.versions.models(NAME))
+    assert new == replace(old, reason="changed items since version 1: 3 or more")
+    assert shop.look() is shop.look() is None
+    shop.write(3)
+    writes_go_on = [shop.look(30.0)]
+    for _ in range(2):
+        shop.write(1)
+        writes_go_on.append(shop.look(30.0))
+    assert writes_go_on == [None, None, "changed items since version 2: 3 or more"]
+    allow(shop)
+    shop.write(9)
+    assert shop.look() is shop.look() is None
+
+
+def test_judgements_and_hours_count_from_the_newest_version(shop: Clock) -> None:
+    allow(shop, judgements=2, hours=24.0)
+    judged = [NewFeedback("z", "x", "x00", True, query_item_id=f"z0{number}") for number in range(2)]
+    shop.pairs.services.feedback.add(NAME, judged[:1])
+    assert shop.look() is shop.look() is None
+    shop.pairs.services.feedback.add(NAME, judged[1:])
+    assert shop.look() is None
+    assert shop.look() == "judgements since version 1: 2"
+    assert shop.look(60 * 25) is shop.look() is None  # nothing has changed
+    shop.write(1)
+    assert shop.look() is None
+    assert shop.look() == "hours since version 2: 24, with changes"
+
+
+def test_trainings_begin_in_quiet_hours_alone(shop: Clock) -> None:
+    shop.now = shop.now.replace(hour=21, minute=50)
+    allow(shop, changed_items=1, quiet_hours=(22, 6))
+    shop.write(1)
+    assert shop.look() is shop.look() is None
+    assert shop.look(10) == "changed items since version 1: 1 or more"
+    shop.write(1)
+    assert shop.look(60 * 8) is shop.look() is None
+    shop.now = shop.now.replace(hour=5)
+    assert shop.look() == "changed items since version 2: 1 or more"
+
+
+def test_after_a_training_that_failed_six_hours_pass(shop: Clock) -> None:
+    allow(shop, changed_items=1)
+    services = shop.pairs.services
+    shop.write(1)
+    services.training.request(NAME, PARAMETERS)
+    cancelled = services.training.cancel(services.training.jobs(NAME, 1)[0].id)
+    assert cancelled.state is JobState.CANCELLED
+    assert shop.look() is shop.look(60 * 5) is None
+    assert shop.look(60) is None
+    assert shop.look() == "changed items since version 1: 1 or more"
+
+
+def test_a_collection_that_goes_is_passed_over_and_one_of_nothing_is_not_trained(either: Pairs) -> None:
+    either.make(NAME)
+    services = either.services
+    services.training.set_policy(NAME, RetrainingPolicy(changed_items=1))
+    services.catalogue.add_items(NAME, [either.item("x", "x0", either.data.X[0])])
+    retraining = AutomaticRetraining(services.database, services.training)
+    assert retraining.go_on(Round())
+    assert retraining.go_on(Round())
+    assert services.training.jobs(NAME, 1) == []
+    services.catalogue.delete_collection(NAME)
+    assert retraining.go_on(Round())
+    with pytest.raises(CollectionNotFoundError):
+        services.training.set_policy(NAME, RetrainingPolicy(changed_items=1))
+
+
+def test_a_reason_that_cannot_be_stored_is_refused(pairs: Pairs) -> None:
+    pairs.fill(NAME)
+    with pytest.raises(InvalidFieldError, match="reason"):
+        pairs.services.training.request(NAME, replace(PARAMETERS, reason="\0"))
