@@ -118,6 +118,57 @@ def delete_collection(
         backend.delete_collection(collection)
 
 
+@collections.command("retraining")
+def set_retraining(
+    collection: str,
+    changed_items: Annotated[int | None, typer.Option(min=1, help="items written or deleted")] = None,
+    judgements: Annotated[int | None, typer.Option(min=1, help="feedback stored")] = None,
+    hours: Annotated[float | None, typer.Option(min=0.0, help="hours, if anything has changed")] = None,
+    quiet_hours: Annotated[
+        str | None,
+        typer.Option(metavar="FROM-TO", help="hours of the day, UTC, between which trainings begin: 22-6"),
+    ] = None,
+    never: Annotated[bool, typer.Option("--never", help="only when somebody asks for it")] = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Say when a worker trains a collection by itself: once one of these limits is reached after the newest
+    version."""
+    if never == bool(changed_items or judgements or hours):
+        raise typer.BadParameter("give one of --changed-items, --judgements, --hours, or --never alone")
+    hours_of_day = None if quiet_hours is None else _HOURS.fullmatch(quiet_hours)
+    if quiet_hours is not None and hours_of_day is None:
+        raise typer.BadParameter(
+            f"expected hours such as 22-6, got {quiet_hours!r}", param_hint="--quiet-hours"
+        )
+    policy: dict[str, Any] = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
+    if hours_of_day is not None:
+        policy["quiet_hours"] = (int(hours_of_day[1]), int(hours_of_day[2]))
+    with open_backend(url, key) as backend:
+        typer.echo(_retraining_line(backend.set_retraining(collection, **policy)))
+
+
+_HOURS = re.compile(r"(\d|1\d|2[0-3])-(\d|1\d|2[0-3])")
+
+
+def _retraining_line(shown: Collection) -> str:
+    policy = shown.retraining
+    limits = [
+        f"{value:g} {name}"
+        for name, value in (
+            ("changed items", policy.changed_items),
+            ("judgements", policy.judgements),
+            ("hours with changes", policy.hours),
+        )
+        if value is not None
+    ]
+    if not limits:
+        return f"{shown.name} is trained when somebody asks for it"
+    hours = policy.quiet_hours
+    when = "" if hours is None else f", from {hours[0]}:00 to {hours[1]}:00 UTC"
+    return f"{shown.name} is trained by itself after {' or '.join(limits)}{when}"
+
+
 def _collection_line(shown: Collection) -> str:
     parts = [
         f"{name} ({modality.encoder['type']})"

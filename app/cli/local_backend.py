@@ -28,6 +28,7 @@ from app.answers import (
     Written,
 )
 from app.api.bodies import parse_line
+from app.api.schemas.admin import RetrainingPolicyIn
 from app.api.schemas.filters import read_filter
 from app.api.schemas.items import ItemsDeleteIn, ItemsUpdateIn
 from app.api.schemas.searches import EXPLANATION, SHOWN_FIELDS, encode_result
@@ -77,6 +78,10 @@ class LocalBackend:
 
     def delete_collection(self, collection: str) -> None:
         self.services.catalogue.delete_collection(collection)
+
+    def set_retraining(self, collection: str, **policy: Any) -> Collection:
+        body = parse_line(RetrainingPolicyIn, msgspec.json.encode(policy))
+        return show_collection(self.services.training.set_policy(collection, body.to_policy()))
 
     def list_items(
         self,

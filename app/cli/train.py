@@ -262,6 +262,7 @@ def train(
     ] = None,
     engine: EngineOption = None,
     scheduler: SchedulerOption = None,
+    reason: Annotated[str | None, typer.Option(help="why, which the version keeps")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Retrain a collection and activate the new version unless it is worse."""
@@ -280,6 +281,7 @@ def train(
         seed=seed,
         supervision=Supervision(labels, tuple(facet) if facet else keys, pairs, feedback),
         objective=None if objective is None else read_objective(objective),
+        reason=reason,
     )
     encoders = read_encoders("--encoder", encoder or ())
     _, counts = services.catalogue.collection(collection)

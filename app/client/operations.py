@@ -452,6 +452,32 @@ def retrain(collection: str, **options: Any) -> Call[Job]:
     return Call("POST", path(_ADMIN + "/retrain", collection), Job, json=options)
 
 
+def set_retraining(
+    collection: str,
+    *,
+    changed_items: int | None = None,
+    judgements: int | None = None,
+    hours: float | None = None,
+    quiet_hours: tuple[int, int] | None = None,
+) -> Call[Collection]:
+    """Say when a collection is trained by itself, in place of what was said before; never without limits.
+
+    Parameters
+    ----------
+    changed_items, judgements : int or None
+        Items written or deleted, and feedback stored, since the newest version.
+    hours : float or None
+        Since the newest version, if anything has changed.
+    quiet_hours : (int, int) or None
+        From and to which hour of the day, UTC, trainings may begin.
+    """
+    policy = without_none(
+        changed_items=changed_items, judgements=judgements, hours=hours, quiet_hours=quiet_hours
+    )
+    address = path(_ADMIN + "/retraining", collection)
+    return Call("PUT", address, Collection, json=policy, is_repeatable=True)
+
+
 def list_jobs(collection: str, *, limit: int | None = None) -> Call[Jobs]:
     """List the trainings of a collection, newest first."""
     return _get(path(_ADMIN + "/jobs", collection), Jobs, limit=limit)
@@ -655,6 +681,7 @@ class Operations:
     list_feedback = Operation(list_feedback)
     delete_feedback = Operation(delete_feedback)
     retrain = Operation(retrain)
+    set_retraining = Operation(set_retraining)
     list_jobs = Operation(list_jobs)
     get_job = Operation(get_job)
     cancel_job = Operation(cancel_job)

@@ -249,15 +249,16 @@ class RetrainIn(Strict):
         return TrainingParameters(**values, supervision=self.supervision.to_supervision())
 
 
-_Hour = Annotated[Integer, Field(ge=0, le=23)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
+_Hour = Annotated[int, Field(ge=0, le=23), BeforeValidator(whole)]
 
 
 class RetrainingPolicyIn(Strict):
     """When a collection is trained by itself; never where no limit is given."""
 
-    changed_items: Integer | None = Field(None, ge=1, le=1_000_000_000)
-    judgements: Integer | None = Field(None, ge=1, le=1_000_000_000)
-    hours: float | None = Field(None, gt=0, le=1e6)
+    changed_items: _Count | None = Field(None, description="items written or deleted")
+    judgements: _Count | None = Field(None, description="feedback stored")
+    hours: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, description="if anything has changed")
     quiet_hours: tuple[_Hour, _Hour] | None = Field(
         None, description="from and to which hour of the day, UTC, trainings may begin"
     )

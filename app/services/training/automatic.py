@@ -1,4 +1,4 @@
-"""Trainings that nobody requests: of damaged versions, and as the policies of collections say."""
+"""Trainings without a request: of damaged versions, and as the policies of collections say."""
 
 from __future__ import annotations
 
@@ -154,15 +154,16 @@ def _reason(work: UnitOfWork, collection: Collection, now: datetime) -> str | No
         is_unsuccessful = last.state is not JobState.SUCCEEDED
         if is_unsuccessful and (last.finished_at is None or now - last.finished_at < _PAUSE):
             return None
-    versions = work.models.list(collection)  # those that were refused, too, or they would be made again
     revision, began, since = 0, collection.created_at, ""
-    if versions:
-        newest = versions[0]
-        revision, began, since = newest.index_revision, newest.created_at, f" since version {newest.version}"
-    wanted = policy.changed_items or 1
-    n_changed = work.items.count_changes(collection, revision, wanted)
-    if policy.changed_items and n_changed >= wanted:
-        return f"changed items{since}: {wanted} or more"
+    number = work.models.next_version(collection) - 1  # one that was refused, too, or it would be made again
+    if number:
+        newest = work.models.get(collection, number)
+        revision, began, since = newest.index_revision, newest.created_at, f" since version {number}"
+    limit = policy.changed_items or 1
+    # Those of whose deletion there is no trace any more are not counted.
+    n_changed = work.items.count_changes(replace(collection, purged_through=0), revision, limit)
+    if policy.changed_items and n_changed >= limit:
+        return f"changed items{since}: {limit} or more"
     n_judged = work.feedback.count_since(collection, began)
     if policy.judgements and n_judged >= policy.judgements:
         return f"judgements{since}: {n_judged}"

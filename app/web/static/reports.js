@@ -62,9 +62,9 @@ export function qualityOf({ held_out: heldOut }) {
 const show = (value, format) => (value === null || value === undefined ? "" : format(value));
 
 /** Say how a version was trained. */
-export function describeTraining({ method, data }) {
+export function describeTraining({ method, data, parameters }) {
   const items = Object.entries(data.items).map(([name, number]) => `${number} ${plural(name, number)}`).join(", ");
-  return [method, METHODS[method] ?? "", items && `learned from ${items}`].filter(Boolean).join(" · ");
+  return [method, METHODS[method] ?? "", items && `learned from ${items}`, parameters.reason].filter(Boolean).join(" · ");
 }
 
 /** Say what else is to be known of a version. */

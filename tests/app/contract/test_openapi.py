@@ -124,6 +124,7 @@ def test_operations_keep_their_ids(document: dict[str, Any]) -> None:
             "list_partners",
             "draw_map",
             "retrain",
+            "set_retraining",
             "get_job",
             "cancel_job",
         ),

@@ -79,7 +79,7 @@ def trained(client: Client) -> Iterator[str]:
     """The address of a collection with two versions, of which the second is live."""
     with collection(client, NAME, {"image": "hog-color", "text": "tfidf"}) as address:
         train(client, method="lrbs", alpha=0.001)
-        train(client, method="composite")
+        train(client, method="composite", reason="<b>new prices</b>")
         yield address
 
 
@@ -111,6 +111,7 @@ def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
     expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
+    expect(version(page, 2).locator("p.facts")).to_contain_text("· <b>new prices</b>")
     page.reload()
     expect(page.locator(".version")).to_have_count(2)
     page.get_by_role("link", name="Search").click()
