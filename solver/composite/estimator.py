@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 import numpy.typing as npt
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.composite.learning import Choice, LearningOptions, learn
-from solver.evaluation.quality import Objective, check_objective
 from solver.linalg import FloatArray, check_samples
 from solver.progress import Progress, WorkPlan, number_steps
-from solver.scaling.feature_maps import KERNELS
-from solver.scaling.scaler import SCALINGS
 from solver.supervision.annotations import Annotations, AnyLabels, Queries, annotations_of, check_sizes
-from solver.validation import (
-    COUNT,
-    N_FOLDS,
-    SEED,
-    InvalidParameterError,
-    Rule,
-    SupervisionError,
-    integer_from,
-    parameter,
-    some_of,
-)
+from solver.validation import SupervisionError
 
 
-def _is_objective(value: Any) -> bool:
-    try:
-        return value is None or bool(check_objective(value))
-    except (InvalidParameterError, AttributeError, TypeError, ValueError):
-        return False
-
-
-_OBJECTIVE = Rule(_is_objective, "None, a measure's name or weights of measures")
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class CompositeBilinear(CrossModalEstimator):
+class CompositeBilinear(LearningOptions, CrossModalEstimator):
     """Weighted sum of similarities, one for each kind of thing that samples carry.
 
     * For each facet, the inner product of class posteriors, ``sum_c p(c|x) p(c|z)``: the probability that
@@ -115,14 +90,6 @@ class CompositeBilinear(CrossModalEstimator):
     """
 
     _fitted_attribute = "projector_"
-    scalings: tuple[str, ...] = parameter(("standard", "l2", "sqrt"), some_of(*SCALINGS))
-    kernels: tuple[str, ...] = parameter(("linear", "rbf"), some_of(*KERNELS))
-    n_landmarks: int = parameter(2048, COUNT)
-    n_components: int = parameter(2048, COUNT)
-    n_folds: int = parameter(3, N_FOLDS)
-    max_samples: int = parameter(1000, integer_from(10))
-    random_state: int = parameter(0, SEED)
-    objective: Objective | None = parameter(None, _OBJECTIVE)
 
     @override
     def fit(
@@ -183,7 +150,7 @@ class CompositeBilinear(CrossModalEstimator):
         choice, self.quality_, self.projector_, self.contradictions_ = learn(
             (x_samples, z_samples),
             annotations,
-            LearningOptions(**self.get_params(deep=False)),
+            self,
             WorkPlan(number_steps(callback)),
             None if reuse is None else reuse.choice_,
             queries,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -54,28 +55,49 @@ from solver.composite.projector import (
 )
 from solver.composite.weights import COSINE, SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
 from solver.evaluation.metrics import FIRST_PAGE
-from solver.evaluation.quality import Objective, default_objective
+from solver.evaluation.quality import Objective, check_objective, default_objective
 from solver.linalg import FloatArray, Samples, to_dense
 from solver.progress import WorkPlan
 from solver.projector import WEAK_PROBABILITY
-from solver.scaling.feature_maps import FeatureMapConfig, landmark_rows
+from solver.scaling.feature_maps import KERNELS, FeatureMapConfig, landmark_rows
+from solver.scaling.scaler import SCALINGS
 from solver.supervision.annotations import LABEL, Annotations, BoolArray, Queries
 from solver.supervision.kinds import Indices
-from solver.validation import SupervisionError
+from solver.validation import (
+    COUNT,
+    N_FOLDS,
+    SEED,
+    InvalidParameterError,
+    Rule,
+    SupervisionError,
+    integer_from,
+    parameter,
+    some_of,
+)
 
 
-@dataclass(frozen=True, slots=True)
+def _is_objective(value: Any) -> bool:
+    try:
+        return value is None or bool(check_objective(value))
+    except (InvalidParameterError, AttributeError, TypeError, ValueError):
+        return False
+
+
+_OBJECTIVE = Rule(_is_objective, "None, a measure's name or weights of measures")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class LearningOptions:
-    """Parameters of `CompositeBilinear`, in its order."""
+    """Parameters of `CompositeBilinear`, which describes them."""
 
-    scalings: tuple[str, ...]
-    kernels: tuple[str, ...]
-    n_landmarks: int
-    n_components: int
-    n_folds: int
-    max_samples: int
-    random_state: int
-    objective: Objective | None
+    scalings: tuple[str, ...] = parameter(("standard", "l2", "sqrt"), some_of(*SCALINGS))
+    kernels: tuple[str, ...] = parameter(("linear", "rbf"), some_of(*KERNELS))
+    n_landmarks: int = parameter(2048, COUNT)
+    n_components: int = parameter(2048, COUNT)
+    n_folds: int = parameter(3, N_FOLDS)
+    max_samples: int = parameter(1000, integer_from(10))
+    random_state: int = parameter(0, SEED)
+    objective: Objective | None = parameter(None, _OBJECTIVE)
 
 
 @dataclass(frozen=True, slots=True)

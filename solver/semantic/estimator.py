@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -15,45 +13,28 @@ from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
 from solver.linalg import FloatArray, is_sparse, most_compact
 from solver.logistic import Targets, class_targets
-from solver.losses.base import LOSSES
 from solver.progress import Progress, WorkPlan, number_steps
-from solver.scaling.feature_maps import KERNELS, check_features
-from solver.scaling.scaler import SCALINGS
-from solver.semantic.ensemble import MAX_INVERSE_TEMPERATURE
+from solver.scaling.feature_maps import check_features
 from solver.semantic.learners import Posteriors
 from solver.semantic.search import (
-    SEARCHED_SCALINGS,
     SearchOptions,
     Side,
     blend_kernel_ridge,
     choose_alpha_fraction,
+    count_steps,
     fit_posteriors,
     fuse,
     warn_of_low_rank,
 )
 from solver.supervision.annotations import AnyLabels, check_sizes
 from solver.supervision.kinds import Labels, Supervision
-from solver.validation import (
-    COUNT,
-    FRACTION,
-    N_FOLDS,
-    POSITIVE,
-    SEED,
-    integer_from,
-    number_within,
-    one_of,
-    optional,
-    parameter,
-    some_of,
-)
 
 _STAGE_COSTS = {"x": 0.43, "z": 0.43, "fusion": 0.07, "kernel ridge": 0.05, "M": 0.02}
 """Shares of the time of a fit that searches, about as measured on some hundred samples."""
 _FEW_STEPS = 20  # steps of each of the last stages, about: they are short
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class SemanticBilinear(CrossModalEstimator):
+class SemanticBilinear(SearchOptions, CrossModalEstimator):
     """Bilinear similarity ``p(x)^T M q(z)`` of class posteriors, with a nuclear-norm penalty on M.
 
     That two samples belong to one class is no bilinear function of their features, but its probability is
@@ -134,20 +115,6 @@ class SemanticBilinear(CrossModalEstimator):
     """
 
     _fitted_attribute = "bilinear_"
-    loss: str = parameter("squared", one_of(*LOSSES))
-    alpha_fraction: float | None = parameter(None, optional(FRACTION))
-    scalings: tuple[str, ...] = parameter(SEARCHED_SCALINGS, some_of(*SCALINGS))
-    kernels: tuple[str, ...] = parameter(KERNELS, some_of(*KERNELS))
-    n_landmarks: int = parameter(400, COUNT)
-    n_folds: int = parameter(5, N_FOLDS)
-    n_kept: int = parameter(6, COUNT)
-    n_rounds: int = parameter(8, COUNT)
-    max_samples: int = parameter(3000, integer_from(10))
-    neighbour_share: float = parameter(0.1, number_within(0.0, 1.0, closed="left"))
-    inverse_temperature: float = parameter(2.0, number_within(0.0, MAX_INVERSE_TEMPERATURE, closed="right"))
-    tol: float = parameter(1e-3, POSITIVE)
-    random_state: int = parameter(0, SEED)
-    n_jobs: int | None = parameter(None, optional(COUNT))
 
     def fit(
         self,
@@ -191,13 +158,12 @@ class SemanticBilinear(CrossModalEstimator):
         z_configs = () if reuse is None else reuse.z_posteriors_.configs
         # One limit for both modalities: of paired samples the same rows are drawn.
         limits = (most_compact(side.shape[1]) for side in (x_samples, z_samples) if is_sparse(side))
-        max_samples, n_jobs = min([self.max_samples, *limits]), self.n_jobs or os.cpu_count() or 1
-        own = {**self.get_params(deep=False), "max_samples": max_samples, "n_jobs": n_jobs}
-        options = SearchOptions(**{one.name: own[one.name] for one in fields(SearchOptions)})
+        own = {**self.get_params(deep=False), "max_samples": min([self.max_samples, *limits])}
+        options = SearchOptions(**own)
         work.plan(_STAGE_COSTS)
-        work.begin("x", options.n_steps(x_configs))
+        work.begin("x", count_steps(options, x_configs))
         x = Side(x_samples, x_targets, fit_posteriors(x_samples, x_targets, options, work, x_configs))
-        work.begin("z", options.n_steps(z_configs))
+        work.begin("z", count_steps(options, z_configs))
         z = Side(z_samples, z_targets, fit_posteriors(z_samples, z_targets, options, work, z_configs))
         work.begin("fusion", _FEW_STEPS)
         fused = fuse(x, z, checked, options, work)

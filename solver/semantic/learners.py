@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -292,7 +293,7 @@ def fit_ensemble(
     feature_maps: Mapping[FeatureMapConfig, FeatureMap],
     plans: Sequence[ClassifierPlan],
     folds: Sequence[Indices],
-    n_jobs: int,
+    n_jobs: int | None,
     heartbeat: Callable[[], None],
 ) -> Posteriors:
     """Fit classifiers on all samples, and without each fold where their out-of-fold predictions are missing.
@@ -325,7 +326,7 @@ def cross_predict(
     mapped: Samples,
     targets: Targets,
     folds: Sequence[Indices],
-    n_jobs: int,
+    n_jobs: int | None,
     heartbeat: Callable[[], None],
 ) -> FloatArray:
     """Return a prediction for each sample by a classifier fitted on the other folds; one of `fits` a fold."""
@@ -339,7 +340,7 @@ def cross_predict(
         rest = complement(fold, mapped.shape[0])
         predicted[fold] = fit(mapped[rest], targets.subset(rest)).predict(mapped[fold])
 
-    with ThreadPoolExecutor(n_jobs) as pool:
+    with ThreadPoolExecutor(n_jobs or os.cpu_count() or 1) as pool:
         futures = [pool.submit(predict_fold, *pair) for pair in zip(fits, folds, strict=True)]
         try:
             for future in futures:

@@ -16,8 +16,16 @@ from solver.bilinear.solving import BilinearProblem, regularisation_path
 from solver.evaluation.metrics import bidirectional_map
 from solver.linalg import FloatArray, Samples, compact, lift_factors
 from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
-from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
-from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
+from solver.losses.base import LOSSES
+from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig
+from solver.scaling.scaler import SCALINGS
+from solver.semantic.ensemble import (
+    MAX_INVERSE_TEMPERATURE,
+    Branch,
+    Ensemble,
+    NeighbourClassifier,
+    WeightedClassifier,
+)
 from solver.semantic.learners import (
     VOTE_SHARPNESS,
     ClassifierConfig,
@@ -39,7 +47,23 @@ from solver.semantic.learners import (
 )
 from solver.supervision.kinds import Indices, Supervision
 from solver.threads import single_threaded_blas
-from solver.validation import ConvergenceWarning, InvalidInputError, RankWarning, SupervisionError
+from solver.validation import (
+    COUNT,
+    FRACTION,
+    N_FOLDS,
+    POSITIVE,
+    SEED,
+    ConvergenceWarning,
+    InvalidInputError,
+    RankWarning,
+    SupervisionError,
+    integer_from,
+    number_within,
+    one_of,
+    optional,
+    parameter,
+    some_of,
+)
 
 SEARCHED_SCALINGS = ("standard", "l2", "sqrt")  # kinds of `Scaler` to try by default
 WIDTHS = {"linear": (1.0,), "rbf": (0.3, 1.0, 3.0), "laplacian": (0.3, 1.0, 3.0)}
@@ -54,36 +78,38 @@ _MAX_RIDGE_FEATURES = 2000
 """Their covariance matrix takes 32 MB, and its eigenvectors a few seconds for each fold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SearchOptions:
-    """The parameters of `SemanticBilinear`: search space and effort, and how posteriors are blended."""
+    """The parameters of `SemanticBilinear`, which describes them: search space and effort, and the blend."""
 
-    loss: str
-    alpha_fraction: float | None
-    scalings: tuple[str, ...]  # of `Scaler`; "sqrt" is skipped where a feature is negative
-    kernels: tuple[str, ...]  # of `FeatureMap`; "laplacian" is skipped with more than 256 features
-    n_landmarks: int
-    n_folds: int  # at most; fewer where classes have fewer samples
-    n_kept: int  # feature maps that pass the screening
-    n_rounds: int  # classifiers in the average, counted with repetition
-    max_samples: int  # of each modality, to search on and as anchors; what is chosen is fitted on all
-    neighbour_share: float  # weight of the neighbour classifier, in [0, 1); none is fitted for 0
-    inverse_temperature: float
-    tol: float
-    random_state: int
-    n_jobs: int
+    loss: str = parameter("squared", one_of(*LOSSES))
+    alpha_fraction: float | None = parameter(None, optional(FRACTION))
+    scalings: tuple[str, ...] = parameter(SEARCHED_SCALINGS, some_of(*SCALINGS))
+    kernels: tuple[str, ...] = parameter(KERNELS, some_of(*KERNELS))
+    n_landmarks: int = parameter(400, COUNT)
+    n_folds: int = parameter(5, N_FOLDS)
+    n_kept: int = parameter(6, COUNT)
+    n_rounds: int = parameter(8, COUNT)
+    max_samples: int = parameter(3000, integer_from(10))
+    neighbour_share: float = parameter(0.1, number_within(0.0, 1.0, closed="left"))
+    inverse_temperature: float = parameter(2.0, number_within(0.0, MAX_INVERSE_TEMPERATURE, closed="right"))
+    tol: float = parameter(1e-3, POSITIVE)
+    random_state: int = parameter(0, SEED)
+    n_jobs: int | None = parameter(None, optional(COUNT))
 
-    def n_steps(self, configs: Sequence[ClassifierConfig] = ()) -> int:
-        """Return about how many steps a search takes, or a fit of classifiers that were chosen before."""
-        if configs:
-            return len(configs) * (1 + self.n_folds)
-        n_maps = len(self.scalings) * sum(len(WIDTHS[kernel]) for kernel in self.kernels)
-        n_classifiers = self.n_kept * len(INVERSE_PENALTIES) + len(VOTE_SHARPNESS)
-        return (n_maps + n_classifiers) * (1 + self.n_folds) + n_classifiers
 
-    def allow(self, kind: FeatureMapConfig, samples: Samples) -> bool:
-        """Return whether a kind of feature map is in the search space and suits the samples."""
-        return kind.scaling in self.scalings and kind.kernel in self.kernels and kind.suits(samples)
+def count_steps(options: SearchOptions, configs: Sequence[ClassifierConfig] = ()) -> int:
+    """Return about how many steps a search takes, or a fit of classifiers that were chosen before."""
+    if configs:
+        return len(configs) * (1 + options.n_folds)
+    n_maps = len(options.scalings) * sum(len(WIDTHS[kernel]) for kernel in options.kernels)
+    n_classifiers = options.n_kept * len(INVERSE_PENALTIES) + len(VOTE_SHARPNESS)
+    return (n_maps + n_classifiers) * (1 + options.n_folds) + n_classifiers
+
+
+def _allows(options: SearchOptions, kind: FeatureMapConfig, samples: Samples) -> bool:
+    """Return whether a kind of feature map is in the search space and suits the samples."""
+    return kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
 
 
 def fit_posteriors(
@@ -110,7 +136,7 @@ def fit_posteriors(
         rows = stratified_sample(targets, options.max_samples, rng)
         sample, sample_targets = samples[rows], targets.subset(rows)
         folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
-        if configs and all(options.allow(config.feature_map, samples) for config in configs):
+        if configs and all(_allows(options, config.feature_map, samples) for config in configs):
             plans = [ClassifierPlan(config) for config in configs]
             kinds = dict.fromkeys(config.feature_map for config in configs)
             feature_maps = {
