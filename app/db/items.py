@@ -39,7 +39,7 @@ from app.domain.entities import (
     vector_of,
 )
 from app.domain.errors import item_not_found
-from app.domain.filters import ItemFilter
+from app.domain.filters import NO_FILTER, ItemFilter
 from app.domain.names import is_storable
 from app.domain.searches import HIT_FIELDS
 
@@ -287,7 +287,6 @@ def _canonical(document: str) -> str:
     return json.dumps(json.loads(document), sort_keys=True)
 
 
-_NO_FILTER = ItemFilter()
 _ROWS_PER_PAGE = 1000
 """Enough that the fixed cost of a query is small beside its rows; bounds the memory of a walk."""
 _COLUMNS = (
@@ -458,7 +457,7 @@ class ItemRepository(Repository):
         after: int,
         limit: int,
         pair_id: str | None = None,
-        item_filter: ItemFilter = _NO_FILTER,
+        item_filter: ItemFilter = NO_FILTER,
         until: int | None = None,
     ) -> list[tuple[int, Item]]:
         """Return items with their stable position, in order of creation; of one pair when it is given. Of

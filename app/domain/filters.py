@@ -250,6 +250,9 @@ class ItemFilter:
         return bytes.fromhex(text)
 
 
+NO_FILTER = ItemFilter()  # lets everything through
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 

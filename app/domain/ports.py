@@ -11,10 +11,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from app.domain.entities import Content, Features, IndexedItem, Matrix, Vector
-from app.domain.filters import ItemFilter
+from app.domain.filters import NO_FILTER, ItemFilter
 from app.domain.reports import IndexSpec
-
-_NO_FILTER = ItemFilter()
 
 EncodeBatches = Callable[[Mapping[str, Any], Iterable[Sequence[Content]]], Iterator[Features]]
 """Yields what the encoder of some options stores of each batch, in their order."""
@@ -158,7 +156,7 @@ class EngineGallery(Protocol):
         """Return how many of them have each value under a metadata key, by what `comparable` makes of it."""
 
     def sample(
-        self, revision: int, count: int, item_filter: ItemFilter = _NO_FILTER
+        self, revision: int, count: int, item_filter: ItemFilter = NO_FILTER
     ) -> Iterator[tuple[IndexedItem, Vector]]:
         """Yield some items that match a filter with their projections, the same ones for one revision."""
 

@@ -36,7 +36,7 @@ from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
-from app.domain.filters import RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
+from app.domain.filters import NO_FILTER, RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
 from app.domain.ports import EngineHits, GalleryKey
 from app.engines.common import (
     BEHIND,
@@ -182,7 +182,6 @@ ROWS_AT_ONCE = 500
 """Rows of a request, whose size is bounded by 64 MB."""
 ITEM_FIELDS = ["item_id", "text"]
 """From which an item is read."""
-_NO_FILTER = ItemFilter()
 _MOST_HITS = 16_384  # the longest answer to one search
 _CANDIDATES, _TIED = 4, 32
 """Candidates of the graph for each result, and results beyond a page, to put equal scores in order."""
@@ -312,7 +311,7 @@ class GalleryRows(NamedTuple):
         """Return a revision, or the earliest that was not purged."""
         return max(revision, self.earliest)
 
-    def condition(self, revision: int, item_filter: ItemFilter = _NO_FILTER) -> str:
+    def condition(self, revision: int, item_filter: ItemFilter = NO_FILTER) -> str:
         """Return the condition of those of a revision that can be ranked and match a filter."""
         return condition_of(self.at(revision), item_filter)
 
@@ -656,7 +655,7 @@ class MilvusGallery:
 
     def _has_few(self, rows: GalleryRows, revision: int, item_filter: ItemFilter) -> bool:
         """Return whether few rows are there or match, so that they are compared one by one."""
-        n_rows = self._estimate(rows, revision, ItemFilter())
+        n_rows = self._estimate(rows, revision, NO_FILTER)
         return n_rows < ROWS_COMPARED or (
             not item_filter.is_empty and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
         )
@@ -709,7 +708,7 @@ class MilvusGallery:
                 yield item_of(row)
 
     def sample(
-        self, revision: int, count: int, item_filter: ItemFilter = _NO_FILTER
+        self, revision: int, count: int, item_filter: ItemFilter = NO_FILTER
     ) -> Iterator[tuple[IndexedItem, Vector]]:
         """Yield some items that match a filter with their projections: those whose keys, which are digests,
         come first."""
@@ -750,8 +749,6 @@ class MilvusGallery:
                 call_loaded(self._client, entry["collection"], delete)
             return n_ended
 
-
-_logger = logging.getLogger(__name__)
 
 _OWNER = "owner"  # its entry that holds the identity of the installation whose galleries they are
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128

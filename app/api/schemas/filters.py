@@ -19,7 +19,7 @@ from pydantic import (
 
 from app.api.schemas.base import Identifier, Label, Strict
 from app.domain.errors import InvalidFieldError
-from app.domain.filters import Condition, ItemFilter
+from app.domain.filters import NO_FILTER, Condition, ItemFilter
 from app.domain.names import is_storable, join_path, join_words, plain_message
 from app.domain.words import split_words
 
@@ -28,7 +28,6 @@ _LONGEST_TEXT = 200
 _LONGEST_BOUND = 100  # characters of a text that ends a range: engines keep as much of each value
 _TYPES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _KINDS = {"string": ["a text"], "number": ["a number"], "boolean": ["true", "false"], "null": ["null"]}
-_NO_FILTER = ItemFilter()
 _ELEMENTS, _BOUNDS = ("string", "number", "boolean"), ("number", "string")
 
 
@@ -174,7 +173,7 @@ class FilterIn(Strict):
         """Return the domain's filter, of which `path` is the place in the request; raises InvalidFieldError
         (names it) where it has too many conditions."""
         if not self.model_fields_set:  # as of most searches
-            return _NO_FILTER
+            return NO_FILTER
         item_filter = self._read(path)
         n_conditions = len(item_filter.conditions)
         if n_conditions > MAX_FILTER_CONDITIONS:

@@ -23,7 +23,7 @@ from app.domain.errors import (
     item_not_found,
     unknown_modality,
 )
-from app.domain.filters import ItemFilter
+from app.domain.filters import NO_FILTER, ItemFilter
 from app.domain.names import check_modality_name, check_name, check_storable, is_storable, join_path
 from app.domain.searches import SAMPLE, WHOLE_ITEM, explain_filter
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
@@ -40,7 +40,6 @@ _PASSED_AT_ONCE = 20
 _ITEMS_PER_STEP = 500  # of a deletion or change of many: others wait for a transaction for a moment only
 _MOST_NAMED = 10  # ids that are named of all that a filter is about
 _MOST_READ = 10_000  # items that a filtered page looks at, which takes some tenths of a second
-_NO_FILTER = ItemFilter()
 
 
 _LONGEST_WAIT_SECONDS = 0.5
@@ -187,7 +186,7 @@ class CatalogueService:
         name: str,
         changes: Sequence[ItemChange],
         key_id: str | None = None,
-        item_filter: ItemFilter = _NO_FILTER,
+        item_filter: ItemFilter = NO_FILTER,
     ) -> tuple[Written, list[ItemChange]]:
         """Change labels and metadata of stored items that pass a filter, all or none; return changes without
         an item, too. Raises InvalidFieldError for what cannot be stored. `key_id` is as of `writing`."""
@@ -256,7 +255,7 @@ class CatalogueService:
         name: str,
         item_ids: Sequence[str],
         key_id: str | None = None,
-        item_filter: ItemFilter = _NO_FILTER,
+        item_filter: ItemFilter = NO_FILTER,
     ) -> Written:
         """Delete those of some items that are there and pass a filter, and the feedback that names them, all
         or none. `key_id` is as of `writing`."""
@@ -356,7 +355,7 @@ class CatalogueService:
         return Affected(matched, changed, named, revision)
 
     def originals(
-        self, name: str, item_filter: ItemFilter = _NO_FILTER
+        self, name: str, item_filter: ItemFilter = NO_FILTER
     ) -> Iterator[tuple[Item, Content | None] | None]:
         """Return the items that pass a filter, in order of creation, with their text, file or own features if
         these are not lost; None where none passed for a while. Raises CollectionNotFoundError at once."""
@@ -420,7 +419,7 @@ class CatalogueService:
         after: int,
         limit: int,
         pair_id: str | None = None,
-        item_filter: ItemFilter = _NO_FILTER,
+        item_filter: ItemFilter = NO_FILTER,
         ids: Sequence[str] = (),
     ) -> Page:
         """Return items with their positions, in order of creation. The page ends before `limit` where its

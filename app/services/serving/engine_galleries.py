@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from app.domain.entities import Collection, IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError
-from app.domain.filters import Condition, ItemFilter
+from app.domain.filters import NO_FILTER, Condition, ItemFilter
 from app.domain.ports import EngineGallery, GalleryIndex, GalleryKey, VectorEngine
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.galleries import Gallery, Page
@@ -32,7 +32,6 @@ WATCH_THREAD_NAME = "watch"
 _SECONDS_BETWEEN_COUNTS = 60.0  # a count may read every row of a gallery
 _SECONDS_BETWEEN_LOOKS = 5.0  # whether an engine answers is found out by a small question
 _ITEMS_PER_BATCH = 250  # bounds how long a batch holds the interpreter, to some ten milliseconds
-_NO_FILTER = ItemFilter()
 _Answer = TypeVar("_Answer")
 _logger = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class RemoteGallery(Gallery):
         self._revision = revision
         self.is_exact = is_exact
         self.index_kind = "exact" if is_exact else "hnsw"
-        self._known_count = known_count or count_items(lambda: rows.count(rows.latest_revision(), _NO_FILTER))
+        self._known_count = known_count or count_items(lambda: rows.count(rows.latest_revision(), NO_FILTER))
 
     @cached_property
     @override
@@ -118,7 +117,7 @@ class RemoteGallery(Gallery):
     @cached_property
     @override
     def size(self) -> int:
-        return self._rows.count(self._revision, _NO_FILTER)
+        return self._rows.count(self._revision, NO_FILTER)
 
     @property
     @override
@@ -164,11 +163,11 @@ class RemoteGallery(Gallery):
         return self._rows.count(self._revision, item_filter)
 
     @override
-    def count_labels(self, item_filter: ItemFilter = _NO_FILTER) -> Counter[str]:
+    def count_labels(self, item_filter: ItemFilter = NO_FILTER) -> Counter[str]:
         return Counter(self._rows.count_labels(self._revision, item_filter))
 
     @override
-    def count_values(self, key: str, item_filter: ItemFilter = _NO_FILTER) -> Counter[Hashable]:
+    def count_values(self, key: str, item_filter: ItemFilter = NO_FILTER) -> Counter[Hashable]:
         return Counter(self._rows.count_values(self._revision, key, item_filter))
 
     @override
@@ -210,7 +209,7 @@ class RemoteGallery(Gallery):
 
     @override
     def find_rows(
-        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
+        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = NO_FILTER
     ) -> list[Page]:
         return [
             Page(*self._rows.search(self._revision, query, k, offset, item_filter, self.is_exact))

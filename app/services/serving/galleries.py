@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from app.answers import Notice
 from app.domain.entities import IndexedItem, Matrix, Vector
-from app.domain.filters import ItemFilter
+from app.domain.filters import NO_FILTER, ItemFilter
 from app.domain.ports import BestRows, GalleryIndex
 from app.domain.reports import IndexSpec
 from app.index import ExactIndex
@@ -27,7 +27,6 @@ from app.services.serving.segments import Segment, SegmentView, merge_tail, runs
 from app.services.serving.stored_items import ItemIds, Mask
 from app.services.storage.pacing import no_pause
 
-_NO_FILTER = ItemFilter()
 _SCORE_AND_ID = itemgetter(0, 1)
 _Candidate = tuple[float, str, IndexedItem]
 """Negative score, id and item: candidates in ascending order are results, the best first."""
@@ -207,14 +206,14 @@ class Gallery:
         masks = ((view, view.matches(item_filter)) for view in self.segments)
         return sum(view.n_live if mask is None else int(np.count_nonzero(mask)) for view, mask in masks)
 
-    def count_labels(self, item_filter: ItemFilter = _NO_FILTER) -> Counter[str]:
+    def count_labels(self, item_filter: ItemFilter = NO_FILTER) -> Counter[str]:
         """Return how many items that pass a filter carry each label."""
         counts: Counter[str] = Counter()
         for view in self.segments:
             counts.update(view.count_labels(item_filter))
         return counts
 
-    def count_values(self, key: str, item_filter: ItemFilter = _NO_FILTER) -> Counter[Hashable]:
+    def count_values(self, key: str, item_filter: ItemFilter = NO_FILTER) -> Counter[Hashable]:
         """Return how many of them have each value under a metadata key, as of `ItemColumns`."""
         counts: Counter[Hashable] = Counter()
         for view in self.segments:
@@ -264,14 +263,14 @@ class Gallery:
         ]
 
     def search_many(
-        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
+        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = NO_FILTER
     ) -> list[Page]:
         """Return what `search` would return for each query (n_queries, rank) and page (`k`, `offset`), to the
         bit, in less time where that is possible."""
         return self.pages(self.find_rows(queries, pages, item_filter), pages)
 
     def find_rows(
-        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = _NO_FILTER
+        self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = NO_FILTER
     ) -> Any:
         """Return what `pages` makes results of; parameters as of `search_many`."""
         rows: list[list[BestRows]] = []  # of each query in each segment

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import svds
 from app.answers import LabelCount, Map, Point, ValueCount, Values
 from app.domain.entities import Matrix
 from app.domain.errors import unknown_modality
-from app.domain.filters import ItemFilter, comparable, equal_values, is_ordered
+from app.domain.filters import NO_FILTER, ItemFilter, comparable, equal_values, is_ordered
 from app.services.serving.galleries import Gallery
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import ColumnReader, ReleaseSlot
@@ -34,7 +34,6 @@ _LONGEST_VALUE = 200  # characters above which a text is a description
 _MAPS_KEPT = 16  # maps in memory: of a thousand items each they take some megabytes together
 _MOST_DENSE = 200  # dimensions up to which all directions are computed, which takes some tens of milliseconds
 _AXES = 2
-_NO_FILTER = ItemFilter()
 _Rows = npt.NDArray[np.float64]
 
 
@@ -53,7 +52,7 @@ class GalleryOverviews:
         limit: int,
         release_slot: ReleaseSlot | None = None,
         readers: AbstractCollection[str] | None = None,
-        item_filter: ItemFilter = _NO_FILTER,
+        item_filter: ItemFilter = NO_FILTER,
     ) -> Values:
         """Return at most `limit` labels and values of each key among items that pass a filter, the most
         frequent first, equally frequent ones in order. Raises InvalidFieldError, and as `Snapshots.open`."""

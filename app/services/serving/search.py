@@ -17,7 +17,7 @@ from app.answers import Notice
 from app.db.session import UnitOfWork
 from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownItem
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
-from app.domain.filters import Condition, ItemFilter, equal_texts
+from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
 from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, describe_others
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
@@ -49,7 +49,6 @@ from app.services.serving.snapshot_loader import VersionSnapshots
 from app.services.serving.snapshots import Snapshots
 from solver import can_be_ranked, is_finite
 
-_NO_FILTER = ItemFilter()
 _MOST_OFFERS = 20
 """Queries of a call for which others are offered though a word of them is known: finding words that are
 spelled alike takes time."""
@@ -111,7 +110,7 @@ class Search:
     queries: Sequence[Query]
     k: int = 10
     offset: int = 0
-    item_filter: ItemFilter = _NO_FILTER
+    item_filter: ItemFilter = NO_FILTER
     fields: AbstractSet[str] = HIT_FIELDS
     readers: AbstractSet[str] | None = None
     refinement: Refinement | None = None
