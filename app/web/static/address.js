@@ -36,6 +36,8 @@ function addressOf(collection, shown) {
     else described.forEach((part) => parameters.append("part", JSON.stringify(part)));
     parameters.set("to", shown.target);
     writeFilter(parameters, shown.filter);
+    if (shown.groupBy) parameters.set("group", shown.groupBy);
+    if (Object.keys(shown.emphasis).length > 0) parameters.set("emphasis", JSON.stringify(shown.emphasis));
   }
   return `?${parameters}`;
 }
@@ -72,7 +74,8 @@ export function readSearch() {
   const parts = described.map((part, number) => (
     { source: part.from, query: readQuery(part, history.state?.kept?.[number]), weight: part.weight ?? 1 }
   ));
-  return { parts, target, filter: readFilter(parameters) };
+  const emphasis = readValue(parameters.get("emphasis") ?? "{}") ?? {};
+  return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), emphasis };
 }
 
 function readQuery({ item, q }, kept) {

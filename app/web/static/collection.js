@@ -4,6 +4,7 @@
 import { offerAdding, showAdding } from "./adding.js";
 import { readFilter, writeFilter } from "./address.js";
 import { Problem, call } from "./api.js";
+import { showBulk } from "./bulk.js";
 import { offerCreation } from "./creating.js";
 import { byId, element } from "./elements.js";
 import { conditionsOf, showFilters } from "./filters.js";
@@ -74,6 +75,7 @@ async function showAddress() {
   showTotal(shown);
   showMap();
   showFilters(shown, facts.revision, open).catch(showError);
+  showBulk(shown, showAddress);
   await showPage();
 }
 

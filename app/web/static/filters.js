@@ -1,4 +1,5 @@
-// Filters of results and items: labels and metadata values of the gallery that is shown, with their numbers of items.
+// Filters of results and items: labels and metadata values of the gallery that is shown, with their numbers of items among
+// those that pass the other filters; and what results are grouped by.
 
 import { readValue } from "./address.js";
 import { call } from "./api.js";
@@ -10,26 +11,35 @@ import { collectionPath, namesFile, state } from "./state.js";
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
 
-let built = null; // gallery, model and revision that the choices are of
+const expanded = new Set(); // groups of which all values are shown
+let built = null; // {gallery, counted}: what the choices are of, and by which filter and at which revision they are counted
 
 /** Show what the results can be filtered by, and by what they are; `run` takes the search that is chosen. */
 export async function showFilters(shown, revision, run) {
   const { name, active_version: version } = state.collection;
-  const gallery = `${name} ${version} ${shown.target} ${revision}`;
+  const gallery = `${name} ${version} ${shown.target}`;
+  const counted = `${revision} ${JSON.stringify(shown.filter)}`;
   showChosen(shown, run);
-  if (built !== gallery) {
+  if (built?.gallery !== gallery) {
     byId("facets").replaceChildren();
     byId("filters").hidden = true;
     built = null;
-    const values = await countValues(shown);
+    expanded.clear();
+  }
+  if (built?.counted !== counted) {
+    const groups = groupsOf(await countWithin(shown), shown);
     if (state.shown !== shown) return;
-    byId("facets").replaceChildren(...groupsOf(values));
-    byId("filters").hidden = byId("facets").childElementCount === 0;
-    built = gallery;
+    replaceFacets(groups);
+    byId("filters").hidden = groups.length === 0;
+    built = { gallery, counted };
   }
   for (const button of byId("facets").querySelectorAll(".value")) {
     button.setAttribute("aria-pressed", String(has(shown.filter, button)));
   }
+  if (byId("group-by")) byId("group-by").value = shown.groupBy ?? "";
+  byId("facets").onchange = ({ target }) => {
+    if (target.id === "group-by") run({ ...latestOf(shown), groupBy: target.value || null });
+  };
   byId("facets").onclick = ({ target }) => {
     const button = target.closest(".value");
     if (button) run(changed(shown, choiceOf(button)));
@@ -41,11 +51,37 @@ export async function showFilters(shown, revision, run) {
   };
 }
 
-/** Return the values of a gallery; none of a list of items where no model serves. */
-async function countValues({ target, parts }) {
+/** Return the values of a gallery that pass a filter; none of a list of items where no model serves. */
+async function countValues({ target, parts }, filter) {
   if (state.collection.active_version === null && !parts) return { labels: [], metadata: {}, ranges: {} };
-  const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED) });
+  const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED), filter: JSON.stringify(conditionsOf(filter)) });
   return (await call(`${collectionPath()}/values?${about}`)).json();
+}
+
+const subjectOf = ({ label, key }) => (label === undefined ? key : null);
+
+/** Count values of what passes all choices: those of labels or a key, which are alternatives, by the others alone. */
+async function countWithin(shown) {
+  const subjects = [...new Set(shown.filter.map(subjectOf))];
+  const without = (subject) => countValues(shown, shown.filter.filter((choice) => subjectOf(choice) !== subject));
+  const [counts, ...others] = await Promise.all([countValues(shown, shown.filter), ...subjects.map(without)]);
+  others.forEach(({ labels, metadata }, number) => {
+    const subject = subjects[number];
+    if (subject === null) counts.labels = labels;
+    else if (metadata[subject]) counts.metadata[subject] = metadata[subject];
+  });
+  return counts;
+}
+
+/** Show other facets in place of those before; the control that has the focus keeps it. */
+function replaceFacets(groups) {
+  const nameIn = (control) => control.dataset.choice ?? control.getAttribute("aria-label") ?? control.id;
+  const place = byId("facets").contains(document.activeElement) ? nameIn(document.activeElement) : null;
+  byId("facets").replaceChildren(...groups);
+  const control = [...byId("facets").querySelectorAll("button, input, select")].find((one) => nameIn(one) === place);
+  if (place === null || !control) return;
+  control.hidden = false;
+  control.focus({ preventScroll: true });
 }
 
 /** Return a filter as REST has it: values of one key are alternatives, unless they are negated. */
@@ -60,10 +96,22 @@ export function conditionsOf(filter) {
   return { labels, metadata };
 }
 
-function groupsOf({ labels, metadata, ranges }) {
-  const groups = Object.entries(metadata).filter(([key, [first]]) => !namesFile(key, first?.value)).map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
+function groupsOf({ labels, metadata, ranges }, { parts, filter }) {
+  const ofKeys = Object.entries(metadata).filter(([key, [first]]) => first && !namesFile(key, first.value));
+  const groups = ofKeys.map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
   if (labels.length > 0) groups.unshift(groupOf("Label", labels, (label) => ({ label })));
-  return [...groups, ...Object.entries(ranges).map(([key, bounds]) => rangeOf(key, bounds))];
+  groups.push(...Object.entries(ranges).map(([key, bounds]) => rangeOf(key, bounds, filter)));
+  if (parts && groups.length > 0) groups.unshift(grouping([...(labels.length > 0 ? ["label"] : []), ...ofKeys.map(([key]) => key)]));
+  return groups;
+}
+
+/** Return what says of which label or value the results are one each; each of the rest shows them all. */
+function grouping(names) {
+  const [line, choice] = [element("label", "grouping", "One result of each "), element("select")];
+  choice.id = "group-by";
+  choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)));
+  line.append(choice);
+  return line;
 }
 
 function groupOf(heading, values, choiceFrom) {
@@ -76,23 +124,27 @@ function groupOf(heading, values, choiceFrom) {
     return button;
   });
   group.append(element("legend", "", heading), ...buttons);
-  const rest = buttons.slice(VALUES_SHOWN);
+  const rest = expanded.has(heading) ? [] : buttons.slice(VALUES_SHOWN);
   if (rest.length > 0) group.append(moreButton(heading, rest));
   if (values.length === VALUES_LISTED) group.append(otherField(heading, choiceFrom(values[0].value)));
   return group;
 }
 
 /** Return a form for a range of numbers; the bounds that are shown are those of some items. */
-function rangeOf(key, bounds) {
+function rangeOf(key, bounds, filter) {
+  const { from, to } = filter.find((choice) => choice.key === key && choice.value === undefined) ?? {};
   const [group, form] = [element("fieldset"), element("form", "range")];
   form.dataset.key = key;
   const inputs = ["From", "Up to"].map((word, number) => {
     const input = element("input");
-    Object.assign(input, { type: "number", step: "any", placeholder: `${word.toLowerCase()} ${bounds[number]}` });
+    const placeholder = `${word.toLowerCase()} ${bounds[number]}`;
+    Object.assign(input, { type: "number", step: "any", placeholder, value: [from, to][number] ?? "" });
     input.setAttribute("aria-label", `${word}, ${key}`);
     return input;
   });
-  form.append(...inputs, element("button", "", "Apply"));
+  const apply = element("button", "", "Apply");
+  apply.setAttribute("aria-label", `Apply the range of ${key}`);
+  form.append(...inputs, apply);
   group.append(element("legend", "", key), form);
   return group;
 }
@@ -130,6 +182,7 @@ function moreButton(heading, hidden) {
   more.type = "button";
   more.setAttribute("aria-label", `${hidden.length} more values of ${heading}`);
   more.addEventListener("click", () => {
+    expanded.add(heading);
     for (const button of hidden) button.hidden = false;
     hidden[0].focus();
     more.remove();
@@ -145,9 +198,11 @@ const isSame = (choice, other) => choice.label === other.label && choice.key ===
 
 const isChosen = (filter, choice) => filter.some((other) => isSame(choice, other) && choice.from === other.from && choice.to === other.to);
 
-/** Change what is sought of a gallery, which is ahead of what is shown while a search runs. */
+/** Return what is sought of a gallery, which is ahead of what is shown while a search runs. */
+const latestOf = (shown) => (state.sought?.target === shown.target ? state.sought : shown);
+
 function changed(shown, choice, more = []) {
-  const latest = state.sought?.target === shown.target ? state.sought : shown;
+  const latest = latestOf(shown);
   const others = latest.filter.filter((other) => !isSame(choice, other));
   const isNew = !isChosen(latest.filter, choice);
   return { ...latest, filter: [...others, ...(isNew ? [choice] : more)] };

@@ -10,7 +10,7 @@ const LONGEST_FACT = 40;
 const REASONS_SHOWN = 3;
 
 /** Build one result; `run` takes a search that is clicked. */
-export function resultCard(hit, { target, parts }, run) {
+export function resultCard(hit, { target, parts, emphasis }, run) {
   const item = element("li");
   const other = Object.keys(state.collection.modalities).find((name) => name !== target);
   const pictureUrl = pictureUrlOf(hit, target);
@@ -21,7 +21,7 @@ export function resultCard(hit, { target, parts }, run) {
   card.title = `Find ${plural(other)} that match this one`;
   if (pictureUrl) card.append(pictureOf(hit));
   if (hit.text || !pictureUrl) card.append(element("span", "hit-text", hit.text || hit.id));
-  card.append(detailsOf(hit, parts.length > 1));
+  card.append(detailsOf(hit, parts.length > 1 || Object.keys(emphasis).length > 0));
   card.addEventListener("click", () => run({ target: other, parts: [part] }));
 
   const action = (text, name, partsOf) => {
@@ -83,21 +83,21 @@ export function playersOf(hit, modality) {
   return [player];
 }
 
-function detailsOf(hit, isComposed) {
+function detailsOf(hit, isMadeOfParts) {
   const isCosine = hit.probability === null; // within a modality, and before a training
   const body = element("span", "hit-body");
   const line = element("span", "hit-line");
   const score = element("span", "hit-score", Number(hit.score).toFixed(3));
   line.append(element("span", "hit-rank", `#${hit.rank}`), score);
   if (isCosine) {
-    score.title = isComposed ? "Score" : "Likeness";
+    score.title = isMadeOfParts ? "Score" : "Likeness";
   } else {
     const probability = element("span", "hit-probability", `${(100 * hit.probability).toFixed(1)} %`);
     probability.title = "Estimated probability of a match";
     line.append(probability);
   }
   body.append(line);
-  if (!isComposed) {
+  if (!isMadeOfParts) {
     const bar = element("progress");
     bar.max = 1;
     bar.value = isCosine ? Math.min(Math.max(hit.score, 0), 1) : hit.probability;

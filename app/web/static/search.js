@@ -3,6 +3,7 @@
 import { MOST_PARTS, writeAddress } from "./address.js";
 import { Problem, call } from "./api.js";
 import { byId, element, shorten } from "./elements.js";
+import { showEmphasis } from "./emphasis.js";
 import { contentOf, offerFeedback } from "./feedback.js";
 import { conditionsOf, showFilters } from "./filters.js";
 import { announce, attempt, showError } from "./messages.js";
@@ -16,15 +17,16 @@ const SHOWN = ["labels", "metadata", "text", "content_url"];
 /**
  * Search a modality, and show the first results; a search that runs is cancelled.
  *
- * sought: {parts, target, filter}; parts: of {source, query, weight}, where source is the modality of the query, that is
+ * sought: {parts, target, filter, groupBy, emphasis}; parts: of {source, query, weight}, where source is the modality of the query, that is
  * {text} | {picture: File} | {itemId, title, pictureUrl};
- * filter: a list of choices as of filters.js; without one, that of the results before stays for the same gallery
+ * filter: a list of choices as of filters.js; groupBy: a key, "label" or null; emphasis: weights by part of the score. What is
+ * not there stays as it was for the results before, of the same gallery
  * options: whether a text is being typed, the address bar already has all of it, or the focus goes to the results
  */
 export async function search(sought, { isTyped = false, isInAddress = false, movesFocus = false } = {}) {
   if (sought.parts.length > MOST_PARTS) throw new Problem(`A query has ${MOST_PARTS} parts at most`, "Take one out before you add another.", 0);
-  const filter = sought.target === state.shown?.target ? state.shown.filter : [];
-  const shown = { filter, ...sought, offset: 0, ids: new Set() };
+  const { filter = [], groupBy = null, emphasis = {} } = sought.target === state.shown?.target ? state.shown : {};
+  const shown = { filter, groupBy, emphasis, ...sought, offset: 0, ids: new Set() };
   byId("bar").showQuery(shown, isTyped);
   announce("Searching");
   state.sought = shown;
@@ -38,6 +40,7 @@ export async function search(sought, { isTyped = false, isInAddress = false, mov
   if (!isTyped) bringIntoView(byId("results"), movesFocus);
   const run = (changed) => attempt(() => search(changed), search);
   showFilters(shown, result.index_revision, run).catch(showError);
+  showEmphasis(shown, result.hits, (changed) => run({ ...state.sought, emphasis: changed }));
 }
 
 /** Leave no result on the page. */
@@ -68,8 +71,12 @@ async function request(shown) {
   }
 }
 
-/** Return what is read of each result besides what always is: why it has its score, where that is wanted. */
-const included = () => (byId("with-reasons").checked ? { include: [...SHOWN, "explanation"] } : {});
+/** Return what is asked for beside the first results; why each has its score, where that is wanted. */
+const refined = ({ groupBy, emphasis }) => ({
+  ...(byId("with-reasons").checked ? { include: [...SHOWN, "explanation"] } : {}),
+  ...(groupBy ? { group_by: groupBy } : {}),
+  ...(Object.keys(emphasis).length > 0 ? { emphasis } : {}),
+});
 
 async function bodyOf(shown) {
   const { parts, filter, offset } = shown;
@@ -81,12 +88,12 @@ async function bodyOf(shown) {
     body.append("k", String(RESULTS_PER_PAGE));
     body.append("offset", String(offset));
     body.append("filter", JSON.stringify(conditions));
-    for (const [name, fields] of Object.entries(included())) body.append(name, JSON.stringify(fields));
+    for (const [name, value] of Object.entries(refined(shown))) body.append(name, typeof value === "string" ? value : JSON.stringify(value));
     return { body };
   }
   const content = isPlain(shown) ? await contentOf(query) : { queries: await Promise.all(parts.map(partOf)) };
   return {
-    body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions, ...included() }),
+    body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions, ...refined(shown) }),
     headers: { "Content-Type": "application/json" },
   };
 }

@@ -23,12 +23,14 @@ def states(page: Page, url: str) -> Iterator[str]:
     page.get_by_text("Filters", exact=True).click()
     page.get_by_role("group", name="Label", exact=True).get_by_role("button").first.click()
     expect(page.locator("#chosen")).to_be_visible()
+    page.get_by_label("Reasons").check()
+    expect(page.locator("#emphasis")).to_be_visible()
     yield "results"
     page.get_by_role("button", name="Less like this: result 1", exact=True).click()
     expect(page.locator("#parts .is-less")).to_be_visible()
     expect(page.locator("#results-title")).to_contain_text("−")  # until then the results before it are dimmed
     yield "a composed query"
-    page.goto(f"{url}/collection?collection=sample")
+    page.goto(f"{url}/collection?collection=sample&label=cats")
     page.get_by_text("New collection", exact=True).click()
     expect(page.get_by_role("group", name="kind")).to_have_count(2)
     page.get_by_text("Options", exact=True).last.click()
@@ -36,6 +38,7 @@ def states(page: Page, url: str) -> Iterator[str]:
     page.locator("#add-files").set_input_files({"name": "table.csv", "mimeType": "text/csv", "buffer": TABLE})
     expect(page.get_by_role("button", name="Add them")).to_be_visible()
     yield "a new collection"
+    page.get_by_role("button", name="Labels of all that pass").click()
     page.get_by_text("Map", exact=True).click()
     page.get_by_text("As a table", exact=True).click()
     expect(page.locator("#map-rows a").first).to_be_visible()

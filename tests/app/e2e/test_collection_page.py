@@ -99,6 +99,37 @@ def test_items_are_shown_page_by_page_and_as_text(
     assert watch.complaints == []
 
 
+def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, shelf: str, client: Client
+) -> None:
+    client.update_items(NAME, filter={"ids": [f"t{n:02d}" for n in range(7)]}, add_labels=["seven"])
+    page.goto(f"{demo_server}{shelf}")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    delete, said = page.get_by_role("button", name="Delete all that pass"), page.locator("#bulk-said")
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS} texts")
+    expect(delete).to_be_hidden()
+    page.goto(f"{demo_server}{shelf}&label=seven")
+    expect(page.locator("#hits > li")).to_have_count(7)
+    page.get_by_role("button", name="Labels of all that pass").click()
+    page.get_by_label("Add labels, one a line").fill("new\n")
+    page.get_by_role("button", name="Count them").click()
+    expect(said).to_have_text("7 of 7 texts would change.")
+    assert "new" not in client.get_item(NAME, "t00").labels
+    page.get_by_role("button", name="Change 7").click()
+    expect(page.locator("#status")).to_have_text("7 texts were changed")
+    expect(page.locator("#hits .labels").first).to_contain_text("new")
+    delete.click()
+    expect(said).to_have_text("Delete 7 texts for good?")
+    page.get_by_role("button", name="Keep them as they are").click()
+    expect(delete).to_be_focused()
+    delete.click()
+    page.get_by_role("button", name="Delete 7", exact=True).click()
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 7} texts")
+    expect(page.locator("#nothing")).to_be_visible()
+    assert len(list(client.iter_items(NAME))) == N_TEXTS - 7
+    assert watch.complaints == []
+
+
 def test_without_a_collection_the_pages_lead_to_where_one_is_made(page: Page, demo_server: str) -> None:
     page.route("**/v1/collections", lambda route: route.fulfill(json={"collections": []}))
     for path in ("/", "/models"):

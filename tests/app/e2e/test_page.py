@@ -406,6 +406,61 @@ def test_results_are_filtered_by_labels_and_metadata(opened: Page, watch: Watch)
     assert watch.complaints == []
 
 
+_SUM = """
+([group, sum]) => [...document.querySelectorAll("#facets fieldset")]
+  .filter((set) => set.querySelector("legend").textContent === group)
+  .map((set) => [...set.querySelectorAll(".count")].reduce((all, one) => all + Number(one.textContent), 0))
+  .includes(sum)
+"""
+
+
+def test_values_are_counted_among_what_passes_the_other_filters(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    opened.get_by_text("Filters", exact=True).click()
+    labels = opened.get_by_role("group", name="Label", exact=True).get_by_role("button")
+    names, whole = labels.all_inner_texts(), sum(map(int, labels.locator(".count").all_inner_texts()))
+    label, count = labels.nth(1).locator("span").all_inner_texts()
+    labels.nth(1).click()
+    expect(opened.get_by_role("button", name=f"Remove the filter {label}")).to_be_visible()
+    opened.wait_for_function(_SUM, arg=["split", int(count)])
+    assert labels.all_inner_texts() == names  # by the other filters, of which there are none
+    expect(labels.nth(1)).to_be_focused()
+    opened.get_by_role("button", name=f"Remove the filter {label}").click()
+    opened.wait_for_function(_SUM, arg=["split", whole])
+    assert watch.complaints == []
+
+
+def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
+    opened: Page, watch: Watch
+) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    plain = shown_ids(opened)
+    opened.get_by_text("Filters", exact=True).click()
+    opened.get_by_label("One result of each").select_option("label")
+    expect(opened).to_have_url(re.compile("group=label"))
+    expect(opened.locator("#more")).to_be_hidden()
+    labels = opened.locator("#hits .labels > span:not(.fact)").all_inner_texts()
+    assert len(labels) == len(set(labels)) == opened.locator("#hits .hit").count()
+    opened.get_by_label("One result of each").select_option("–")
+    expect(opened).not_to_have_url(re.compile("group=label"))
+    expect_ids(opened, plain)
+    sliders = opened.locator("#emphasis input")
+    expect(opened.locator("#emphasis")).to_be_hidden()
+    opened.get_by_label("Reasons").check()
+    expect(sliders.first).to_be_visible()
+    opened.locator("#emphasis").get_by_label("label").fill("0")
+    expect(opened).to_have_url(re.compile("emphasis="))
+    expect(opened.locator(".hit-probability")).to_have_count(0)
+    expect(opened.locator("#hits .reasons", has_text="label")).to_have_count(0)
+    emphasised = shown_ids(opened)
+    opened.reload()
+    expect_ids(opened, emphasised)
+    expect(opened.locator("#emphasis").get_by_label("label")).to_have_value("0")
+    assert watch.complaints == []
+
+
 def test_markup_of_an_item_stays_text(
     page: Page, watch: Watch, demo_server: str, item_of_markup: str
 ) -> None:
