@@ -44,10 +44,10 @@ async function count() {
 }
 
 async function perform() {
+  close(); // a second click does nothing
+  byId("results").focus();
   const { changed } = await send(body);
   const done = `${changed} ${plural(state.shown.target, changed)} ${changed === 1 ? "was" : "were"} ${verb === "delete" ? "deleted" : "changed"}`;
-  close();
-  byId("results").focus();
   await refresh();
   announce(done);
 }
