@@ -25,7 +25,7 @@ from app.engines.milvus import MilvusEngine
 from app.engines.postgresql import PostgresEngine
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
-from app.services.serving.refinement import Refinement, find_grouped, groups_of
+from app.services.serving.refinement import Refinement, find_grouped, groups_of, members_of
 from tests.app.filters import ASKED, ITEMS, passes
 from tests.app.galleries import gallery_of
 
@@ -135,10 +135,10 @@ def test_results_have_their_vectors_and_are_grouped(make: Make) -> None:
         lambda k, rest: gallery.search(query, k, 0, rest)[0],
         partial(groups_of, name="colour"),
         Refinement(group_by="colour"),
-        20,
+        len(one_each),
         N_ITEMS,
     )
-    assert [item.id for item, _ in page] == one_each[:20]
+    assert [item.id for item, _ in page] == one_each
 
 
 def best(
@@ -194,6 +194,19 @@ def test_a_filter_means_the_same_to_every_engine(make: Make) -> None:
         assert sorted(item.id for item, _ in page) == [item.id for item in ITEMS if passes(asked, item)]
 
     compare()
+
+
+def test_members_of_a_group_are_those_with_the_very_value(make: Make) -> None:
+    stored = [IndexedItem(item.id, item.labels, item.metadata) for item in ITEMS]
+    gallery = make(stored, random_rows(len(stored)))
+    for name in ("label", *{key for item in stored for key in item.metadata}):
+        members: dict[Any, list[str]] = {}
+        for item, groups in zip(stored, groups_of(stored, name), strict=True):
+            for group in groups:
+                members.setdefault(group, []).append(item.id)
+        for group, ids in members.items():
+            (page,) = gallery.search(random_rows(1, 3), 1000, 0, members_of(name, [group], looks_into=True))
+            assert sorted(item.id for item, _ in page) == sorted(ids), (name, group)
 
 
 def test_items_of_the_same_modality_are_ranked_by_cosine(make: Make) -> None:
