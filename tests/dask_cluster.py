@@ -28,6 +28,10 @@ class Cluster:
         self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet, **environment)
         self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet, **_FORKED)
 
+    @property
+    def is_running(self) -> bool:
+        return bool(self._processes) and all(process.poll() is None for process in self._processes)
+
     def kill(self) -> None:
         """End the scheduler and all workers without a word, which takes no time."""
         for process in self._processes:

@@ -35,11 +35,19 @@ FACTORS = ("x_factors_", "z_factors_", "x_intercept_", "z_intercept_", "singular
 
 
 @pytest.fixture(scope="module")
-def cluster(distributed: Any) -> Iterator[Cluster]:
+def _cluster(distributed: Any) -> Iterator[Cluster]:
     cluster = Cluster()
-    cluster.start()
     yield cluster
     cluster.kill()
+
+
+@pytest.fixture
+def cluster(_cluster: Cluster) -> Cluster:
+    """A cluster for all tests, which takes seconds to start: anew after a test that ended part of it."""
+    if not _cluster.is_running:
+        _cluster.kill()
+        _cluster.start()
+    return _cluster
 
 
 def _arguments(n: int = 500, *, is_sparse: bool = False) -> tuple[Any, Any, Labels]:
@@ -142,76 +150,54 @@ def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
     assert resumed.n_iter_ == expected.n_iter_
 
 
-def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(distributed: Any) -> None:
-    cluster, arguments = Cluster(), _arguments()
+def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(cluster: Cluster) -> None:
+    arguments = _arguments()
     expected = _estimator().fit(*arguments)
-    cluster.start()
-    try:
-        with DaskEngine(cluster.address, least_pairs=0):
-            patient = _estimator()
-            rest = patient.iter_fit(*arguments)
-            next(rest)
-            with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0):
-                states = _estimator().iter_fit(*arguments)
-                next(states)
-                cluster.signal(signal.SIGSTOP, scheduler=True)
+    with DaskEngine(cluster.address, least_pairs=0):
+        patient = _estimator()
+        rest = patient.iter_fit(*arguments)
+        next(rest)
+        with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0):
+            states = _estimator().iter_fit(*arguments)
+            next(states)
+            cluster.signal(signal.SIGSTOP, scheduler=True)
+            try:
                 with pytest.raises(EngineError, match="no Dask scheduler with a worker at tcp"):
                     next(states)
-            cluster.signal(signal.SIGCONT, scheduler=True)
-            for _ in rest:
-                pass
-        _assert_same_bits(patient, expected)
-    finally:
-        cluster.kill()
+            finally:
+                cluster.signal(signal.SIGCONT, scheduler=True)
+        for _ in rest:
+            pass
+    _assert_same_bits(patient, expected)
 
 
 def test_a_fit_outlives_a_scheduler_that_is_lost_before_its_first_evaluation(
-    distributed: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, arguments, losses = Cluster(), _arguments(), list[str]()
+    arguments, losses = _arguments(), list[str]()
     expected = _estimator().fit(*arguments)
-    cluster.start()
-    try:
-        with DaskEngine(cluster.address, least_pairs=0) as engine:
-            engine.connect()
-            wait = engine.wait
+    with DaskEngine(cluster.address, least_pairs=0) as engine:
+        engine.connect()
+        wait = engine.wait
 
-            def lose_scheduler(future: Any) -> None:
-                if not losses:
-                    losses.append("while its speed is measured")
-                    cluster.kill()
-                    cluster.start()
-                wait(future)
+        def lose_scheduler(future: Any) -> None:
+            if not losses:
+                losses.append("while its speed is measured")
+                cluster.kill()
+                cluster.start()
+            wait(future)
 
-            monkeypatch.setattr(engine, "wait", lose_scheduler)
-            _assert_same_bits(_estimator().fit(*arguments), expected)
-            assert losses
+        monkeypatch.setattr(engine, "wait", lose_scheduler)
+        _assert_same_bits(_estimator().fit(*arguments), expected)
+        assert losses
 
-            cluster.kill()
-            deadline = time.monotonic() + 60.0
-            while engine.client.status != "closed":  # between two fits, for longer than the client tries
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            cluster.start()
-            _assert_same_bits(_estimator().fit(*arguments), expected)
-    finally:
         cluster.kill()
-
-
-def test_a_fit_whose_workers_die_before_their_speed_is_measured_fails(
-    distributed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = Cluster()
-    cluster.start()
-    try:
-        with DaskEngine(cluster.address, least_pairs=0) as engine:
-            engine.connect()
-            monkeypatch.setattr(engine, "_patience_seconds", 3.0)
-            cluster.signal(signal.SIGKILL, scheduler=False)
-            with pytest.raises(EngineError, match="no Dask worker for 3 s"):
-                _estimator().fit(*_arguments())
-    finally:
-        cluster.kill()
+        deadline = time.monotonic() + 60.0
+        while engine.client.status != "closed":  # between two fits, for longer than the client tries
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        cluster.start()
+        _assert_same_bits(_estimator().fit(*arguments), expected)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -330,16 +316,29 @@ def test_calls_of_many_bytes_are_not_taken_far_ahead(
     engine.close()
 
 
+def _allow_no_failure(dask_scheduler: Any) -> None:
+    """Raise KilledWorker at the first death."""
+    dask_scheduler.allowed_failures = 0
+
+
 def test_workers_that_are_killed_by_one_call_each_do_not_end_a_long_map(
-    distributed: Any, tmp_path: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster = Cluster()
-    cluster.start(DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0")  # KilledWorker at the first death
-    try:
-        engine = DaskEngine(cluster.address)
-        calls = ((str(tmp_path), number, number % 30 == 0) for number in range(70))
-        assert list(engine.map(kill_once, calls)) == list(range(70))
-        assert len(list(tmp_path.iterdir())) == 3
-        engine.close()
-    finally:
-        cluster.kill()
+    engine = DaskEngine(cluster.address)
+    engine.connect()
+    engine.client.run_on_scheduler(_allow_no_failure)
+    calls = ((str(tmp_path), number, number % 30 == 0) for number in range(70))
+    assert list(engine.map(kill_once, calls)) == list(range(70))
+    assert len(list(tmp_path.iterdir())) == 3
+    engine.close()
+
+
+def test_a_fit_whose_workers_die_before_their_speed_is_measured_fails(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DaskEngine(cluster.address, least_pairs=0) as engine:
+        engine.connect()
+        monkeypatch.setattr(engine, "_patience_seconds", 3.0)
+        cluster.signal(signal.SIGKILL, scheduler=False)
+        with pytest.raises(EngineError, match="no Dask worker for 3 s"):
+            _estimator().fit(*_arguments())
