@@ -178,11 +178,11 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.end()
 
 
-@pytest.fixture
-def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
-    copy_migrated(tmp_path)
+@contextlib.contextmanager
+def api_of(folder: Path) -> Iterator[Api]:
+    """Keys and a client of a service with small limits and two collections, over a migrated database."""
     settings = Settings(
-        data_dir=tmp_path,
+        data_dir=folder,
         database_url="",
         open_search=False,
         max_body_bytes=MAX_BODY,
@@ -208,6 +208,24 @@ def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
         client.post(f"{VECTORS}/items", json={"items": [first, other]}).raise_for_status()
         yield Api(client, keys)
     services.database.engine.dispose()
+
+
+@pytest.fixture
+def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
+    copy_migrated(tmp_path)
+    with api_of(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def lasting_api(
+    tmp_path_factory: pytest.TempPathFactory, copy_migrated: Callable[[Path], None]
+) -> Iterator[Api]:
+    """As `api`, for the tests of a module whose requests are refused."""
+    folder = tmp_path_factory.mktemp("lasting")
+    copy_migrated(folder)
+    with api_of(folder) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Asking for what must be refused: the limits, a client with a key, and what every refusal looks like."""
 
 import io
+import uuid
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,7 @@ def check_problem(answer: httpx.Response, status: int, named: str) -> dict[str, 
 
 
 def check_next_request_works(api: Api) -> None:
-    item = {"id": "next", "modality": "image", "vector": [3.0, 4.0]}
+    item = {"id": uuid.uuid4().hex, "modality": "image", "vector": [3.0, 4.0]}
     assert api.client.post(f"{VECTORS}/items", json={"items": [item]}).status_code == 201
 
 

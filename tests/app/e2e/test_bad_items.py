@@ -82,17 +82,19 @@ BAD_ITEMS: dict[str, tuple[str, dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_ITEMS)
-def test_a_bad_item_is_refused_with_all_that_came_with_it(api: Api, case: str) -> None:
+def test_a_bad_item_is_refused_with_all_that_came_with_it(lasting_api: Api, case: str) -> None:
     path, bad, status, named = BAD_ITEMS[case]
-    before = api.state()
+    before = lasting_api.state()
     good = vector_item(id="good") if path == VECTORS else {"id": "good", **text_item("a boat")}
     # ASCII only, so that lone surrogates can travel.
     body = json.dumps({"items": [good, bad]})
-    answer = api.client.post(f"{path}/items", content=body, headers={"Content-Type": "application/json"})
+    answer = lasting_api.client.post(
+        f"{path}/items", content=body, headers={"Content-Type": "application/json"}
+    )
     check_problem(answer, status, named)
-    assert api.state() == before
-    assert api.client.get(f"{path}/items/good").status_code == 404
-    check_next_request_works(api)
+    assert lasting_api.state() == before
+    assert lasting_api.client.get(f"{path}/items/good").status_code == 404
+    check_next_request_works(lasting_api)
 
 
 def test_vectors_of_two_lengths_are_refused_before_any_is_stored(api: Api) -> None:
@@ -107,14 +109,16 @@ def test_vectors_of_two_lengths_are_refused_before_any_is_stored(api: Api) -> No
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_that_are_none_are_refused(api: Api, number: str) -> None:
-    before = api.state()
+def test_numbers_that_are_none_are_refused(lasting_api: Api, number: str) -> None:
+    before = lasting_api.state()
     headers = {"Content-Type": "application/json"}
     for field in (f'"vector": [1.0, {number}]', f'"vector": [1.0, 2.0], "metadata": {{"a": {number}}}'):
         item = f'{{"items": [{{"modality": "image", {field}}}]}}'
-        check_problem(api.client.post(f"{VECTORS}/items", content=item, headers=headers), 422, "items.0")
-    assert api.state() == before
-    check_next_request_works(api)
+        check_problem(
+            lasting_api.client.post(f"{VECTORS}/items", content=item, headers=headers), 422, "items.0"
+        )
+    assert lasting_api.state() == before
+    check_next_request_works(lasting_api)
 
 
 @pytest.mark.parametrize(
@@ -137,15 +141,15 @@ def test_numbers_that_are_none_are_refused(api: Api, number: str) -> None:
     ],
     ids=lambda body: f"{len(body)} bytes, {body[:8]!r}",
 )
-def test_a_body_that_is_no_request_is_refused(api: Api, body: bytes) -> None:
-    before = api.state()
+def test_a_body_that_is_no_request_is_refused(lasting_api: Api, body: bytes) -> None:
+    before = lasting_api.state()
     headers = {"Content-Type": "application/json"}
     for path in (f"{VECTORS}/items", f"{VECTORS}/search/text-to-image", "/v1/collections"):
-        answer = api.client.post(path, content=body, headers=headers)
+        answer = lasting_api.client.post(path, content=body, headers=headers)
         assert answer.status_code in (400, 422), answer.text
         check_problem(answer, answer.status_code, "")
-    assert api.state() == before
-    check_next_request_works(api)
+    assert lasting_api.state() == before
+    check_next_request_works(lasting_api)
 
 
 def test_too_many_items_and_queries_are_refused(api: Api) -> None:

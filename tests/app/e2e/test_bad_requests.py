@@ -34,37 +34,37 @@ from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, vect
         ({"vektor": [1.0]}, "vektor"),
     ],
 )
-def test_a_bad_search_is_refused(api: Api, fields: dict[str, Any], named: str) -> None:
-    answer = api.client.post(f"{VECTORS}/search/text-to-image", json={"vector": [1.0], **fields})
+def test_a_bad_search_is_refused(lasting_api: Api, fields: dict[str, Any], named: str) -> None:
+    answer = lasting_api.client.post(f"{VECTORS}/search/text-to-image", json={"vector": [1.0], **fields})
     check_problem(answer, 422, named)
 
 
 @pytest.mark.parametrize("cursor", ["abc", "-1", "9" * 19, "1.5", ""])
-def test_a_bad_cursor_is_refused(api: Api, cursor: str) -> None:
-    answer = api.client.get(f"{VECTORS}/items", params={"cursor": cursor})
+def test_a_bad_cursor_is_refused(lasting_api: Api, cursor: str) -> None:
+    answer = lasting_api.client.get(f"{VECTORS}/items", params={"cursor": cursor})
     check_problem(answer, 422, "cursor")
-    assert api.client.get(f"{VECTORS}/items", params={"cursor": "9" * 18}).json()["items"] == []
+    assert lasting_api.client.get(f"{VECTORS}/items", params={"cursor": "9" * 18}).json()["items"] == []
 
 
-def test_what_is_not_there_is_not_found(api: Api) -> None:
+def test_what_is_not_there_is_not_found(lasting_api: Api) -> None:
     for path in ("/v1/collections/none", "/v1/collections/none/items", f"{VECTORS}/items/none"):
-        check_problem(api.client.get(path), 404, "none")
-    check_problem(api.client.get("/v1/admin/jobs/none"), 404, "none")
-    check_problem(api.client.delete("/v1/admin/keys/none"), 404, "none")
-    check_problem(api.client.delete(f"{VECTORS}/items/none"), 404, "none")
-    check_problem(api.client.post("/v1/admin/collections/vectors/models/7/activate"), 404, "7")
-    check_problem(api.client.get(f"{VECTORS}/items", params={"modality": "sound"}), 422, "modality")
-    check_problem(api.client.get("/v1/nothing"), 404, "")
-    check_problem(api.client.put("/v1/collections"), 405, "")
+        check_problem(lasting_api.client.get(path), 404, "none")
+    check_problem(lasting_api.client.get("/v1/admin/jobs/none"), 404, "none")
+    check_problem(lasting_api.client.delete("/v1/admin/keys/none"), 404, "none")
+    check_problem(lasting_api.client.delete(f"{VECTORS}/items/none"), 404, "none")
+    check_problem(lasting_api.client.post("/v1/admin/collections/vectors/models/7/activate"), 404, "7")
+    check_problem(lasting_api.client.get(f"{VECTORS}/items", params={"modality": "sound"}), 422, "modality")
+    check_problem(lasting_api.client.get("/v1/nothing"), 404, "")
+    check_problem(lasting_api.client.put("/v1/collections"), 405, "")
 
 
-def test_an_untrained_collection_says_what_to_call(api: Api) -> None:
-    answer = api.client.post(f"{VECTORS}/search/text-to-image", json={"vector": [1.0]})
+def test_an_untrained_collection_says_what_to_call(lasting_api: Api) -> None:
+    answer = lasting_api.client.post(f"{VECTORS}/search/text-to-image", json={"vector": [1.0]})
     check_problem(answer, 409, "/v1/admin/collections/vectors/retrain")
 
 
-def test_nothing_to_train_on_is_refused(api: Api) -> None:
-    check_problem(api.client.post("/v1/admin/collections/mixed/retrain"), 409, "image")
+def test_nothing_to_train_on_is_refused(lasting_api: Api) -> None:
+    check_problem(lasting_api.client.post("/v1/admin/collections/mixed/retrain"), 409, "image")
 
 
 def test_a_second_retrain_is_refused_while_one_waits(api: Api) -> None:
@@ -89,8 +89,8 @@ def test_a_second_retrain_is_refused_while_one_waits(api: Api) -> None:
         {"scaling": "log"},
     ],
 )
-def test_a_bad_retrain_is_refused(api: Api, fields: dict[str, Any]) -> None:
-    answer = api.client.post("/v1/admin/collections/vectors/retrain", json=fields)
+def test_a_bad_retrain_is_refused(lasting_api: Api, fields: dict[str, Any]) -> None:
+    answer = lasting_api.client.post("/v1/admin/collections/vectors/retrain", json=fields)
     check_problem(answer, 422, next(iter(fields)))
 
 
@@ -113,11 +113,13 @@ def test_a_bad_retrain_is_refused(api: Api, fields: dict[str, Any]) -> None:
         ({"extra": 1}, 422, "extra"),
     ],
 )
-def test_a_bad_collection_is_refused(api: Api, fields: dict[str, Any], status: int, named: str) -> None:
-    before = api.client.get("/v1/collections").json()
+def test_a_bad_collection_is_refused(
+    lasting_api: Api, fields: dict[str, Any], status: int, named: str
+) -> None:
+    before = lasting_api.client.get("/v1/collections").json()
     body = {"name": "third", "modalities": MODALITIES, **fields}
-    check_problem(api.client.post("/v1/collections", json=body), status, named)
-    assert api.client.get("/v1/collections").json() == before
+    check_problem(lasting_api.client.post("/v1/collections", json=body), status, named)
+    assert lasting_api.client.get("/v1/collections").json() == before
 
 
 @pytest.mark.parametrize(
@@ -133,12 +135,14 @@ def test_a_bad_collection_is_refused(api: Api, fields: dict[str, Any], status: i
     ],
     ids=str,
 )
-def test_bad_encoder_options_are_refused(api: Api, encoder: dict[str, Any]) -> None:
-    before = api.client.get("/v1/collections").json()
+def test_bad_encoder_options_are_refused(lasting_api: Api, encoder: dict[str, Any]) -> None:
+    before = lasting_api.client.get("/v1/collections").json()
     body = json.dumps({"name": "third", "modalities": {**MODALITIES, "text": {"encoder": encoder}}})
-    answer = api.client.post("/v1/collections", content=body, headers={"Content-Type": "application/json"})
+    answer = lasting_api.client.post(
+        "/v1/collections", content=body, headers={"Content-Type": "application/json"}
+    )
     check_problem(answer, 422, "modalities.text.encoder")
-    assert api.client.get("/v1/collections").json() == before
+    assert lasting_api.client.get("/v1/collections").json() == before
 
 
 def calls_in(folder: Path) -> Iterator[tuple[str, list[str]]]:

@@ -13,10 +13,7 @@ import pytest
 from PIL import Image
 
 from app.answers import Job
-from app.bootstrap import Services, build
 from app.client import Client
-from app.domain.names import Scope
-from app.settings import Settings
 from tests.app.e2e.conftest import Server
 
 NAME = "album"
@@ -79,12 +76,8 @@ def worker_of(server_id: int) -> int | None:
 
 
 @pytest.fixture
-def secret(tmp_path: Path) -> str:
-    services: Services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
-    _, made = services.access.create(Scope.ADMIN)
-    services.database.engine.dispose()
-    return made
+def secret(create_admin_key: Callable[[], str]) -> str:
+    return create_admin_key()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the worker through /proc")

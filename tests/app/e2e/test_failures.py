@@ -25,10 +25,10 @@ ITEMS = "/v1/collections/a/items"
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> str:
+def key(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> str:
     """A key of a service with a collection of two items."""
+    copy_migrated(tmp_path / "data")
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
     services.catalogue.create("a", [Modality(side, {"type": "vector"}) for side in "xz"])
     items = [NewItem("x", Content(vector=[1.0]), name) for name in ("whole", "unreadable")]
     services.catalogue.add_items("a", items)

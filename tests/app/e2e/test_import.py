@@ -258,25 +258,25 @@ BAD_LINES: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_LINES)
-def test_a_bad_line_is_named_and_nothing_is_stored(api: Api, case: str) -> None:
+def test_a_bad_line_is_named_and_nothing_is_stored(lasting_api: Api, case: str) -> None:
     bad, status, field = BAD_LINES[case]
-    before = api.state()
+    before = lasting_api.state()
     after = b"" if case in ("cut", "too long, unfinished") else lines_of(*vectors(500, "after"))
-    answer = run_import(api, GOOD + b"\n" + bad + after)
+    answer = run_import(lasting_api, GOOD + b"\n" + bad + after)
     body = check_problem(answer, status, "line 3: ")
     assert body["line"] == 3
     # A number that is none ends the parsing of its line, and stands nowhere in particular.
     assert body["field"] in ((field, "body") if field.startswith("vector.") else (field,)) or not field
-    assert api.state() == before
-    assert api.client.get(f"{VECTORS}/items/good").status_code == 404
-    check_next_request_works(api)
+    assert lasting_api.state() == before
+    assert lasting_api.client.get(f"{VECTORS}/items/good").status_code == 404
+    check_next_request_works(lasting_api)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\n \r\n\n"], ids=repr)
-def test_an_import_of_nothing_is_refused(api: Api, content: bytes) -> None:
-    before = api.state()
-    assert check_problem(run_import(api, content), 422, "body: ")["field"] == "body"
-    assert api.state() == before
+def test_an_import_of_nothing_is_refused(lasting_api: Api, content: bytes) -> None:
+    before = lasting_api.state()
+    assert check_problem(run_import(lasting_api, content), 422, "body: ")["field"] == "body"
+    assert lasting_api.state() == before
 
 
 def test_the_first_fault_is_told_wherever_it_is_noticed(api: Api) -> None:

@@ -27,9 +27,11 @@ def line(number: int, filling: int = 10) -> bytes:
 
 
 @pytest.fixture
-def serving(tmp_path: Path, start_server: Callable[..., Any]) -> tuple[Any, dict[str, str]]:
+def serving(
+    tmp_path: Path, start_server: Callable[..., Any], copy_migrated: Callable[[Path], None]
+) -> tuple[Any, dict[str, str]]:
+    copy_migrated(tmp_path / "data")
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
     services.catalogue.create("x", [Modality(name, {"type": "vector"}) for name in "ab"])
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()

@@ -83,15 +83,15 @@ def _text(drawn: np.random.Generator, kind: int) -> str:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    settings = dict(FAST)
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, copy_migrated: Callable[[Path], None]
+) -> Iterator[Place]:
+    settings, folder = dict(FAST), tmp_path / "data"
     if request.param == "postgres":
-        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
-        settings["LRBS_DATABASE_URL"] = url
-    folder = tmp_path / "data"
+        settings["LRBS_DATABASE_URL"] = request.getfixturevalue("migrated_postgres_url")
+    else:
+        copy_migrated(folder)
     services = build(Settings(data_dir=folder, database_url=settings.get("LRBS_DATABASE_URL", "")))
-    services.schema.upgrade()
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
     started: list[Server] = []

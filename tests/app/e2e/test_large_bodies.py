@@ -12,9 +12,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.bootstrap import build
-from app.domain.names import Scope
-from app.settings import Settings
 from tests.app.waiting import wait_for
 
 SIZE = 60_000_000
@@ -41,12 +38,8 @@ def peak_megabytes(pid: int) -> float:
 
 
 @pytest.fixture
-def admin_key(tmp_path: Path) -> str:
-    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
-    _, secret = services.access.create(Scope.ADMIN)
-    services.database.engine.dispose()
-    return secret
+def admin_key(create_admin_key: Callable[[], str]) -> str:
+    return create_admin_key()
 
 
 def test_no_body_is_read_for_who_has_no_key(start_server: Callable[..., Any]) -> None:

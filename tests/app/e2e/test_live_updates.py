@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import sqlalchemy
 
 from app.bootstrap import build
 from app.domain.entities import Content, Modality
@@ -28,9 +27,9 @@ QUERY = np.asarray(DATA.Z[0]).tolist()
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database_url(request: pytest.FixtureRequest) -> str:
     if request.param == "sqlite":
+        request.getfixturevalue("copy_migrated")(request.getfixturevalue("tmp_path") / "data")
         return ""
-    found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-    return found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    return str(request.getfixturevalue("migrated_postgres_url"))
 
 
 @pytest.fixture
@@ -38,7 +37,6 @@ def clients(
     database_url: str, tmp_path: Path, start_server: Callable[..., Any]
 ) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     services = build(Settings(data_dir=tmp_path / "data", database_url=database_url))
-    services.schema.upgrade()
     _, key = services.access.create(Scope.ADMIN)
     services.catalogue.create("pairs", [Modality(name, {"type": "vector"}) for name in "xz"])
     for name, rows, labels in (("x", DATA.X, DATA.x_labels), ("z", DATA.Z, DATA.z_labels)):

@@ -32,10 +32,10 @@ def data() -> SyntheticPairs:
 
 
 @pytest.fixture
-def key(tmp_path: Path, data: SyntheticPairs) -> Iterator[str]:
+def key(tmp_path: Path, data: SyntheticPairs, copy_migrated: Callable[[Path], None]) -> Iterator[str]:
     """A key of a service with a whole collection and one whose only bundle is damaged."""
+    copy_migrated(tmp_path / "data")
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
     pairs = Pairs(services, data)
     models = tmp_path / "data" / "models"
     before: set[Path] = set()

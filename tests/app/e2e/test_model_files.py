@@ -24,13 +24,13 @@ VECTOR = {"encoder": {"type": "vector"}}
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> Iterator[str]:
+def key(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[str]:
     """A key of a service with a collection of pictures, whose model is `weights.onnx`, and one beside it."""
     data: SyntheticPairs = make_low_rank_pairs(
         60, 60, n_features_x=3, n_features_z=3, n_classes=2, random_state=1
     )
+    copy_migrated(tmp_path / "data")
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
     shop(Pairs(services, data), tmp_path / "weights.onnx")
     yield services.access.create(Scope.ADMIN)[1]
     services.database.engine.dispose()

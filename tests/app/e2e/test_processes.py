@@ -18,7 +18,6 @@ import httpx
 import pytest
 
 from app.bootstrap import build
-from app.domain.names import Scope
 from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import Server
@@ -30,12 +29,8 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def headers(tmp_path: Path) -> dict[str, str]:
-    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
-    services.schema.upgrade()
-    _, secret = services.access.create(Scope.ADMIN)
-    services.database.engine.dispose()
-    return {**JSON, "Authorization": f"Bearer {secret}"}
+def headers(create_admin_key: Callable[[], str]) -> dict[str, str]:
+    return {**JSON, "Authorization": f"Bearer {create_admin_key()}"}
 
 
 def children_of(pid: int, command: str = "server-process") -> set[int]:

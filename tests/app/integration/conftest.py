@@ -103,6 +103,18 @@ def pairs(tmp_path: Path, vectors: SyntheticPairs, copy_migrated: Callable[[Path
     close(services)
 
 
+@pytest.fixture(scope="module")
+def lasting_pairs(
+    tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs, copy_migrated: Callable[[Path], None]
+) -> Iterator[Pairs]:
+    """As `pairs`, for the tests of a module that only read what one training made."""
+    folder = tmp_path_factory.mktemp("lasting")
+    copy_migrated(folder)
+    services = build(Settings(data_dir=folder, database_url="", open_search=True))
+    yield Pairs(services, vectors)
+    close(services)
+
+
 @pytest.fixture
 def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""

@@ -16,9 +16,10 @@ KINDS, COLOURS = ("handbag", "shoe"), ("red", "blue", "grey")
 Ask = Callable[..., Any]
 
 
-@pytest.fixture
-def ask(pairs: Pairs) -> Ask:
+@pytest.fixture(scope="module")
+def ask(lasting_pairs: Pairs) -> Ask:
     """Search vectors of things of two kinds and three colours, where texts name both."""
+    pairs = lasting_pairs
     modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     pairs.services.catalogue.create("shop", modalities)
     rng = np.random.default_rng(0)

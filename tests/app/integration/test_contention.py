@@ -1,7 +1,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def services(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Services]:
+def services(
+    request: pytest.FixtureRequest, tmp_path: Path, copy_migrated: Callable[[Path], None]
+) -> Iterator[Services]:
     url = ""
     if request.param == "postgres":
-        found = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        url = request.getfixturevalue("migrated_postgres_url")
+    else:
+        copy_migrated(tmp_path)
     settings = Settings(data_dir=tmp_path, database_url=url, lock_wait_seconds=0.3)
     built = build(settings)
-    built.schema.upgrade()
     yield built
     close(built)
 

@@ -138,13 +138,12 @@ class CuttingRelay:
     ids=["its beginning", "a part", "publication"],
 )
 def test_an_import_outlasts_a_lost_connection(
-    postgres_url: str, tmp_path: Path, words: bytes, is_passed_on: bool
+    migrated_postgres_url: str, tmp_path: Path, words: bytes, is_passed_on: bool
 ) -> None:
-    found = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    found = sqlalchemy.make_url(migrated_postgres_url)
     relay = CuttingRelay((found.host or "127.0.0.1", found.port or 5432), words, is_passed_on)
     url = found.set(host="127.0.0.1", port=relay.port).render_as_string(hide_password=False)
     services = build(Settings(data_dir=tmp_path, database_url=url))
-    services.schema.upgrade()
     services.catalogue.create("big", MODALITIES)
     assert imported(services, 0, lambda: None) == (SIZE, 0, 0)
     assert relay.cuts == 1

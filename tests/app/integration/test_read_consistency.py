@@ -1,13 +1,12 @@
 """A search sees one state: its snapshot, and what it reads from the database with it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy
 
 from app.bootstrap import build
 from app.settings import Settings
@@ -19,14 +18,16 @@ WRITES = 25
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def trained(request: pytest.FixtureRequest, pairs: Any, tmp_path: Path) -> Iterator[Any]:
+def trained(
+    request: pytest.FixtureRequest, pairs: Any, tmp_path: Path, copy_migrated: Callable[[Path], None]
+) -> Iterator[Any]:
     """A trained collection "a"; everything written to it belongs to no class."""
     url = ""
     if request.param == "postgres":
-        server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        url = request.getfixturevalue("migrated_postgres_url")
+    else:
+        copy_migrated(tmp_path / "own")
     services = build(Settings(data_dir=tmp_path / "own", database_url=url, open_search=True))
-    services.schema.upgrade()
     own = type(pairs)(services, pairs.data)
     own.fill("a")
     own.train("a")

@@ -3,13 +3,12 @@
 import logging
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy
 
 from app.bootstrap import build
 from app.services.serving.saved_galleries import SavedGalleries
@@ -21,14 +20,16 @@ from tests.app.integration.loading import current, saved_galleries
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
+def saving(
+    request: pytest.FixtureRequest, tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None]
+) -> Iterator[Pairs]:
     """Return services that save galleries after ten changes, over a trained collection of 60 and 50."""
     url = ""
     if request.param == "postgres":
-        server = sqlalchemy.make_url(request.getfixturevalue("postgres_url"))
-        url = server.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        url = request.getfixturevalue("migrated_postgres_url")
+    else:
+        copy_migrated(tmp_path)
     services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True, save_after_items=10))
-    services.schema.upgrade()
     pairs = Pairs(services, vectors)
     pairs.fill("a")
     pairs.train("a", PARAMETERS)

@@ -1,6 +1,6 @@
 """Trainings that learn from more than one label of each item: facets, pairs and feedback."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -51,9 +51,9 @@ def data() -> SyntheticPairs:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, data: SyntheticPairs) -> Iterator[Pairs]:
+def shop(tmp_path: Path, data: SyntheticPairs, copy_migrated: Callable[[Path], None]) -> Iterator[Pairs]:
+    copy_migrated(tmp_path)
     services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
-    services.schema.upgrade()
     yield Pairs(services, data)
     close(services)
 
@@ -83,6 +83,14 @@ def fill(
             for n, row in enumerate(rows)
         ]
         shop.services.catalogue.add_items("a", items)
+
+
+@pytest.fixture(scope="module")
+def filled(lasting_pairs: Pairs, data: SyntheticPairs) -> Pairs:
+    """A shop for requests that are refused."""
+    shop = Pairs(lasting_pairs.services, data)
+    fill(shop)
+    return shop
 
 
 def train(shop: Pairs, parameters: TrainingParameters = COMPOSITE) -> TrainingReport:
@@ -359,16 +367,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_training_could_use_is_refused_by_field(shop: Pairs, case: str) -> None:
-    fill(shop)
+def test_what_no_training_could_use_is_refused_by_field(filled: Pairs, case: str) -> None:
     body, field = REFUSED[case]
-    with shop.client() as client:
+    with filled.client() as client:
         answer = client.post("/v1/admin/collections/a/retrain", json=body)
     assert answer.status_code == 422, answer.text
     problem = answer.json()
     fields = [problem.get("field"), *(error["field"] for error in problem.get("errors") or [])]
     assert field in fields, problem
-    assert shop.services.training.jobs("a", 10) == []
+    assert filled.services.training.jobs("a", 10) == []
 
 
 def test_a_floor_of_partners_is_refused_where_there_are_none(shop: Pairs) -> None:
