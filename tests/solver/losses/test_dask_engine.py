@@ -43,7 +43,7 @@ def _cluster(distributed: Any) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(_cluster: Cluster) -> Cluster:
-    """A cluster for all tests, which takes seconds to start: anew after a test that ended part of it."""
+    """A cluster that all tests share; it is started again after a test that ended part of it."""
     if not _cluster.is_running:
         _cluster.kill()
         _cluster.start()
