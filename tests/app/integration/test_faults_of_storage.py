@@ -107,7 +107,7 @@ def make_collection(services: Services) -> None:
 def add_items(services: Services) -> None:
     """Items go in by COPY, which SQLAlchemy knows nothing of."""
     items = [NewItem("x", Content(vector=[float(n)]), f"i{n}") for n in range(3)]
-    assert services.catalogue.add_items("a", items).ids == ("i0", "i1", "i2")
+    assert services.catalogue.add_items("a", items).ids == ["i0", "i1", "i2"]
 
 
 @pytest.mark.postgres
