@@ -8,8 +8,10 @@ import pytest
 
 from app.domain.entities import IndexedItem
 from app.domain.filters import ItemFilter
+from app.index import ExactIndex
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.refinement import Refinement, diversify, find_grouped, groups_of
+from app.services.serving.segments import Segment
 
 
 @pytest.mark.parametrize(("n_first", "depth"), [(0, 10), (30, 10), (500, 3), (5000, 1), (5000, 5)])
@@ -53,7 +55,8 @@ def test_members_of_full_groups_are_left_out_when_results_are_ranked_again(
     items = [
         IndexedItem(f"i{n}", ("a",) if n % 3 else ("a", f"b{n % 7}"), one) for n, one in enumerate(metadata)
     ]
-    gallery = Gallery.from_items(items, rng.standard_normal((n_items, 3)).astype(np.float32))
+    rows = rng.standard_normal((n_items, 3)).astype(np.float32)
+    gallery = Gallery.of_segment(Segment(items, ExactIndex(rows)))
     query, depths = np.ones((1, 3), np.float32), list[int]()
 
     def find(k: int, rest: ItemFilter) -> Page:
