@@ -1,6 +1,7 @@
 import io
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -94,7 +95,7 @@ def test_a_chosen_picture_finds_texts_and_is_shown(opened: Page, watch: Watch, p
     expect(opened.locator("#hits .hit > .hit-picture")).to_have_count(0)  # those of partners are in .partner
     found = scores(opened)
     assert found == sorted(found, reverse=True)
-    assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    assert wait_for_images(opened, ".preview") == [256]
     clear(opened)
     choose_picture(opened, picture_of("TIFF", (20, 60, 200)))  # which browsers do not show
     expect(opened.locator("#parts")).to_contain_text("mine.png")
@@ -121,11 +122,11 @@ def test_a_picture_is_dropped_or_pasted(opened: Page, watch: Watch, picture: byt
     drop(opened, "#bar", file)
     expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
     expect(opened.locator("#parts")).to_contain_text("dropped.png")
-    assert opened.locator(".preview").evaluate("image => image.naturalWidth") == 256
+    assert wait_for_images(opened, ".preview") == [256]
     of_dropped = shown_ids(opened)
     drop(opened, "#bar", "no file")
     expect(opened.get_by_role("alert")).to_contain_text("That is not a file")
-    assert shown_ids(opened) == of_dropped
+    expect_ids(opened, of_dropped)
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.evaluate(_COPY)
     opened.keyboard.press("Control+v")
@@ -246,8 +247,11 @@ def test_reasons_are_shown_where_they_are_wanted(opened: Page, watch: Watch, pic
 
 
 def expect_ids(page: Page, ids: list[str]) -> None:
-    expect(page.locator("#hits .hit").first).to_have_attribute("data-id", ids[0])
-    assert shown_ids(page) == ids
+    """Wait until the results begin with these: more come where their end is in sight."""
+    deadline = time.monotonic() + 30
+    while (shown := shown_ids(page)[: len(ids)]) != ids:
+        assert time.monotonic() < deadline, f"{shown} are shown, not {ids}"
+        page.wait_for_timeout(20)
 
 
 def test_the_address_carries_the_search(opened: Page, watch: Watch, picture: bytes) -> None:
@@ -540,7 +544,8 @@ def test_thumbs_are_for_keys_that_may_write(
         clear(opened)
         choose_picture(opened, picture)
         expect(opened.locator("#results-title")).to_have_text("Texts for this picture")
-        expect(thumbs).to_have_count(opened.locator("#hits > li").count())
+        expect(thumbs.first).to_be_visible()
+        expect(opened.locator("#hits > li:not(:has(.thumbs))")).to_have_count(0)
         collection = urlsplit(answer.value.url).path.split("/")[3]
         judge_first_result(opened, client, collection)
         opened.get_by_role("button", name="Relevant: result 2", exact=True).click()
