@@ -571,6 +571,7 @@ def test_a_text_a_picture_and_results_are_one_query(opened: Page, watch: Watch, 
     expect(title).to_have_text("Pictures for “boats” + this picture")
     expect(opened.locator("#results")).to_be_focused()
     expect(chips).to_have_count(2)
+    expect(opened.locator("#hits > li:not(:has(.partner))")).to_have_count(0)  # which move what is below them
     number = shown_ids(opened).index(disliked) + 1
     opened.get_by_role("button", name=f"Less like this: result {number}", exact=True).click()
     expect(title).to_have_text("Pictures for “boats” + this picture − this picture")
