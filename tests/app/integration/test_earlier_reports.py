@@ -109,7 +109,9 @@ def test_a_damaged_one_is_repaired_with_its_own_parameters(earlier: Any) -> None
     assert (job.state, job.model_version) == (JobState.SUCCEEDED, 3), job.error
     parameters = pairs.services.versions.model("a", 3).report.parameters
     own = {
-        name: value for name, value in asdict(parameters).items() if name not in ("supervision", "objective")
+        name: value
+        for name, value in asdict(parameters).items()
+        if name not in ("supervision", "objective", "reason")
     }
     assert own == FACTS["semantic"]["parameters"]
     assert parameters.supervision == Supervision(facets=(), pairs=False, feedback=False)

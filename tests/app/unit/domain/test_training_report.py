@@ -43,7 +43,7 @@ def facts_of(report: TrainingReport) -> dict[str, Any]:
     directions = held_out["directions"]
     parameters = values["parameters"]
     assert parameters.pop("supervision") == {"labels": True, "facets": [], "pairs": False, "feedback": False}
-    assert parameters.pop("objective") is None
+    assert parameters.pop("objective") is parameters.pop("reason") is None
     facts = {
         "method": values["method"],
         "methods": values["selection"]["held_out_map"],
