@@ -110,7 +110,7 @@ class Choice:
     # of the second modality in the vectors of partners, as of `PARTNER_SHARES`; None without pairs
     partner_share: float | None = None
     unused: Mapping[str, str] = field(default_factory=dict)  # why facets have no term
-    # as `weights`, of all that were tried: those that do best by "ndcg", "map" and "recall"
+    # as `weights`: those that do best by "ndcg", "map" and "recall"
     emphases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -419,7 +419,7 @@ def _choose_weights(
         return weights, search.quality(weights), reused.emphases
     work.begin("weights", search.most_steps)
     weights, quality = search.run(work)
-    return weights, quality, search.emphases(weights)
+    return weights, quality, search.emphases(weights, work)
 
 
 class _Terms:

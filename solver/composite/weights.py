@@ -123,6 +123,7 @@ def _lists_of_one(part: JudgedScores) -> list[_JudgedList]:
 
 
 _FACTORS = (0.0, 0.5, 0.7, 1.4, 2.0, 4.0)  # by which a weight is multiplied in a step of the search
+_COARSE_FACTORS = (0.0, 0.5, 2.0)  # likewise, where the way to the best weights is longer
 _RETURN = 0.5  # what a weight of 0 is tried with again
 _MOST_ROUNDS = 4  # passes over all terms: a further one hardly changes a weight
 _MIN_GAIN = 1e-4  # steps that gain less are noise
@@ -337,9 +338,11 @@ class WeightSearch:
             weights = self._with_judged(weights)
         return _with_largest_one(weights), self.quality(weights)
 
-    def emphases(self, weights: Mapping[str, float]) -> dict[str, dict[str, float]]:
-        """Return, for each measure of `OBJECTIVES`, the weights that were tried and do best by it, of the
-        terms that have a weight among these; floors hold for them, too."""
+    def emphases(
+        self, weights: Mapping[str, float], heartbeat: Callable[[], None]
+    ) -> dict[str, dict[str, float]]:
+        """Return, for each measure of `OBJECTIVES`, the weights that do best by it, of the terms that have a
+        weight among these; floors hold for them, too."""
         none = {name for name in self._parts[0].terms if not weights.get(name)}
         tried = [
             (measures, dict(key))
@@ -348,11 +351,16 @@ class WeightSearch:
             and not any(weight > 0.0 and name in none for name, weight in key)
         ]
         tried = [(measures, trial) for measures, trial in tried if self._keeps_floors(trial)]
-        best = {
-            measure: max(tried, key=lambda pair: pair[0][name])[1]
-            for measure, name in _MEASURE_OF.items()
-            if tried and name in tried[0][0]
-        }
+        best = {}
+        for measure, name in _MEASURE_OF.items():
+            if tried and name in tried[0][0]:
+                first = max(tried, key=lambda pair: pair[0][name])[1]
+                own = {term: weight for term, weight in first.items() if term not in none}
+
+                def value(trial: Mapping[str, float], name: str = name) -> float:
+                    return self._measure(trial)[name]
+
+                best[measure] = self._ascend(own, value, _COARSE_FACTORS, self._keeps_floors, heartbeat)
         signs = {SIGNS: weights[SIGNS]} if SIGNS in weights else {}
         return {measure: {**_with_largest_one(trial), **signs} for measure, trial in best.items()}
 

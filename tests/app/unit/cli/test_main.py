@@ -83,7 +83,7 @@ def test_a_misspelt_command_is_told_with_the_nearest_one() -> None:
     ("words", "expected"),
     [
         ("lrbs co", ["codebook", "collections", "compare"]),
-        ("lrbs collections ", ["create", "delete", "list", "show"]),
+        ("lrbs collections ", ["create", "delete", "list", "retraining", "show"]),
         ("lrbs search shop --t", ["--text", "--to"]),
         ("lrbs ingest nu", ["nus-wide"]),
     ],
