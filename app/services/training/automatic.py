@@ -10,7 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, JobState
-from app.domain.errors import CollectionNotFoundError, ConflictError, DamagedBundleError, ServiceError
+from app.domain.errors import (
+    CollectionNotFoundError,
+    ConflictError,
+    DamagedBundleError,
+    InvalidFieldError,
+    ServiceError,
+)
 from app.domain.reports import TrainingParameters
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.pacing import Round
@@ -61,9 +67,10 @@ class _Rounds(ABC):
 
     def _request(self, name: str, parameters: TrainingParameters) -> bool:
         """Request a training; return whether nothing was in its way."""
+        # Parameters that suited the items of an earlier version may not suit those of now.
         try:
             self._training.request(name, parameters)
-        except ConflictError as error:
+        except (ConflictError, InvalidFieldError) as error:
             _logger.error("%s: %s", name, error)
             return False
         return True
@@ -154,17 +161,20 @@ def _reason(work: UnitOfWork, collection: Collection, now: datetime) -> str | No
         is_unsuccessful = last.state is not JobState.SUCCEEDED
         if is_unsuccessful and (last.finished_at is None or now - last.finished_at < _PAUSE):
             return None
-    revision, began, since = 0, collection.created_at, ""
+    revision, began, judged_from, since = 0, collection.created_at, collection.created_at, ""
     number = work.models.next_version(collection) - 1  # one that was refused, too, or it would be made again
     if number:
         newest = work.models.get(collection, number)
         revision, began, since = newest.index_revision, newest.created_at, f" since version {number}"
+        # What was judged while it was trained it has not learned from.
+        started = [job.started_at for job in work.jobs.recent(collection, 10) if job.model_version == number]
+        judged_from = (started and started[0]) or began
     limit = policy.changed_items or 1
     # Those of whose deletion there is no trace any more are not counted.
     n_changed = work.items.count_changes(replace(collection, purged_through=0), revision, limit)
     if policy.changed_items and n_changed >= limit:
         return f"changed items{since}: {limit} or more"
-    n_judged = work.feedback.count_since(collection, began)
+    n_judged = work.feedback.count_since(collection, judged_from)
     if policy.judgements and n_judged >= policy.judgements:
         return f"judgements{since}: {n_judged}"
     if policy.hours and (n_changed or n_judged) and now - began >= timedelta(hours=policy.hours):

@@ -8,13 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.answers import RetrainingPolicy
+from app.bootstrap import Services
 from app.domain.entities import JobState
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
-from app.services.catalogue.service import NewFeedback
+from app.domain.filters import NO_FILTER
+from app.domain.reports import Supervision
+from app.services.catalogue.service import ItemChange, NewFeedback
 from app.services.storage.pacing import Round
 from app.services.training.automatic import AutomaticRetraining
+from app.worker.attempts import Lease, Outcome
 from tests.app.integration.conftest import Pairs
-from tests.app.integration.in_process import run_here
+from tests.app.integration.in_process import run_here, run_with, train_here
 from tests.app.integration.searching import PARAMETERS
 
 NAME = "a"
@@ -100,6 +104,52 @@ def test_judgements_and_hours_count_from_the_newest_version(shop: Clock) -> None
     shop.write(1)
     assert shop.look() is None
     assert shop.look() == "hours since version 2: 24, with changes"
+
+
+def test_what_was_judged_during_a_training_counts_after_it(pairs: Pairs) -> None:
+    pairs.fill(NAME)
+    services = pairs.services
+    services.training.set_policy(NAME, RetrainingPolicy(judgements=1))
+    services.training.request(NAME, PARAMETERS)
+
+    def train_and_judge(services: Services, lease: Lease) -> Outcome:
+        outcome = train_here(services, lease)
+        services.feedback.add(NAME, [NewFeedback("z", "x", "x00", True, query_item_id="z00")])
+        return outcome
+
+    assert run_with(services, train_and_judge)
+    retraining = AutomaticRetraining(services.database, services.training)
+    assert retraining.go_on(Round())
+    assert retraining.go_on(Round())
+    reason = services.training.jobs(NAME, 1)[0].parameters["reason"]
+    assert reason == "judgements since version 1: 1"
+
+
+def test_parameters_that_no_longer_suit_the_items_are_tried_once_an_hour(
+    pairs: Pairs, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs.make(NAME)
+    services, data = pairs.services, pairs.data
+    for side, rows, labels in (("x", data.X, data.x_labels), ("z", data.Z, data.z_labels)):
+        items = [
+            pairs.item(side, f"{side}{number}", row, f"class {label}", metadata={"colour": f"{number % 3}"})
+            for number, (row, label) in enumerate(zip(rows, labels, strict=True))
+        ]
+        services.catalogue.add_items(NAME, items)
+    pairs.train(NAME, replace(PARAMETERS, supervision=Supervision(facets=("colour",))))
+    services.catalogue.change_passing(NAME, NO_FILTER, ItemChange((), metadata={"colour": None}))
+    clock = Clock(
+        pairs,
+        AutomaticRetraining(services.database, services.training, lambda: clock.now),
+        datetime.now(UTC),
+    )
+    allow(clock, changed_items=1)
+    for _ in range(30):
+        assert clock.look() is None
+    refusals = [
+        record.message for record in caplog.records if "no training item of modality" in record.message
+    ]
+    assert len(refusals) == 1
 
 
 def test_trainings_begin_in_quiet_hours_alone(shop: Clock) -> None:
