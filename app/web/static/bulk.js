@@ -8,7 +8,8 @@ import { collectionPath, plural, state } from "./state.js";
 
 const [form, buttons] = [byId("bulk-form"), byId("bulk-actions")];
 let verb = "delete";
-let body = null; // of the call that was counted, and is to be confirmed
+let counted = null; // {address, body} of the call that is to be confirmed, whatever is shown by then
+let latest = 0; // counts and edits: the answer to an earlier count is of no use
 let refresh = null;
 
 /** Offer to change what filters let pass; nothing without filters. `showAgain` is called when it is done. */
@@ -25,35 +26,45 @@ function close() {
 
 const linesOf = (id) => [...new Set(byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean))];
 
-async function send(sent) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(sent) };
-  return (await call(`${collectionPath()}/items:${verb}`, options)).json();
+async function send({ address, body }) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return (await call(address, options)).json();
 }
 
-/** Say what the call would do; the next click does it. */
+/** Say what the call would do, which the next click does; return whether nothing else was asked meanwhile. */
 async function count() {
   const { shown } = state;
+  const asked = latest += 1;
   const labels = verb === "update" ? { add_labels: linesOf("bulk-add"), remove_labels: linesOf("bulk-remove") } : {};
-  const counted = { filter: { ...conditionsOf(shown.filter), modality: shown.target }, ...labels };
-  const { matched, changed } = await send({ ...counted, dry_run: true });
-  if (state.shown !== shown || form.hidden) return;
+  const body = { filter: { ...conditionsOf(shown.filter), modality: shown.target }, ...labels };
+  const address = `${collectionPath()}/items:${verb}`;
+  const { matched, changed } = await send({ address, body: { ...body, dry_run: true } });
+  if (asked !== latest || state.shown !== shown || form.hidden) return false;
   const what = `${matched} ${plural(shown.target, matched)}`;
   byId("bulk-said").textContent = verb === "delete" ? `Delete ${what} for good?` : `${changed} of ${what} would change.`;
-  body = changed > 0 ? counted : null;
-  byId("bulk-do").textContent = body ? `${verb === "delete" ? "Delete" : "Change"} ${changed}` : "Count them";
+  counted = changed > 0 ? { address, body } : null;
+  byId("bulk-do").textContent = counted ? `${verb === "delete" ? "Delete" : "Change"} ${changed}` : "Count them";
+  return true;
 }
 
-async function perform() {
-  close(); // a second click does nothing
+/** Do what was counted, once it is counted again: where others have written since, it says so and asks again. */
+async function confirm() {
+  const [sent, done, said] = [counted, verb === "delete" ? "deleted" : "changed", byId("bulk-said").textContent];
+  if (await count() && byId("bulk-said").textContent === said) await attempt(() => perform(sent, done), form);
+}
+
+async function perform(sent, done) {
+  close();
   byId("results").focus();
-  const { changed } = await send(body);
-  const done = `${changed} ${plural(state.shown.target, changed)} ${changed === 1 ? "was" : "were"} ${verb === "delete" ? "deleted" : "changed"}`;
+  const { changed } = await send(sent);
+  const news = `${changed} ${plural(sent.body.filter.modality, changed)} ${changed === 1 ? "was" : "were"} ${done}`;
   await refresh();
-  announce(done);
+  announce(news);
 }
 
 function open(chosen) {
-  [verb, body] = [chosen, null];
+  [verb, counted] = [chosen, null];
+  latest += 1;
   form.reset();
   byId("bulk-said").textContent = "";
   byId("bulk-do").textContent = "Count them";
@@ -66,7 +77,9 @@ function open(chosen) {
 byId("bulk-delete").addEventListener("click", () => open("delete"));
 byId("bulk-labels").addEventListener("click", () => open("update"));
 byId("bulk-fields").addEventListener("input", () => {
-  body = null;
+  counted = null;
+  latest += 1;
+  byId("bulk-said").textContent = "";
   byId("bulk-do").textContent = "Count them";
 });
 form.querySelector(".cancel").addEventListener("click", () => {
@@ -75,5 +88,5 @@ form.querySelector(".cancel").addEventListener("click", () => {
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  attempt(body ? perform : count, form);
+  attempt(counted ? confirm : count, form);
 });

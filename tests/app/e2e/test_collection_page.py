@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from app.client import Client, NotFoundError
 from tests.app.e2e.browsing import Watch, drop
@@ -112,6 +112,16 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     expect(page.locator("#hits > li")).to_have_count(7)
     page.get_by_role("button", name="Labels of all that pass").click()
     page.get_by_label("Add labels, one a line").fill("new\n")
+    held: list[Route] = []
+    page.route("**/items:update", lambda route: held.append(route), times=1)
+    with page.expect_request("**/items:update"):
+        page.get_by_role("button", name="Count them").click()
+    page.get_by_label("Add labels, one a line").fill("newer")  # before the answer is there
+    with page.expect_response("**/items:update"):
+        held[0].continue_()
+    page.evaluate("new Promise((go) => setTimeout(go, 50))")
+    expect(said).to_have_text("")
+    page.get_by_label("Add labels, one a line").fill("new")
     page.get_by_role("button", name="Count them").click()
     expect(said).to_have_text("7 of 7 texts would change.")
     assert "new" not in client.get_item(NAME, "t00").labels
@@ -123,10 +133,15 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     page.get_by_role("button", name="Keep them as they are").click()
     expect(delete).to_be_focused()
     delete.click()
+    expect(said).to_have_text("Delete 7 texts for good?")
+    client.put_labels(NAME, "t07", ["seven"])  # in the meantime
     page.get_by_role("button", name="Delete 7", exact=True).click()
-    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 7} texts")
+    expect(said).to_have_text("Delete 8 texts for good?")
+    assert len(list(client.iter_items(NAME))) == N_TEXTS
+    page.get_by_role("button", name="Delete 8", exact=True).click()
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 8} texts")
     expect(page.locator("#nothing")).to_be_visible()
-    assert len(list(client.iter_items(NAME))) == N_TEXTS - 7
+    assert len(list(client.iter_items(NAME))) == N_TEXTS - 8
     assert watch.complaints == []
 
 
