@@ -1,4 +1,5 @@
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from solver import (
     mean_average_precision,
 )
 from solver.artifacts import load_projector, save_projector
-from solver.semantic.ensemble import Ensemble
+from solver.logistic import LinearClassifier
+from solver.scaling.feature_maps import FeatureMap
+from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
 from solver.validation import ArtifactError, InvalidInputError, NotFittedError, SupervisionError
 
 QUICK: dict[str, Any] = {"n_folds": 3, "n_kept": 2, "n_rounds": 3, "n_landmarks": 40, "n_jobs": 1}
@@ -162,6 +165,20 @@ def test_samples_that_carry_labels_are_found_by_them(alpha_fraction: float | Non
     np.testing.assert_array_equal(placed[0], projected[0])
     np.testing.assert_allclose(placed[1], projected[1], atol=1e-4)
     np.testing.assert_array_equal(projector.place_x(projected, nothing, {}), projected)
+
+
+def test_a_sample_of_many_classes_is_placed_in_a_moment() -> None:
+    n_classes = 1500
+    feature_map = FeatureMap.fit(np.eye(3), "standard", "linear", 1.0, 10, 0)
+    classifier = LinearClassifier(np.zeros((3, n_classes)), np.zeros(n_classes), True)
+    ensemble = Ensemble((Branch(feature_map, (WeightedClassifier(classifier, 1.0),)),))
+    factors, names = np.eye(n_classes, dtype=np.float32), tuple(map(str, range(n_classes)))
+    projector = PosteriorProjector(ensemble, ensemble, factors, factors, "squared", names)
+    projected = projector.project_x(np.zeros((1, 3)))
+    began = time.process_time()
+    placed = projector.place_x(projected, np.full_like(projected, np.nan), {"label": [["7"]]})
+    assert time.process_time() - began < 1.0
+    assert placed[0].argmax() == 7
 
 
 def _array_names(projector: PosteriorProjector) -> list[str]:
