@@ -39,7 +39,6 @@ class Workload(Enum):
 
     READ = "read"
     """Includes searches."""
-    WRITE = "write"
     IMPORT = "import"
     """Holds no more than a piece of its body in memory, and limits the body itself; exports are as long."""
     EVENTS = "events"

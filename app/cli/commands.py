@@ -123,7 +123,9 @@ def set_retraining(
     collection: str,
     changed_items: Annotated[int | None, typer.Option(min=1, help="items written or deleted")] = None,
     judgements: Annotated[int | None, typer.Option(min=1, help="feedback stored")] = None,
-    hours: Annotated[float | None, typer.Option(min=0.0, help="hours, if anything has changed")] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.0, max=1e6, help="hours, if anything has changed")
+    ] = None,
     quiet_hours: Annotated[
         str | None,
         typer.Option(metavar="FROM-TO", help="hours of the day, UTC, between which trainings begin: 22-6"),
@@ -154,7 +156,7 @@ _HOURS = re.compile(r"(\d|1\d|2[0-3])-(\d|1\d|2[0-3])")
 def _retraining_line(shown: Collection) -> str:
     policy = shown.retraining
     limits = [
-        f"{value:g} {name}"
+        f"{value:.15g} {name}"
         for name, value in (
             ("changed items", policy.changed_items),
             ("judgements", policy.judgements),

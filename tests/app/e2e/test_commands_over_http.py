@@ -143,13 +143,13 @@ def test_what_is_written_over_http_is_in_the_database(
     said(there("feedback", "delete", NAME, str(json.loads(entries.splitlines()[0])["id"])))
     assert said(here("feedback", "list", NAME)).splitlines() == judged.splitlines()[1:]
     retrain = ("collections", "retraining", NAME)
-    limits = ("--changed-items", "500", "--hours", "24", "--quiet-hours", "22-6")
-    limits_in_words = "500 changed items or 24 hours with changes, from 22:00 to 6:00 UTC"
+    limits = ("--changed-items", "1234567", "--hours", "24", "--quiet-hours", "22-6")
+    limits_in_words = "1234567 changed items or 24 hours with changes, from 22:00 to 6:00 UTC"
     assert said(there(*retrain, *limits)) == f"{NAME} is trained by itself after {limits_in_words}\n"
     assert said(here(*retrain, *limits))
     assert json.loads(said(there("collections", "show", NAME, "--json")))["retraining"]["hours"] == 24.0
     assert said(here(*retrain, "--never")) == f"{NAME} is trained when somebody asks for it\n"
-    for wrong in ((), (*limits, "--never"), (*limits[:4], "--quiet-hours", "22-24")):
+    for wrong in ((), (*limits, "--never"), (*limits[:4], "--quiet-hours", "22-24"), ("--hours", "inf")):
         assert there(*retrain, *wrong).returncode == 2
     assert said(there("items", "delete", NAME, "p")) == ""
     assert said(here("items", "list", NAME)) == shown
