@@ -36,7 +36,7 @@ export async function showFilters(shown, revision, run) {
   for (const button of byId("facets").querySelectorAll(".value")) {
     button.setAttribute("aria-pressed", String(has(shown.filter, button)));
   }
-  if (byId("group-by")) byId("group-by").value = shown.groupBy ?? "";
+  if (byId("group-by")) choose(byId("group-by"), shown.groupBy ?? "");
   byId("facets").onchange = ({ target }) => {
     if (target.id === "group-by") run({ ...latestOf(shown), groupBy: target.value || null });
   };
@@ -68,7 +68,7 @@ async function countWithin(shown) {
   others.forEach(({ labels, metadata }, number) => {
     const subject = subjects[number];
     if (subject === null) counts.labels = labels;
-    else if (metadata[subject]) counts.metadata[subject] = metadata[subject];
+    else if (Object.hasOwn(metadata, subject)) counts.metadata[subject] = metadata[subject];
   });
   return counts;
 }
@@ -112,6 +112,12 @@ function grouping(names) {
   choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)));
   line.append(choice);
   return line;
+}
+
+/** Choose a name, of which nothing that passes the filters may have a value. */
+function choose(choice, name) {
+  if (![...choice.options].some(({ value }) => value === name)) choice.add(new Option(name, name));
+  choice.value = name;
 }
 
 function groupOf(heading, values, choiceFrom) {

@@ -462,6 +462,11 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     opened.reload()
     expect_ids(opened, emphasised)
     expect(opened.locator("#emphasis").get_by_label("label")).to_have_value("0")
+    opened.goto(f"{opened.url}&group=constructor")  # which no item has
+    expect(opened.locator("#group-by")).to_have_value("constructor")
+    opened.goto(f"{opened.url}&meta.constructor=%22x%22", wait_until="networkidle")
+    expect(opened.get_by_role("button", name="Remove the filter constructor: x")).to_be_visible()
+    expect(opened.locator("#error")).to_be_hidden()
     assert watch.complaints == []
 
 
