@@ -145,14 +145,15 @@ class Projector(Protocol):
         composed: FloatArray = (weights / np.where(lengths > 0.0, lengths, 1.0)) @ projected
         return composed.astype(np.float32)
 
-    def place_x(
+    def place(
         self,
         projected: FloatArray,
         partners: FloatArray,
         values: Mapping[str, Sequence[Collection[str]]],
         words: FloatArray | None = None,
+        side: str = "x",
     ) -> FloatArray:
-        """Return vectors of samples of the first modality for a gallery, by all that is known of them.
+        """Return vectors of samples of a modality for a gallery, by all that is known of them.
 
         Parameters
         ----------
@@ -165,21 +166,13 @@ class Projector(Protocol):
         words : ndarray of shape (n_samples, rank), optional
             Mean projection of the names of what each sample carries, as samples of the modality that has
             words; NaN for a sample without any.
+        side : {"x", "z"}
+            Their modality.
 
         Returns
         -------
         ndarray of float32, shape (n_samples, rank)
         """
-        return projected
-
-    def place_z(
-        self,
-        projected: FloatArray,
-        partners: FloatArray,
-        values: Mapping[str, Sequence[Collection[str]]],
-        words: FloatArray | None = None,
-    ) -> FloatArray:
-        """Return vectors of samples of the second modality for a gallery; parameters as of `place_x`."""
         return projected
 
 

@@ -90,7 +90,7 @@ def place(
     share: float,
 ) -> FloatArray:
     """Return the vectors of samples in a gallery, float32, from the (n_samples, rank) projections of content;
-    `partners` and `words` are as of `Projector.place_x`, and `share` is that of the partners."""
+    `partners` and `words` are as of `Projector.place`, and `share` is that of the partners."""
     placed = np.array(projected, np.float32)
     has_partners = np.isfinite(partners).all(axis=1)
     placed[has_partners] = (1.0 - share) * placed[has_partners] + share * partners[has_partners]

@@ -417,24 +417,15 @@ class CompositeProjector(Projector):
         return np.hstack(parts).astype(np.float32)
 
     @override
-    def place_x(
+    def place(
         self,
         projected: FloatArray,
         partners: FloatArray,
         values: Mapping[str, Sequence[Collection[str]]],
         words: FloatArray | None = None,
+        side: str = "x",
     ) -> FloatArray:
-        return self.x.place(projected, partners, values, words)
-
-    @override
-    def place_z(
-        self,
-        projected: FloatArray,
-        partners: FloatArray,
-        values: Mapping[str, Sequence[Collection[str]]],
-        words: FloatArray | None = None,
-    ) -> FloatArray:
-        return self.z.place(projected, partners, values, words)
+        return (self.x if side == "x" else self.z).place(projected, partners, values, words)
 
     def held_out(
         self, samples: Sides, annotations: Annotations, queries: BothQueries = (None, None)

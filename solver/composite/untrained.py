@@ -15,7 +15,7 @@ def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -
     """Return a projector that has learned nothing.
 
     Samples of one modality are compared by the cosines of their features, and with samples of the other
-    by those of its partners, see `Projector.place_x`. Its probabilities are 0: nothing says what a match
+    by those of its partners, see `Projector.place`. Its probabilities are 0: nothing says what a match
     scores.
 
     Parameters

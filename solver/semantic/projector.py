@@ -244,27 +244,13 @@ class PosteriorProjector(Projector):
         return (LABEL,) if self.classes else ()
 
     @override
-    def place_x(
+    def place(
         self,
         projected: FloatArray,
         partners: FloatArray,
         values: Mapping[str, Sequence[Collection[str]]],
         words: FloatArray | None = None,
-    ) -> FloatArray:
-        return self._place(projected, values, self.x_factors)
-
-    @override
-    def place_z(
-        self,
-        projected: FloatArray,
-        partners: FloatArray,
-        values: Mapping[str, Sequence[Collection[str]]],
-        words: FloatArray | None = None,
-    ) -> FloatArray:
-        return self._place(projected, values, self.z_factors)
-
-    def _place(
-        self, projected: FloatArray, values: Mapping[str, Sequence[Collection[str]]], factors: FloatArray
+        side: str = "x",
     ) -> FloatArray:
         placed = np.array(projected, np.float32)
         if not self.classes or LABEL not in values:
@@ -273,6 +259,7 @@ class PosteriorProjector(Projector):
         rows = np.flatnonzero(carried.any(axis=1))
         # Of a matrix of lower rank than there are classes these are the smallest posteriors that fit. The
         # columns of factors are orthogonal: for the pseudo-inverse of thousands of classes there is no time.
+        factors = self.x_factors if side == "x" else self.z_factors
         squares = np.maximum((factors.astype(np.float64) ** 2).sum(axis=0), _TINY)
         posteriors = (placed[rows] / squares) @ factors.T
         is_exclusive = self.x_ensemble.members[0].classifier.is_exclusive

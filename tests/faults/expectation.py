@@ -103,11 +103,11 @@ class Expectation:
         projector = self.projector(version)
         maps = (projector.project_x, projector.project_z)
         of_query, of_gallery = maps if source == X else maps[::-1]
-        place = projector.place_z if source == X else projector.place_x
         left = np.asarray(of_query(query[None, :]), np.float64)[0]
         projected = of_gallery(features)  # none has partners
         values = {name: carried[name] for name in projector.facets}
-        right = np.asarray(place(projected, np.full_like(projected, np.nan), values), np.float64)
+        nothing, side = np.full_like(projected, np.nan), "z" if source == X else "x"
+        right = np.asarray(projector.place(projected, nothing, values, side=side), np.float64)
         allowed = TOLERANCE * (np.linalg.norm(left) * np.linalg.norm(right, axis=1) + 1e-6)
         return np.stack([right @ left, allowed])
 

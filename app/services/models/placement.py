@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unicodedata import normalize
 
@@ -185,7 +186,7 @@ def _place_side(
 ) -> Matrix:
     """Return the vectors of the first modality (0) or the second. What an item does not carry itself its
     partners may."""
-    place = (model.projector.place_x, model.projector.place_z)[number]
+    place = partial(model.projector.place, side="xz"[number])
     (own, of_own), (others, of_others) = (sides[model.modality_names[n]] for n in (number, 1 - number))
     partners: dict[str | None, list[int]] = {}
     for row, item in enumerate(others if model.projector.uses_partners else ()):

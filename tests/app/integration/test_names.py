@@ -118,7 +118,7 @@ def test_versions_of_before_names_moved_items_place_new_ones_as_the_others(pairs
         model, vector = served(pairs).model, vectors_of(served(pairs), "picture")[f"p{N}"]
         content = model.project("picture", np.float32([unclear.content.vector or []]))
         values = {facet: [("red",) if facet == "label" else ()] for facet in model.projector.facets}
-        (without,) = model.projector.place_x(content, np.full_like(content, np.nan), values)
+        (without,) = model.projector.place(content, np.full_like(content, np.nan), values)
         return vector, without
 
     vector, without = place()

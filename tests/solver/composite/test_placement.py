@@ -119,8 +119,8 @@ def test_a_projector_places_by_the_names_of_values_also_after_it_was_stored(
     model, X, Z, _ = shop
     values = {"colour": [[COLOURS[0]]] * 79 + [["a colour without samples"]]}
     projected = model.project_x(X)
-    placed = model.projector_.place_x(projected, model.project_z(Z), values)
-    alone = model.projector_.place_x(projected, nobody(projected), values)
+    placed = model.projector_.place(projected, model.project_z(Z), values)
+    alone = model.projector_.place(projected, nobody(projected), values)
     np.testing.assert_array_equal(alone[79], projected[79])
     assert not np.allclose(alone[0], placed[0])
     save_projector(model.projector_, tmp_path, {})
@@ -128,7 +128,7 @@ def test_a_projector_places_by_the_names_of_values_also_after_it_was_stored(
     assert isinstance(stored, CompositeProjector)
     assert stored.facets == ("colour",)
     assert stored.uses_partners
-    np.testing.assert_array_equal(stored.place_x(projected, model.project_z(Z), values), placed)
+    np.testing.assert_array_equal(stored.place(projected, model.project_z(Z), values), placed)
 
 
 def test_models_of_earlier_releases_place_by_content_with_one_curve_for_both(
@@ -147,7 +147,7 @@ def test_models_of_earlier_releases_place_by_content_with_one_curve_for_both(
     restored = CompositeProjector.from_arrays(earlier, description)
     projected = model.project_x(X)
     assert (restored.facets, restored.uses_partners) == ((), False)
-    np.testing.assert_array_equal(restored.place_x(projected, model.project_z(Z), {}), projected)
+    np.testing.assert_array_equal(restored.place(projected, model.project_z(Z), {}), projected)
     scores = np.linspace(0.0, 2.0, 80)[:, None]
     expected = np.interp(scores, earlier["levels"], earlier["probabilities"])
     np.testing.assert_array_equal(restored.probability(scores, projected, "x"), expected)
@@ -252,7 +252,7 @@ def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_th
         queries = Z[160:].copy()
         queries[:, :2] = 0.0  # a name without its kind
         projected = model.project_x(X[160:])
-        placed = model.projector_.place_x(projected, model.project_z(Z[160:]), {})
+        placed = model.projector_.place(projected, model.project_z(Z[160:]), {})
         scores = model.project_z(queries) @ placed.T
         ranks.append(float(np.mean(np.argmax(scores, axis=1) == np.arange(80))))
     assert model.weights_["content:z"] >= 6.4
@@ -263,7 +263,7 @@ def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_th
     assert ranks[1] > 0.9
     save_projector(model.projector_, tmp_path, {})
     stored, _ = load_projector(tmp_path)
-    np.testing.assert_array_equal(stored.place_x(projected, model.project_z(Z[160:]), {}), placed)
+    np.testing.assert_array_equal(stored.place(projected, model.project_z(Z[160:]), {}), placed)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -157,14 +157,14 @@ def test_samples_that_carry_labels_are_found_by_them(alpha_fraction: float | Non
     nothing = np.full_like(projected, np.nan)
     by_content = mean_average_precision(queries, projected, z, x)
     labels = [[name, "of no class"] for name in names[x]]
-    placed = projector.place_x(projected, nothing, {"label": labels})
+    placed = projector.place(projected, nothing, {"label": labels})
     assert mean_average_precision(queries, placed, z, x) > max(by_content, 0.95)
     labels[0], labels[1] = [], [names[(x[1] + 1) % 4]]  # none, and one that the content contradicts
     projected[1] = np.eye(4, dtype=np.float32)[x[1]] @ projector.arrays()["x_factors"]
-    placed = projector.place_x(projected, nothing, {"label": labels})
+    placed = projector.place(projected, nothing, {"label": labels})
     np.testing.assert_array_equal(placed[0], projected[0])
     np.testing.assert_allclose(placed[1], projected[1], atol=1e-4)
-    np.testing.assert_array_equal(projector.place_x(projected, nothing, {}), projected)
+    np.testing.assert_array_equal(projector.place(projected, nothing, {}), projected)
 
 
 def test_a_sample_of_many_classes_is_placed_in_a_moment() -> None:
@@ -176,7 +176,7 @@ def test_a_sample_of_many_classes_is_placed_in_a_moment() -> None:
     projector = PosteriorProjector(ensemble, ensemble, factors, factors, "squared", names)
     projected = projector.project_x(np.zeros((1, 3)))
     began = time.process_time()
-    placed = projector.place_x(projected, np.full_like(projected, np.nan), {"label": [["7"]]})
+    placed = projector.place(projected, np.full_like(projected, np.nan), {"label": [["7"]]})
     assert time.process_time() - began < 1.0
     assert placed[0].argmax() == 7
 
