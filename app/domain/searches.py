@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,14 +80,23 @@ def explain_filter(
     are no items."""
     if not sample:
         return ()
-    unmet = (
-        part for part in item_filter.parts if item_filter.kind == "all" and not count(ItemFilter((part,)))
-    )
-    reasons = islice(
-        (_reason(part, sample, count) for part in unmet if isinstance(part, Condition)), _REASONS
-    )
+    unmet = islice(_find_unmet(item_filter, count), _REASONS)
+    reasons = dict.fromkeys(_reason(condition, sample, count) for condition in unmet)
     message = ". ".join(reasons) or "each condition is met by some item, but no item meets all of them"
     return (Notice("filter-matches-nothing", message, ()),)
+
+
+def _find_unmet(item_filter: ItemFilter, count: Callable[[ItemFilter], int]) -> Iterator[Condition]:
+    """Find the conditions that let no item through, in a filter that lets none through."""
+    if item_filter.kind == "none":
+        return
+    for part in item_filter.parts:
+        if item_filter.kind == "all" and count(ItemFilter((part,))):
+            continue
+        if isinstance(part, Condition):
+            yield part
+        else:
+            yield from _find_unmet(part, count)
 
 
 def _reason(condition: Condition, sample: Sequence[Traits], count: Callable[[ItemFilter], int]) -> str:

@@ -97,6 +97,8 @@ def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
         "colour=Red": "no item has under 'colour' 'Red' (did you mean 'red'?); values are 'red' and 'blue'",
         "size=XL": "no item has under 'size' 'XL'; the values, which are numbers, are 1, 2 and 3",
         "code=7": "no item has under 'code' 7; the values, which are texts, are 'A7'",
+        "color<5": "no item has the key 'color' (did you mean 'colour'?); keys are 'odd', 'colour', ",
+        "size>3": "no item has a value under 'size' that meets 'gt' 3; values are 1, 2 and 3",
         "tags=x": "the values of 'tags' are lists or objects, of which 'contains' compares elements of lists",
     }
     for condition, reason in reasons.items():
@@ -109,6 +111,9 @@ def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
         assert listed.message.startswith(reason)
     (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, ItemFilter.of(None, {"colour": ()})).notices
     assert notice.message.startswith("no item has under 'colour' any value of an empty list; the values, ")
+    either = read_filter({"any": [{"metadata": {"color": 1}}, {"metadata": {"color": 2}}]}, "filter")
+    (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, either).notices
+    assert notice.message.count("no item has the key 'color'") == 1
     both = read_filter(filter_of(("new",), ["odd=true"]), "where")
     (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, both).notices
     assert notice.message == "each condition is met by some item, but no item meets all of them"
