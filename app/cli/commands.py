@@ -78,9 +78,12 @@ def list_collections(as_json: JsonLinesFlag = False, url: UrlOption = None, key:
 def show_collection(
     collection: str, as_json: JsonFlag = False, url: UrlOption = None, key: KeyOption = None
 ) -> None:
-    """Show one collection with its numbers of items."""
+    """Show one collection with its numbers of items, and when it is trained by itself."""
     with open_backend(url, key) as backend:
-        print_one(backend.get_collection(collection), as_json, _collection_line)
+        shown = backend.get_collection(collection)
+        print_one(shown, as_json, _collection_line)
+        if not as_json:
+            typer.echo(_retraining_line(shown))
 
 
 @collections.command("create")
@@ -136,13 +139,13 @@ def set_retraining(
 ) -> None:
     """Say when a worker trains a collection by itself: once one of these limits is reached after the newest
     version."""
-    if never == bool(changed_items or judgements or hours):
-        raise typer.BadParameter("give one of --changed-items, --judgements, --hours, or --never alone")
     hours_of_day = None if quiet_hours is None else _HOURS.fullmatch(quiet_hours)
     if quiet_hours is not None and hours_of_day is None:
         raise typer.BadParameter(
             f"expected hours such as 22-6, got {quiet_hours!r}", param_hint="--quiet-hours"
         )
+    if never == any(limit is not None for limit in (changed_items, judgements, hours)):
+        raise typer.BadParameter("give one of --changed-items, --judgements, --hours, or --never alone")
     policy: dict[str, Any] = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
     if hours_of_day is not None:
         policy["quiet_hours"] = (int(hours_of_day[1]), int(hours_of_day[2]))
@@ -1030,8 +1033,8 @@ def _show_versions(backend: Backend, collection: str, as_json: bool) -> None:
             print_json(backend.get_model(collection, model.version))  # with its whole report
             continue
         typer.echo(_model_line(model))
-        progress = model.report["held_out"].get("progress")
-        for line in [*index_lines(model.report), *([progress] if progress else [])]:
+        reason, progress = model.report["parameters"]["reason"], model.report["held_out"].get("progress")
+        for line in [*filter(None, (reason,)), *index_lines(model.report), *filter(None, (progress,))]:
             typer.echo(f"       {line}")
 
 

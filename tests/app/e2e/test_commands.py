@@ -233,9 +233,11 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     refused = lrbs("items", "update", "things", "--all", "--dry-run", "--add-label", "\udcff")
     assert (refused.returncode, refused.stderr) == (2, "error: an argument is no UTF-8: '\\udcff'\n")
 
-    assert "version 2" in said(lrbs("train", "things", "--alpha", "0.001", "--scaling", "l2"))
+    given = ("--alpha", "0.001", "--scaling", "l2", "--reason", "new prices")
+    assert "version 2" in said(lrbs("train", "things", *given))
     listed = said(lrbs("models", "things")).splitlines()
-    assert [line[:5] for line in listed] == ["*   2", "    1"]
+    assert [line[:5] for line in listed] == ["*   2", "     ", "    1"]
+    assert listed[1].strip() == "new prices"
     said(lrbs("models", "things", "--activate", "1"))
     models = [json.loads(line) for line in said(lrbs("models", "things", "--json")).splitlines()]
     assert [(model["version"], model["is_active"]) for model in models] == [(2, False), (1, True)]
@@ -244,7 +246,7 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert fit["history"][-1]["iteration"] == fit["convergence"]["iteration"]
     fails(lrbs("models", "things", "--activate", "2", "--expected", "2"), 1, "version 1 is")
     listed = said(lrbs("models", "things", "--rollback", "--reason", "worse on mobile")).splitlines()
-    assert [line.split()[0] for line in listed] == ["*", "1"]
+    assert [line.split()[0] for line in listed] == ["*", "new", "1"]
     entries = [
         json.loads(line) for line in said(lrbs("models", "things", "--history", "--json")).splitlines()
     ]
