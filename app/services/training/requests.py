@@ -371,8 +371,10 @@ class TrainingService:
 
     def _values(self, name: str, parameters: TrainingParameters, encoders: Encoders | None) -> dict[str, Any]:
         """Return the parameters of a job."""
-        changed = self._settle(name, encoders or {})
-        return asdict(parameters) | ({ENCODERS: changed} if changed else {})
+        changed, values = self._settle(name, encoders or {}), asdict(parameters)
+        if parameters.reason is None:
+            del values["reason"]  # which workers of the release before, beside these, do not know
+        return values | ({ENCODERS: changed} if changed else {})
 
     def _settle(self, name: str, encoders: Encoders) -> dict[str, dict[str, Any]]:
         """Return the settled options of the encoders that differ from those of a collection."""
