@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 collections = typer.Typer(no_args_is_help=True, help="Collections: two modalities, their items and models.")
 _PAGE = 1000  # items or entries that are read at a time, as many as a page over HTTP may have
+_HOURS = re.compile(r"(\d|1\d|2[0-3])-(\d|1\d|2[0-3])")
 
 
 @collections.command("list")
@@ -126,24 +127,16 @@ def set_retraining(
     collection: str,
     changed_items: Annotated[int | None, typer.Option(min=1, help="items written or deleted")] = None,
     judgements: Annotated[int | None, typer.Option(min=1, help="feedback stored")] = None,
-    hours: Annotated[
-        float | None, typer.Option(min=0.0, max=1e6, help="hours, if anything has changed")
-    ] = None,
-    quiet_hours: Annotated[
-        str | None,
-        typer.Option(metavar="FROM-TO", help="hours of the day, UTC, between which trainings begin: 22-6"),
-    ] = None,
+    hours: Annotated[float | None, typer.Option(min=0.0, max=1e6, help="if anything has changed")] = None,
+    quiet_hours: Annotated[str | None, typer.Option(metavar="FROM-TO", help="UTC, to begin in: 22-6")] = None,
     never: Annotated[bool, typer.Option("--never", help="only when somebody asks for it")] = False,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Say when a worker trains a collection by itself: once one of these limits is reached after the newest
-    version."""
+    """Say when a worker trains a collection by itself: once a limit is reached after the newest version."""
     hours_of_day = None if quiet_hours is None else _HOURS.fullmatch(quiet_hours)
     if quiet_hours is not None and hours_of_day is None:
-        raise typer.BadParameter(
-            f"expected hours such as 22-6, got {quiet_hours!r}", param_hint="--quiet-hours"
-        )
+        raise typer.BadParameter(f"expected hours as 22-6, got {quiet_hours!r}", param_hint="--quiet-hours")
     if never == any(limit is not None for limit in (changed_items, judgements, hours)):
         raise typer.BadParameter("give one of --changed-items, --judgements, --hours, or --never alone")
     policy: dict[str, Any] = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
@@ -151,9 +144,6 @@ def set_retraining(
         policy["quiet_hours"] = (int(hours_of_day[1]), int(hours_of_day[2]))
     with open_backend(url, key) as backend:
         typer.echo(_retraining_line(backend.set_retraining(collection, **policy)))
-
-
-_HOURS = re.compile(r"(\d|1\d|2[0-3])-(\d|1\d|2[0-3])")
 
 
 def _retraining_line(shown: Collection) -> str:

@@ -161,7 +161,6 @@ def _read_classifier(
 if TYPE_CHECKING:
     from solver.semantic.estimator import SemanticBilinear  # training code, which a query does not need
 
-_TINY = 1e-30  # shorter columns of factors have no say
 _WEIGHT_TOLERANCE = 1e-6  # weights are sums of a few float64 fractions: far more than their rounding
 
 
@@ -257,10 +256,10 @@ class PosteriorProjector(Projector):
             return placed
         carried = indicators_of(values[LABEL], self.classes)
         rows = np.flatnonzero(carried.any(axis=1))
-        # Of a matrix of lower rank than there are classes these are the smallest posteriors that fit. The
-        # columns of factors are orthogonal: for the pseudo-inverse of thousands of classes there is no time.
+        # Of a matrix of lower rank than there are classes these are the smallest posteriors that fit: columns
+        # of factors are orthogonal, and the general pseudo-inverse of those of many classes takes seconds.
         factors = self.x_factors if side == "x" else self.z_factors
-        squares = np.maximum((factors.astype(np.float64) ** 2).sum(axis=0), _TINY)
+        squares = np.maximum((factors.astype(np.float64) ** 2).sum(axis=0), np.finfo(np.float32).tiny)
         posteriors = (placed[rows] / squares) @ factors.T
         is_exclusive = self.x_ensemble.members[0].classifier.is_exclusive
         placed[rows] = join_posteriors(posteriors, carried[rows], is_exclusive) @ factors

@@ -67,7 +67,6 @@ class _Rounds(ABC):
 
     def _request(self, name: str, parameters: TrainingParameters) -> bool:
         """Request a training; return whether nothing was in its way."""
-        # Parameters that suited the items of an earlier version may not suit those of now.
         try:
             self._training.request(name, parameters)
         except (ConflictError, InvalidFieldError) as error:
@@ -167,8 +166,8 @@ def _reason(work: UnitOfWork, collection: Collection, now: datetime) -> str | No
         newest = work.models.get(collection, number)
         revision, began, since = newest.index_revision, newest.created_at, f" since version {number}"
         # What was judged while it was trained it has not learned from.
-        started = [job.started_at for job in work.jobs.recent(collection, 10) if job.model_version == number]
-        judged_from = (started and started[0]) or began
+        jobs = work.jobs.recent(collection, 10)
+        judged_from = next((job.started_at or began for job in jobs if job.model_version == number), began)
     limit = policy.changed_items or 1
     # Those of whose deletion there is no trace any more are not counted.
     n_changed = work.items.count_changes(replace(collection, purged_through=0), revision, limit)

@@ -371,9 +371,9 @@ class TrainingService:
 
     def _values(self, name: str, parameters: TrainingParameters, encoders: Encoders | None) -> dict[str, Any]:
         """Return the parameters of a job."""
-        changed, values = self._settle(name, encoders or {}), asdict(parameters)
-        if parameters.reason is None:
-            del values["reason"]  # which workers of the release before, beside these, do not know
+        changed = self._settle(name, encoders or {})
+        # Workers of the release before, beside these, know no reason.
+        values = {key: value for key, value in asdict(parameters).items() if key != "reason" or value}
         return values | ({ENCODERS: changed} if changed else {})
 
     def _settle(self, name: str, encoders: Encoders) -> dict[str, dict[str, Any]]:
