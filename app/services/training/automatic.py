@@ -66,10 +66,12 @@ class _Rounds(ABC):
         return not self._names
 
     def _request(self, name: str, parameters: TrainingParameters) -> bool:
-        """Request a training; return whether nothing was in its way."""
+        """Request a training; return whether one is under way."""
         try:
             self._training.request(name, parameters)
         except (ConflictError, InvalidFieldError) as error:
+            if error.code == "training-already-running":  # requested by another worker at the same time
+                return True
             _logger.error("%s: %s", name, error)
             return False
         return True
@@ -173,7 +175,9 @@ def _reason(work: UnitOfWork, collection: Collection, now: datetime) -> str | No
     n_changed = work.items.count_changes(replace(collection, purged_through=0), revision, limit)
     if policy.changed_items and n_changed >= limit:
         return f"changed items{since}: {limit} or more"
-    n_judged = work.feedback.count_since(collection, judged_from)
+    n_judged = 0
+    if policy.judgements or policy.hours:
+        n_judged = work.feedback.count_since(collection, judged_from)
     if policy.judgements and n_judged >= policy.judgements:
         return f"judgements{since}: {n_judged}"
     if policy.hours and (n_changed or n_judged) and now - began >= timedelta(hours=policy.hours):

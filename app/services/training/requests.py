@@ -8,7 +8,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from app.answers import RetrainingPolicy
@@ -363,11 +363,11 @@ class TrainingService:
         except ConflictError as error:
             if error.code != "training-already-running":
                 raise
-            values = json.loads(json.dumps(self._values(name, parameters, encoders)))
-            last = self.jobs(name, 1)
-            if not last or not last[0].state.is_open or last[0].parameters != values:
-                raise
-            return last[0]
+            values = json.loads(json.dumps(self._values(name, replace(parameters, reason=None), encoders)))
+            for last in self.jobs(name, 1):
+                if last.state.is_open and {**last.parameters, "reason": None} == {**values, "reason": None}:
+                    return last
+            raise
 
     def _values(self, name: str, parameters: TrainingParameters, encoders: Encoders | None) -> dict[str, Any]:
         """Return the parameters of a job."""

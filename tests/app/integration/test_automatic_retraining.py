@@ -10,7 +10,7 @@ import pytest
 from app.answers import RetrainingPolicy
 from app.bootstrap import Services
 from app.domain.entities import JobState
-from app.domain.errors import CollectionNotFoundError, InvalidFieldError
+from app.domain.errors import CollectionNotFoundError, ConflictError, InvalidFieldError
 from app.domain.filters import NO_FILTER
 from app.domain.reports import Supervision
 from app.services.catalogue.service import ItemChange, NewFeedback
@@ -189,6 +189,15 @@ def test_a_collection_that_goes_is_passed_over_and_one_of_nothing_is_not_trained
     assert retraining.go_on(Round())
     with pytest.raises(CollectionNotFoundError):
         services.training.set_policy(NAME, RetrainingPolicy(changed_items=1))
+
+
+def test_who_wants_a_training_that_is_under_way_for_another_reason_joins_it(pairs: Pairs) -> None:
+    pairs.fill(NAME)
+    training = pairs.services.training
+    job = training.request(NAME, replace(PARAMETERS, reason="changed items: 3 or more"))
+    assert training.request_or_join(NAME, PARAMETERS).id == job.id
+    with pytest.raises(ConflictError, match="already queued"):
+        training.request_or_join(NAME, replace(PARAMETERS, seed=5))
 
 
 def test_a_reason_that_cannot_be_stored_is_refused(pairs: Pairs) -> None:
