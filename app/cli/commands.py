@@ -83,7 +83,8 @@ def show_collection(
     with open_backend(url, key) as backend:
         shown = backend.get_collection(collection)
         print_one(shown, as_json, _collection_line)
-        if not as_json:
+        policy = shown.retraining
+        if not as_json and (policy.changed_items or policy.judgements or policy.hours):
             typer.echo(_retraining_line(shown))
 
 

@@ -183,6 +183,11 @@ class LabelledItems(LabelledPair):
         return bool(self.facets) or self.groups is not None or self.signs is not None
 
     @property
+    def has_texts(self) -> bool:
+        """Whether a modality is of texts."""
+        return any(encoder.content_form == "text" for encoder in self.encoders or ())
+
+    @property
     def has_labels(self) -> bool:
         """Whether items of both modalities have a label."""
         return bool((self.x_labels != "").any() and (self.z_labels != "").any())

@@ -435,8 +435,9 @@ def affordable_methods(
     elif requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
         names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
         few = sum(data.n_values().values()) <= _FEW_LABELS
-        if not parameters.scaling and few and data.X.shape[1] == data.Z.shape[1]:  # they may share a space
-            names.append("composite")
+        may_share_space = few and data.X.shape[1] == data.Z.shape[1]
+        if not parameters.scaling and (may_share_space or (data.has_texts and _is_small(data))):
+            names.append("composite")  # of few texts it learns what short ones mean
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:
@@ -456,11 +457,15 @@ def affordable_methods(
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
 
 
+def _is_small(data: LabelledItems) -> bool:
+    return len(data.x_ids) + len(data.z_ids) <= _FEW_ITEMS
+
+
 def _methods_of_all(data: LabelledItems) -> tuple[list[str], dict[str, str]]:
     """Return the methods to try where items carry more than one label each, and why others are not tried."""
     if not data.has_labels:
         return ["composite"], {}
-    if len(data.x_ids) + len(data.z_ids) <= _FEW_ITEMS and not data.has_names_of_facets:
+    if _is_small(data) and not data.has_names_of_facets:
         return ["composite", "lrbs"], {"semantic": _LABEL_ALONE}
     return ["composite"], {"lrbs": _LABEL_ALONE, "semantic": _LABEL_ALONE}
 
@@ -616,12 +621,12 @@ def _keep_placement(
 ) -> tuple[TrainingMethod, Selection]:
     """Return the method that ranks items by all that they carry, too, rather than one that may be better by
     chance, and why: held-out items are compared by their content alone."""
-    places = {name: (fit.uses_partners, bool(fit.facets)) for name, fit in fits.items()}
-    for method in evaluated:
-        if places[method.name] > places[best.name]:
-            if is_better(fits[best.name], fits[method.name], held_out, selection.objective):
-                break
-            reason = "it is not better beyond chance, and ranks items without what they carry"
+    places = {name: (fit.uses_partners, bool(fit.facets), fit.uses_words) for name, fit in fits.items()}
+    for method in sorted(evaluated, key=lambda one: places[one.name], reverse=True):
+        if places[method.name] <= places[best.name]:
+            break
+        if not is_better(fits[best.name], fits[method.name], held_out, selection.objective):
+            reason = "it is not better beyond chance, and ranks items by less of what is known of them"
             return method, replace(selection, refused={**selection.refused, best.name: reason})
     return best, selection
 

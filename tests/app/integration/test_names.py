@@ -18,9 +18,11 @@ from app.domain.reports import TrainingParameters
 from app.services.catalogue.service import NewItem
 from app.services.models import placement
 from app.services.serving import snapshot, snapshot_loader
+from app.services.serving.search import Query
 from app.services.serving.snapshot import MissedNames, Snapshot
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.searching import find
 from tests.app.integration.test_placement import NAME, check_galleries, vectors_of
 from tests.app.onnx_files import WORDS, wait_for_looks, word_model, write_tokenizer
 from tests.app.waiting import wait_for
@@ -177,3 +179,36 @@ def test_names_that_are_missed_again_and_again_are_tried_less_and_less_often() -
     assert missed.since == 3
     assert not missed.may_retry
     assert MissedNames(3, tried_at=missed.tried_at - 61.0).may_retry
+
+
+def test_names_of_labels_alone_find_after_a_training_what_words_found_before(pairs: Pairs) -> None:
+    words = {
+        "Bags": ("Benetton Women Solid {} Handbags", "Murcia Women Casual {} Handbag"),
+        "Shoes": ("Puma Men Casual {} Shoes", "Skechers Women {} Sports Shoes"),
+        "Watches": ("Fastrack Men Broad Strap {} Watches", "ADIDAS Unisex Small Dial {} Watch"),
+        "Topwear": ("Lee Men Check {} Shirts", "W Women Printed {} Kurtas"),
+    }
+    colours = ("Black", "Blue", "Red", "White", "Green", "Grey")
+    modalities = [Modality("picture", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
+    pairs.services.catalogue.create(NAME, modalities)
+    items = []
+    for number, (label, templates) in enumerate(words.items()):
+        for n in range(12):
+            text = templates[n % 2].format(colours[n // 2])
+            items.append(NewItem("text", Content(text=text), f"{label}-{n}", (label,)))
+            row = np.eye(4)[number] + 0.3 * np.random.default_rng(12 * number + n).standard_normal(4)
+            items.append(Pairs.item("picture", f"{label}-picture-{n}", row, label))
+    pairs.services.catalogue.add_items(NAME, items)
+
+    def found() -> dict[str, int]:
+        """Return how many of the first twelve pictures are of bags."""
+        queries = ["bags", "bag", "black bag"]
+        asked = [Query(Content(text=text)) for text in queries]
+        results = find(pairs.services, NAME, "text", "picture", asked, 12)
+        firsts = ([hit.id.startswith("Bags") for hit in result.hits] for result in results)
+        return {text: sum(first) for text, first in zip(queries, firsts, strict=True)}
+
+    before = found()
+    assert before == dict.fromkeys(before, 12)
+    pairs.train(NAME, TrainingParameters())
+    assert found() == before, pairs.services.versions.models(NAME)[0].report.selection
