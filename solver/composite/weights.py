@@ -280,9 +280,10 @@ class WeightSearch:
 
     @property
     def most_steps(self) -> int:
-        """Steps that `run` takes at most."""
+        """Steps that `run` and `emphases` take at most."""
         n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
-        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors * (3 if self._shares else 1)
+        n_factors = n_factors * (3 if self._shares else 1) + len(_MEASURE_OF) * len(_COARSE_FACTORS)
+        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
 
     def quality(self, weights: Mapping[str, float]) -> float:
         """Return the weighted mean of the objective's measures, 0 if there is nothing to measure."""

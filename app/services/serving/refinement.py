@@ -11,7 +11,7 @@ import numpy as np
 
 from app.answers import Notice
 from app.domain.entities import IndexedItem, Matrix
-from app.domain.filters import Condition, ItemFilter, comparable
+from app.domain.filters import NO_FILTER, Condition, ItemFilter, comparable
 from app.domain.searches import describe_others
 from app.services.serving.galleries import Page
 from app.services.serving.item_columns import ColumnNames
@@ -81,7 +81,7 @@ def find_grouped(
     """Return the first `depth` results of which no group has more than its size, from `most` of a ranking
     at most, with a notice of fewer than `fewest` (`depth`); results without a group are not limited."""
     # `find` returns the first results of the ranking that pass a filter: members of full groups do not.
-    by, n_ranked, is_exact, rest = refinement.group_by or "", depth, True, ItemFilter()
+    by, n_ranked, is_exact, rest = refinement.group_by or "", depth, True, NO_FILTER
     results: list[tuple[IndexedItem, float]] = []
     full: list[Hashable] = []
     while True:

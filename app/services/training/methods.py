@@ -437,7 +437,7 @@ def affordable_methods(
         few = sum(data.n_values().values()) <= _FEW_LABELS
         may_share_space = few and data.X.shape[1] == data.Z.shape[1]
         if not parameters.scaling and (may_share_space or (data.has_texts and _is_small(data))):
-            names.append("composite")  # of few texts it learns what short ones mean
+            names.append("composite")  # which compares words, too: of few texts little is learned
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:
