@@ -282,8 +282,8 @@ class WeightSearch:
     def most_steps(self) -> int:
         """Steps that `run` and `emphases` take at most."""
         n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
-        n_factors = n_factors * (3 if self._shares else 1) + len(_MEASURE_OF) * len(_COARSE_FACTORS)
-        return _MOST_ROUNDS * len(self._parts[0].terms) * n_factors
+        n_trials = n_factors * (3 if self._shares else 1) + len(_MEASURE_OF) * len(_COARSE_FACTORS)
+        return _MOST_ROUNDS * len(self._parts[0].terms) * n_trials
 
     def quality(self, weights: Mapping[str, float]) -> float:
         """Return the weighted mean of the objective's measures, 0 if there is nothing to measure."""
@@ -339,9 +339,7 @@ class WeightSearch:
             weights = self._with_judged(weights)
         return _with_largest_one(weights), self.quality(weights)
 
-    def emphases(
-        self, weights: Mapping[str, float], heartbeat: Callable[[], None]
-    ) -> dict[str, dict[str, float]]:
+    def emphases(self, weights: Mapping[str, float], beat: Callable[[], None]) -> dict[str, dict[str, float]]:
         """Return, for each measure of `OBJECTIVES`, the weights that do best by it, of the terms that have a
         weight among these; floors hold for them, too."""
         none = {name for name in self._parts[0].terms if not weights.get(name)}
@@ -361,7 +359,7 @@ class WeightSearch:
                 def value(trial: Mapping[str, float], name: str = name) -> float:
                     return self._measure(trial)[name]
 
-                best[measure] = self._ascend(own, value, _COARSE_FACTORS, self._keeps_floors, heartbeat)
+                best[measure] = self._ascend(own, value, _COARSE_FACTORS, self._keeps_floors, beat)
         signs = {SIGNS: weights[SIGNS]} if SIGNS in weights else {}
         return {measure: {**_with_largest_one(trial), **signs} for measure, trial in best.items()}
 
