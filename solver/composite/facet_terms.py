@@ -183,18 +183,27 @@ class RidgeFit:
 
 class RidgePath:
     """Ridge regressions of all penalties on the same samples, in principal coordinates (n_samples, rank).
-    `variances` are given where the axes are the principal ones of just these samples."""
+    `variances` are given where the axes are the principal ones of these samples and `others`."""
 
     # The regression on all samples but one needs no fit of its own: its error on that sample is the error of
     # the regression on all, divided by one minus the sample's leverage (D. M. Allen, "The Relationship
     # between Variable Selection and Data Augmentation and a Method for Prediction", Technometrics 16, 1974).
 
-    def __init__(self, coordinates: FloatArray, variances: FloatArray | None = None) -> None:
-        self._mean = coordinates.mean(axis=0)
+    # The covariance of the samples is that with others, less what these and the mean add to it, which the
+    # matrix inversion lemma takes out of each inverse: for few others that costs far less than new axes.
+
+    def __init__(
+        self, coordinates: FloatArray, variances: FloatArray | None = None, others: FloatArray | None = None
+    ) -> None:
+        n_samples, self._mean = len(coordinates), coordinates.mean(axis=0)
         centred = coordinates - self._mean
         self._axes: FloatArray | None = None
+        self._removed = coordinates[:0]
         if variances is None:
-            variances, self._axes = _eigen(centred.T @ centred / len(coordinates))
+            variances, self._axes = _eigen(centred.T @ centred / n_samples)
+        elif others is not None:
+            variances = variances * (n_samples + len(others)) / n_samples
+            self._removed = np.vstack([others / n_samples**0.5, self._mean])
         self._variances = variances
         self._rotated = centred if self._axes is None else centred @ self._axes
         self._squares = self._rotated**2
@@ -204,10 +213,17 @@ class RidgePath:
         n_samples, mean = len(targets), targets.mean(axis=0)
         centred = targets - mean
         covariances = self._rotated.T @ centred / n_samples
+        total = float(self._variances.sum()) - float(np.vdot(self._removed, self._removed))
         for ridge in ridges:
-            shrinkage = 1.0 / (self._variances + ridge * float(self._variances.sum()))
+            shrinkage = 1.0 / (self._variances + ridge * total)
             coefficients = shrinkage[:, None] * covariances
             leverage = (1.0 + self._squares @ shrinkage) / n_samples
+            if len(self._removed):
+                weighted = shrinkage[:, None] * self._removed.T
+                root = np.linalg.cholesky(np.eye(len(self._removed)) - self._removed @ weighted)
+                weighted = scipy.linalg.solve_triangular(root, weighted.T, lower=True).T
+                coefficients += weighted @ (weighted.T @ covariances)
+                leverage += np.sum((self._rotated @ weighted) ** 2, axis=1) / n_samples
             errors = centred - self._rotated @ coefficients
             left_out = targets - errors / np.maximum(1.0 - leverage, _LEAST_FREE)[:, None]
             if self._axes is not None:
@@ -331,7 +347,7 @@ class FacetPosteriors:
 
 class FacetLearner:
     """Learns the posteriors of facets from the same samples; those known of the same samples share a path.
-    `variances` are given where the axes are the principal ones of just these samples."""
+    `variances` are given where the axes are the principal ones of just all samples."""
 
     def __init__(
         self, coordinates: FloatArray, heartbeat: Callable[[], None], variances: FloatArray | None = None
@@ -349,8 +365,11 @@ class FacetLearner:
         key = is_known.tobytes()
         if key not in self._paths:
             self._heartbeat()
-            variances = self._variances if is_known.all() else None
-            self._paths[key] = RidgePath(self._coordinates[is_known], variances)
+            samples, others = self._coordinates[is_known], self._coordinates[~is_known]
+            if self._variances is None or 2 * len(others) > len(samples):
+                self._paths[key] = RidgePath(samples)
+            else:
+                self._paths[key] = RidgePath(samples, self._variances, others if len(others) else None)
         targets = indicators[is_known].astype(np.float64)
         fit, calibration = self._calibrate(self._paths[key], targets, is_exclusive)
 

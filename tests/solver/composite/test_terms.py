@@ -171,6 +171,21 @@ def test_facets_known_of_a_part_only_are_predicted_for_the_rest() -> None:
     assert np.mean(posteriors.left_out.argmax(axis=1) == classes) > 0.95
 
 
+@pytest.mark.parametrize("n_unknown", [1, 12, 40])
+def test_the_axes_of_all_samples_serve_facets_known_of_most(n_unknown: int) -> None:
+    classes = np.arange(80) % 3
+    samples = _draw(80, 70) + np.eye(3, 70)[classes]
+    space, coordinates = PrincipalSpace.fit(samples, LINEAR, 80, 80, 0)
+    indicators = np.eye(3, dtype=bool)[classes]
+    indicators[np.random.default_rng(1).permutation(80)[:n_unknown]] = False
+    learners = FacetLearner(coordinates, _nothing, space.variances), FacetLearner(coordinates, _nothing)
+    fast, exact = (learner.fit(indicators, is_exclusive=True) for learner in learners)
+    assert fast is not None
+    assert exact is not None
+    np.testing.assert_allclose(fast.left_out, exact.left_out, atol=1e-6)
+    np.testing.assert_allclose(fast.coefficients, exact.coefficients, atol=1e-5)
+
+
 def test_a_facet_with_one_value_teaches_nothing() -> None:
     assert FacetLearner(_draw(10, 3), _nothing).fit(np.ones((10, 1), bool), is_exclusive=True) is None
 

@@ -231,7 +231,7 @@ def test_the_best_weights_by_each_measure_are_looked_for_and_kept() -> None:
     parts = [_part_of_pairs(seed) for seed in (0, 1)]
     search = WeightSearch(parts, objective="map")
     weights, _ = search.run(lambda: None)
-    tried = [_measures(parts, dict(key))["recall"] for key in search._tried]
+    tried = [_measures(parts, dict(key))["recall"] for key, _ in search._tried]
     kept = search.emphases(weights, lambda: None)
     assert set(kept) == {"ndcg", "map", "recall"}
     assert _measures(parts, kept["recall"])["recall"] > max(tried)
