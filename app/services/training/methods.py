@@ -505,7 +505,9 @@ _SPACE_LOSS = 0.05
 """Of the objective, relative, for a method that keeps what a space of both modalities knows beside labels."""
 _EVALUATION_SHARE = 0.65
 """Of the time of a training, as measured of "composite": choosing takes longer than the final fit."""
-_HALF_SHARE = 0.7  # likewise, once half of the items were learned from
+_FEWER_SHARE = 0.67  # likewise, once fewer items were learned from
+_NOT_LEARNED = 0.75
+"""Share of the items that a gain is foreseen without: of products, a quarter said as much as half."""
 _FEWEST_FORESEEN = 50  # held-out items of a modality by which a gain is foreseen
 _MOST_DOUBTFUL, _DIGITS = 50, 4
 _Parts = tuple[LabelledItems, LabelledItems]
@@ -554,11 +556,11 @@ def select_and_fit(
         fitting_ids = frozenset([*fitting.x_ids.tolist(), *fitting.z_ids.tolist()])
         judged = HeldOutModel(fits[best.name], fitting_ids)
         quality = held_out_quality(fits, best.name, held_out, names, data)
-        staged.enter(_EVALUATION_SHARE, _HALF_SHARE)
+        staged.enter(_EVALUATION_SHARE, _FEWER_SHARE)
         n_items = dict(zip(names, (len(data.x_ids), len(data.z_ids)), strict=True))
         gain = _foresee(best, quality, parts, sum(n_items.values()))
         quality = replace(quality, progress=describe_progress(quality, gain, n_items))
-    staged.enter(_HALF_SHARE, 1.0)
+    staged.enter(_FEWER_SHARE, 1.0)
     full_fit = best.fit(named)
     return SelectedModel(
         full_fit.projector,
@@ -576,7 +578,7 @@ def select_and_fit(
 def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_items: int) -> float | None:
     """Return about how much nDCG@10, by content among all items, as many items again would bring; None where
     too few are held out, or the method says nothing of all items."""
-    # What is missing falls by a power of the number of items, and by which one, a fit on half of them says.
+    # What is missing falls by a power of the number of items, and by which one, a fit on fewer of them says.
     directions = [(one.ndcg_at_10, one.served) for one in quality.directions.values()]
     figures = [(own or 0.0, among_all.ndcg_at_10 or 0.0) for own, among_all in directions if among_all]
     fitting, held_out = parts
@@ -584,8 +586,8 @@ def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_i
     if not figures or min(quality.items.values()) < _FEWEST_FORESEEN or 2 * n_fitted < n_items:
         return None
     try:
-        half, _ = fitting.split(0.5, _MOST_SAMPLES, 0)
-        before = 1.0 - measure(method.fit(with_names(half)).projector, held_out).mean.ndcg
+        fewer, _ = fitting.split(_NOT_LEARNED, _MOST_SAMPLES, 0)
+        before = 1.0 - measure(method.fit(with_names(fewer)).projector, held_out).mean.ndcg
     except EngineError:
         raise
     except (SolverError, ConflictError):
@@ -595,7 +597,7 @@ def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_i
         return None
     if after >= before:
         return 0.0
-    power = math.log(before / after) / math.log(n_fitted / (len(half.x_ids) + len(half.z_ids)))
+    power = math.log(before / after) / math.log(n_fitted / (len(fewer.x_ids) + len(fewer.z_ids)))
     gain: float = missing * (n_items / n_fitted) ** -power * (1.0 - 2.0**-power)
     return gain
 
