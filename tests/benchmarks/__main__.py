@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks NAME`: tools that measure speed; every ratio is taken within one run."""
+"""`python -m tests.benchmarks NAME`: tools that measure; every ratio is taken within one run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.benchmarks.imports import import_command
 from tests.benchmarks.index import index_command
 from tests.benchmarks.load import load_command
 from tests.benchmarks.overload import overload_command
+from tests.benchmarks.placement import placement_command
 from tests.benchmarks.processes import processes_command
 
 benchmarks = typer.Typer(name="benchmarks", no_args_is_help=True, add_completion=False)
@@ -23,6 +24,7 @@ benchmarks.command("import")(import_command)
 benchmarks.command("index")(index_command)
 benchmarks.command("load")(load_command)
 benchmarks.command("overload")(overload_command)
+benchmarks.command("placement")(placement_command)
 benchmarks.command("processes")(processes_command)
 
 if __name__ == "__main__":
