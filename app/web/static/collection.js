@@ -74,14 +74,20 @@ async function showAddress() {
   shown.total = items?.[modality] ?? 0;
   showTotal(shown);
   showMap();
-  showFilters(shown, facts.revision, open).catch(showError);
+  showFilters(shown, facts.revision, open).then((numbers) => {
+    shown.passing ??= numbers?.passing; // which the whole list says, too
+    showTotal(shown);
+  }, showError);
   showBulk(shown, showAddress);
   await showPage();
 }
 
-const showTotal = ({ total, target }) => {
-  byId("results-title").textContent = `${total} ${plural(target, total)}`;
-};
+/** Say how many items there are and, with filters, how many pass as soon as that is counted. */
+function showTotal(shown) {
+  if (state.shown !== shown) return;
+  const { total, passing, target, filter } = shown;
+  byId("results-title").textContent = `${filter.length > 0 && passing >= 0 ? `${passing} of ` : ""}${total} ${plural(target, total)}`;
+}
 
 function choiceOf(modality, chosen) {
   const label = element("label");
@@ -113,6 +119,7 @@ async function showPage() {
   } while (missing > 0 && shown.cursor !== null);
   byId("more").hidden = shown.cursor === null;
   const count = byId("hits").childElementCount;
+  if (shown.cursor === null) showTotal(Object.assign(shown, { passing: count }));
   byId("nothing").hidden = count > 0 || shown.filter.length === 0;
   byId("nothing").textContent = shown.notices.join(". ") || "No item passes these filters.";
   announce(byId("nothing").hidden ? `${count} ${plural(shown.target, count)} ${count === 1 ? "is" : "are"} shown` : byId("nothing").textContent);
@@ -195,7 +202,7 @@ function addDeletion(card, item) {
     await call(pathOf(item), { method: "DELETE" }).catch((error) => {
       if (error.status !== GONE) throw error; // somebody else was faster
     });
-    if (state.shown === shown) showTotal(Object.assign(shown, { total: shown.total - 1 }));
+    showTotal(Object.assign(shown, { total: shown.total - 1, passing: shown.passing - 1 }));
     const next = card.nextElementSibling ?? card.previousElementSibling;
     card.remove();
     (next?.querySelector(".delete") ?? byId("results")).focus();

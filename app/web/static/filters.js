@@ -12,9 +12,12 @@ const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
 
 const expanded = new Set(); // groups of which all values are shown
-let built = null; // {gallery, counted}: what the choices are of, and by which filter and at which revision they are counted
+let built = null; // {gallery, revision, counted, whole, counts}: values of the whole gallery, and of what passes the filter in `counted`
 
-/** Show what the results can be filtered by, and by what they are; `run` takes the search that is chosen. */
+/**
+ * Show what the results can be filtered by, and by what they are; `run` takes the search that is chosen. Returns the numbers of
+ * items {passing, all}; null where something else is shown by then.
+ */
 export async function showFilters(shown, revision, run) {
   const { name, active_version: version } = state.collection;
   const gallery = `${name} ${version} ${shown.target}`;
@@ -27,15 +30,15 @@ export async function showFilters(shown, revision, run) {
     expanded.clear();
   }
   if (built?.counted !== counted) {
-    const groups = groupsOf(await countWithin(shown), shown);
-    if (state.shown !== shown) return;
+    const all = built?.revision === revision ? built.whole : countValues(shown, []);
+    const [whole, counts] = await Promise.all([all, countWithin(shown, all)]);
+    if (state.shown !== shown) return null;
+    const groups = groupsOf(whole, counts, shown);
     replaceFacets(groups);
     byId("filters").hidden = groups.length === 0;
-    built = { gallery, counted };
+    built = { gallery, revision, counted, whole, counts };
   }
-  for (const button of byId("facets").querySelectorAll(".value")) {
-    button.setAttribute("aria-pressed", String(has(shown.filter, button)));
-  }
+  for (const button of byId("facets").querySelectorAll(".value")) showPressed(button, shown.filter);
   if (byId("group-by")) choose(byId("group-by"), shown.groupBy ?? "");
   byId("facets").onchange = ({ target }) => {
     if (target.id === "group-by") run({ ...latestOf(shown), groupBy: target.value || null });
@@ -49,6 +52,16 @@ export async function showFilters(shown, revision, run) {
     const choice = namedIn(event.target);
     if (choice && !isChosen(shown.filter, choice)) run(changed(shown, choice));
   };
+  return { passing: built.counts.items, all: built.whole.items };
+}
+
+/** Show whether a value is chosen, and whether it is so by what it is not. */
+function showPressed(button, filter) {
+  const choice = chosenBy(button, filter);
+  const { label, value } = choiceOf(button);
+  button.setAttribute("aria-pressed", String(choice !== undefined));
+  button.classList.toggle("is-not", Boolean(choice?.not));
+  button.firstElementChild.textContent = `${choice?.not ? "not " : ""}${label ?? value}`;
 }
 
 /** Return the values of a gallery that pass a filter; none of a list of items where no model serves. */
@@ -61,16 +74,29 @@ async function countValues({ target, parts }, filter) {
 const subjectOf = ({ label, key }) => (label === undefined ? key : null);
 
 /** Count values of what passes all choices: those of labels or a key, which are alternatives, by the others alone. */
-async function countWithin(shown) {
+async function countWithin(shown, whole) {
   const subjects = [...new Set(shown.filter.map(subjectOf))];
-  const without = (subject) => countValues(shown, shown.filter.filter((choice) => subjectOf(choice) !== subject));
-  const [counts, ...others] = await Promise.all([countValues(shown, shown.filter), ...subjects.map(without)]);
-  others.forEach(({ labels, metadata }, number) => {
+  const count = (filter) => (filter.length === 0 ? whole : countValues(shown, filter));
+  const without = (subject) => count(shown.filter.filter((choice) => subjectOf(choice) !== subject));
+  const [counts, ...others] = await Promise.all([count(shown.filter), ...subjects.map(without)]);
+  const metadata = { __proto__: null, ...counts.metadata };
+  let { labels } = counts;
+  others.forEach((other, number) => {
     const subject = subjects[number];
-    if (subject === null) counts.labels = labels;
-    else if (Object.hasOwn(metadata, subject)) counts.metadata[subject] = metadata[subject];
+    if (subject === null) ({ labels } = other);
+    else if (Object.hasOwn(other.metadata, subject)) metadata[subject] = other.metadata[subject];
   });
-  return counts;
+  return { ...counts, labels, metadata };
+}
+
+/** Return the values of a gallery with their numbers among what passes: none of those that nothing there has, which stay in sight. */
+function merge(all, counted) {
+  const counts = new Map(counted.map(({ value, count }) => [String(value), count]));
+  const isWhole = counted.length < VALUES_LISTED; // else those that are missing are only too rare to be listed
+  const listed = all.map(({ value }) => ({ value, count: counts.get(String(value)) ?? 0 })).filter(({ count }) => isWhole || count > 0);
+  const names = new Set(listed.map(({ value }) => String(value)));
+  const values = [...listed, ...counted.filter(({ value }) => !names.has(String(value)))];
+  return values.length > VALUES_SHOWN ? values.sort((left, right) => right.count - left.count) : values;
 }
 
 /** Show other facets in place of those before; the control that has the focus keeps it. */
@@ -96,10 +122,11 @@ export function conditionsOf(filter) {
   return { labels, metadata };
 }
 
-function groupsOf({ labels, metadata, ranges }, { parts, filter }) {
+function groupsOf({ labels, metadata, ranges }, counts, { parts, filter }) {
   const ofKeys = Object.entries(metadata).filter(([key, [first]]) => first && !namesFile(key, first.value));
-  const groups = ofKeys.map(([key, values]) => groupOf(key, values, (value) => ({ key, value })));
-  if (labels.length > 0) groups.unshift(groupOf("Label", labels, (label) => ({ label })));
+  const add = (heading, values, counted, choiceFrom) => groupOf(heading, merge(values, counted), choiceFrom, filter);
+  const groups = ofKeys.map(([key, values]) => add(key, values, counts.metadata[key] ?? [], (value) => ({ key, value })));
+  if (labels.length > 0) groups.unshift(add("Label", labels, counts.labels, (label) => ({ label })));
   groups.push(...Object.entries(ranges).map(([key, bounds]) => rangeOf(key, bounds, filter)));
   if (parts && groups.length > 0) groups.unshift(grouping([...(labels.length > 0 ? ["label"] : []), ...ofKeys.map(([key]) => key)]));
   return groups;
@@ -120,19 +147,20 @@ function choose(choice, name) {
   choice.value = name;
 }
 
-function groupOf(heading, values, choiceFrom) {
+function groupOf(heading, values, choiceFrom, filter) {
   const group = element("fieldset");
   const buttons = values.map(({ value, count }) => {
     const button = element("button", "value");
     button.type = "button";
     button.dataset.choice = JSON.stringify(choiceFrom(value));
-    button.append(element("span", "", String(value)), element("span", "count", String(count)));
+    button.classList.toggle("is-none", count === 0);
+    button.append(element("span"), element("span", "count", String(count)));
     return button;
   });
   group.append(element("legend", "", heading), ...buttons);
-  const rest = expanded.has(heading) ? [] : buttons.slice(VALUES_SHOWN);
+  const rest = expanded.has(heading) ? [] : buttons.slice(VALUES_SHOWN).filter((button) => !chosenBy(button, filter));
   if (rest.length > 0) group.append(moreButton(heading, rest));
-  if (values.length === VALUES_LISTED) group.append(otherField(heading, choiceFrom(values[0].value)));
+  if (values.length >= VALUES_LISTED) group.append(otherField(heading, choiceFrom(values[0].value)));
   return group;
 }
 
@@ -198,9 +226,9 @@ function moreButton(heading, hidden) {
 
 const choiceOf = (button) => JSON.parse(button.dataset.choice);
 
-const has = (filter, button) => isChosen(filter, choiceOf(button));
-
 const isSame = (choice, other) => choice.label === other.label && choice.key === other.key && choice.value === other.value;
+
+const chosenBy = (button, filter) => filter.find((choice) => isSame(choice, choiceOf(button)));
 
 const isChosen = (filter, choice) => filter.some((other) => isSame(choice, other) && choice.from === other.from && choice.to === other.to);
 

@@ -39,7 +39,7 @@ export async function search(sought, { isTyped = false, isInAddress = false, mov
   showResults(shown, result);
   if (!isTyped) bringIntoView(byId("results"), movesFocus);
   const run = (changed) => attempt(() => search(changed), search);
-  showFilters(shown, result.index_revision, run).catch(showError);
+  showFilters(shown, result.index_revision, run).then((numbers) => showPassing(shown, numbers), showError);
   showEmphasis(shown, result.hits, (changed) => run({ ...state.sought, emphasis: changed }));
 }
 
@@ -133,6 +133,11 @@ function showResults(shown, result) {
   byId("results").hidden = false;
   append(shown, result);
   announce([`${result.hits.length || "No"} ${plural(target, result.hits.length)} found`, ...notices.map(capitalise)].join(". "));
+}
+
+/** Say how many items pass the filters, of how many. */
+function showPassing({ filter }, numbers) {
+  if (numbers && filter.length > 0) byId("results-facts").prepend(`${numbers.passing} of ${numbers.all} pass the filters · `);
 }
 
 /** Return "did you mean" with texts to click, which take the place of a part. */

@@ -435,6 +435,39 @@ def test_values_are_counted_among_what_passes_the_other_filters(opened: Page, wa
     assert watch.complaints == []
 
 
+def test_choices_stay_where_nothing_passes_and_say_what_is_negated(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    opened.get_by_text("Filters", exact=True).click()
+    facts = opened.locator("#results-facts")
+    labels = opened.get_by_role("group", name="Label", exact=True).get_by_role("button")
+    names = labels.locator("span:first-child").all_inner_texts()
+    counts = [int(text) for text in labels.locator(".count").all_inner_texts()]
+    split = opened.get_by_role("group", name="split", exact=True)
+    labels.first.click()
+    expect(facts).to_contain_text(f"{counts[0]} of {sum(counts)} pass the filters")
+    opened.get_by_role("button", name=f"Negate the filter {names[0]}").click()
+    expect(labels.first).to_have_text(f"not {names[0]}{counts[0]}")
+    expect(labels.first).to_have_attribute("aria-pressed", "true")
+    expect(labels.first).to_have_class("value is-not")
+    expect(facts).to_contain_text(f"{sum(counts) - counts[0]} of {sum(counts)} pass the filters")
+    labels.first.click()
+    expect(facts).not_to_contain_text("pass")
+    expect(labels.first).to_have_text(f"{names[0]}{counts[0]}")
+    opened.goto(f"{opened.url}&label={names[0]}&meta.split=%22neither%22")
+    opened.get_by_text("Filters", exact=True).click()
+    expect(facts).to_contain_text(f"0 of {sum(counts)} pass the filters")
+    expect(opened.locator("#hits > li")).to_have_count(0)
+    expect(labels.locator("span:first-child")).to_have_text(names)
+    expect(labels.first).to_have_attribute("aria-pressed", "true")
+    expect(split.get_by_role("button").first).to_be_visible()
+    opened.get_by_role("button", name="Remove the filter split: neither").click()
+    expect(opened.locator("#hits .hit").first).to_be_visible()
+    labels.first.click()
+    expect(opened.locator("#chosen")).to_be_hidden()
+    assert watch.complaints == []
+
+
 def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     opened: Page, watch: Watch
 ) -> None:
