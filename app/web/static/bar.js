@@ -174,6 +174,7 @@ bar.addEventListener("drop", (event) => {
 /** Show a chip for each part that is not in the field; those that stay keep the focus. */
 function showChips() {
   const own = parts.filter(({ query }) => query !== typed);
+  const shownBefore = chips.size;
   for (const [query, { chip, urls }] of chips) {
     if (own.some((part) => part.query === query)) continue;
     release(urls);
@@ -189,6 +190,7 @@ function showChips() {
     if (!chip.isConnected) byId("parts").append(chip);
   }
   byId("parts").hidden = own.length === 0;
+  if (own.length > shownBefore) byId("parts").scrollLeft = byId("parts").scrollWidth; // to the new one
   byId("clear").hidden = parts.length === 0;
   field.placeholder = own.length === 0 ? "Describe what you look for, or drop a picture here" : "Add a text";
 }

@@ -19,6 +19,7 @@ export async function showFile(place, url, urls) {
     urls.push(place.src);
   } catch {
     const told = place.tagName === "IMG" ? "alt" : "title";
+    delete place.dataset.url;
     place[told] = "This file could not be loaded";
   }
 }

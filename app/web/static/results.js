@@ -8,6 +8,7 @@ import { collectionPath, contentUrlOf, namesFile, pictureUrlOf, plural, queryOf,
 const FACTS_SHOWN = 4;
 const LONGEST_FACT = 40;
 const REASONS_SHOWN = 3;
+const paired = new WeakMap(); // whether items of a collection have partners, once that is clear
 
 /** Build one result; `run` takes a search that is clicked. */
 export function resultCard(hit, { target, parts, emphasis }, run) {
@@ -21,6 +22,7 @@ export function resultCard(hit, { target, parts, emphasis }, run) {
   card.title = `Find ${plural(other)} that match this one`;
   if (pictureUrl) card.append(pictureOf(hit));
   if (hit.text || !pictureUrl) card.append(element("span", "hit-text", hit.text || hit.id));
+  if (paired.get(state.collection) !== false) card.append(element("span", "room"));
   card.append(detailsOf(hit, parts.length > 1 || Object.keys(emphasis).length > 0));
   card.addEventListener("click", () => run({ target: other, parts: [part] }));
 
@@ -42,14 +44,18 @@ export function resultCard(hit, { target, parts, emphasis }, run) {
   return item;
 }
 
-/** Show on cards of results what these are paired with; nothing where they have no partners. */
+/** Show on cards of results what these are paired with, where they have room for it; no room where nothing has a partner. */
 export async function showPartners(hits, cards) {
   if (hits.length === 0) return;
   const query = new URLSearchParams(hits.map(({ id }) => ["item_id", id]));
+  const { collection } = state;
   const { partners } = await (await call(`${collectionPath()}/partners?${query}`)).json();
   if (!cards[0].isConnected) return;
+  paired.set(collection, paired.get(collection) || Object.keys(partners).length > 0);
   hits.forEach(({ id }, number) => {
-    if (partners[id]) cards[number].querySelector(".hit-body").before(partnerOf(partners[id]));
+    const partner = partners[id] && partnerOf(partners[id]);
+    if (partner) cards[number].querySelector(".hit-body").before(partner);
+    if (partner || !paired.get(collection)) cards[number].querySelector(".room")?.remove();
   });
 }
 

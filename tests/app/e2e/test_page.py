@@ -737,6 +737,50 @@ def test_two_rows_of_results_have_their_buttons_on_the_screen(opened: Page, demo
     assert len(set(tops)) == 1
 
 
+_TOP = "node => node.getBoundingClientRect().top"
+_PLACES = "nodes => nodes.map(node => [node.getBoundingClientRect().top, node.offsetHeight])"
+
+
+def test_nothing_moves_when_partners_come_and_parts_are_added(opened: Page, watch: Watch) -> None:
+    bar, cards, partners = (
+        opened.locator("#bar"),
+        opened.locator("#hits > li"),
+        opened.locator("#hits .partner"),
+    )
+    tops = {bar.locator("#targets").evaluate(_TOP)}
+    held = hold_first(opened, "**/partners?**")
+    search_text(opened, "boats")
+    wait_for_pictures(opened)
+    wait_for_held(opened, held)
+    before = cards.evaluate_all(_PLACES)
+    expect(partners).to_have_count(0)
+    held[0].continue_()
+    expect(partners).to_have_count(24)
+    assert cards.evaluate_all(_PLACES) == before
+    height = bar.evaluate("bar => bar.offsetHeight")
+    for number in (2, 5, 8, 11):
+        button = opened.get_by_role("button", name=f"More like this: result {number}", exact=True)
+        with opened.expect_response("**/partners?**"):
+            button.click()
+        assert bar.evaluate("bar => bar.offsetHeight") == height
+        tops.add(bar.locator("#targets").evaluate(_TOP))
+    expect(opened.locator("#parts li")).to_have_count(5)
+    expect(opened.locator("#parts li").last).to_be_in_viewport()
+    assert len(tops) == 1
+    assert watch.complaints == []
+
+
+@pytest.mark.parametrize("path", ["", "collection", "models"])
+def test_the_header_leaves_a_phone_its_room(page: Page, path: str, demo_server: str, demo_key: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{demo_server}/{path}")
+    use_key(page, demo_key)
+    page.reload()
+    expect(page.get_by_label("Collection", exact=True)).to_be_enabled()
+    assert page.locator(".top").evaluate("header => header.offsetHeight") <= 100
+    expect(page.get_by_role("heading", name="LRBS")).to_be_attached()
+
+
 def test_the_page_asks_no_other_host(opened: Page, watch: Watch, picture: bytes, demo_server: str) -> None:
     search_text(opened, "a quiet forest")
     wait_for_pictures(opened)
