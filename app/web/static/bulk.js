@@ -1,5 +1,6 @@
-// Deleting and relabelling all items that pass the chosen filters: first they are counted, then it is confirmed.
+// Deleting all items that pass the chosen filters, or changing their labels and metadata: first they are counted, then it is confirmed.
 
+import { readValue } from "./address.js";
 import { call } from "./api.js";
 import { byId } from "./elements.js";
 import { conditionsOf } from "./filters.js";
@@ -26,6 +27,13 @@ function close() {
 
 const linesOf = (id) => [...new Set(byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean))];
 
+/** Return the metadata that lines such as "colour: blue" set; null for a key alone. */
+const metadataOf = (id) => Object.fromEntries(linesOf(id).map((line) => {
+  const [key, ...rest] = line.split(":");
+  const text = rest.join(":").trim();
+  return [key.trim(), text === "" ? null : readValue(text)];
+}));
+
 async function send({ address, body }) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   return (await call(address, options)).json();
@@ -35,8 +43,8 @@ async function send({ address, body }) {
 async function count() {
   const { shown } = state;
   const asked = latest += 1;
-  const labels = verb === "update" ? { add_labels: linesOf("bulk-add"), remove_labels: linesOf("bulk-remove") } : {};
-  const body = { filter: { ...conditionsOf(shown.filter), modality: shown.target }, ...labels };
+  const change = { add_labels: linesOf("bulk-add"), remove_labels: linesOf("bulk-remove"), metadata: metadataOf("bulk-metadata") };
+  const body = { filter: { ...conditionsOf(shown.filter), modality: shown.target }, ...(verb === "update" ? change : {}) };
   const address = `${collectionPath()}/items:${verb}`;
   const { matched, changed } = await send({ address, body: { ...body, dry_run: true } });
   if (asked !== latest || state.shown !== shown || form.hidden) return false;
@@ -75,7 +83,7 @@ function open(chosen) {
 }
 
 byId("bulk-delete").addEventListener("click", () => open("delete"));
-byId("bulk-labels").addEventListener("click", () => open("update"));
+byId("bulk-change").addEventListener("click", () => open("update"));
 byId("bulk-fields").addEventListener("input", () => {
   counted = null;
   latest += 1;
@@ -84,7 +92,7 @@ byId("bulk-fields").addEventListener("input", () => {
 });
 form.querySelector(".cancel").addEventListener("click", () => {
   close();
-  byId(verb === "delete" ? "bulk-delete" : "bulk-labels").focus();
+  byId(verb === "delete" ? "bulk-delete" : "bulk-change").focus();
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -38,7 +38,7 @@ def states(page: Page, url: str) -> Iterator[str]:
     page.locator("#add-files").set_input_files({"name": "table.csv", "mimeType": "text/csv", "buffer": TABLE})
     expect(page.get_by_role("button", name="Add them")).to_be_visible()
     yield "a new collection"
-    page.get_by_role("button", name="Labels of all that pass").click()
+    page.get_by_role("button", name="Change all that pass").click()
     page.get_by_text("Map", exact=True).click()
     page.get_by_text("As a table", exact=True).click()
     expect(page.locator("#map-rows a").first).to_be_visible()

@@ -110,7 +110,7 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     expect(delete).to_be_hidden()
     page.goto(f"{demo_server}{shelf}&label=seven")
     expect(page.locator("#hits > li")).to_have_count(7)
-    page.get_by_role("button", name="Labels of all that pass").click()
+    page.get_by_role("button", name="Change all that pass").click()
     page.get_by_label("Add labels, one a line").fill("new\n")
     held: list[Route] = []
     page.route("**/items:update", lambda route: held.append(route), times=1)
@@ -128,6 +128,20 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     page.get_by_role("button", name="Change 7").click()
     expect(page.locator("#status")).to_have_text("7 texts were changed")
     expect(page.locator("#hits .labels").first).to_contain_text("new")
+    expect(page.locator("#results-title")).to_have_text(f"7 of {N_TEXTS} texts")
+    page.get_by_role("button", name="Change all that pass").click()
+    page.get_by_label("Metadata, one a line").fill("price: 42\ntime : 10:30\nkey")
+    page.get_by_role("button", name="Count them").click()
+    page.get_by_role("button", name="Change 7").click()
+    expect(page.locator("#hits .labels").first).to_contain_text("time: 10:30")
+    metadata = client.get_item(NAME, "t00").metadata
+    assert metadata == {"price": 42, "time": "10:30"}
+    page.get_by_role("button", name="Change all that pass").click()
+    page.get_by_label("Metadata, one a line").fill("price\ntime:")
+    page.get_by_role("button", name="Count them").click()
+    page.get_by_role("button", name="Change 7").click()
+    expect(page.locator("#hits .labels").first).not_to_contain_text("time")
+    assert client.get_item(NAME, "t00").metadata == {}
     delete.click()
     expect(said).to_have_text("Delete 7 texts for good?")
     page.get_by_role("button", name="Keep them as they are").click()
@@ -139,7 +153,7 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     expect(said).to_have_text("Delete 8 texts for good?")
     assert len(list(client.iter_items(NAME))) == N_TEXTS
     page.get_by_role("button", name="Delete 8", exact=True).click()
-    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 8} texts")
+    expect(page.locator("#results-title")).to_have_text(f"0 of {N_TEXTS - 8} texts")
     expect(page.locator("#nothing")).to_be_visible()
     assert len(list(client.iter_items(NAME))) == N_TEXTS - 8
     assert watch.complaints == []
