@@ -305,6 +305,7 @@ class SearchResult:
     known_words: Annotated[
         list[str] | None, Says("of the query's texts, to the model; if `include` names `explanation`")
     ] = None
+    measures: Annotated[list[str] | None, Says("that `emphasis` takes of this model, in that case")] = None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +60,7 @@ class SearchResult:
     took_ms: float
     hits: tuple[Hit, ...]
     notices: tuple[Notice, ...] = ()
-    known_words: Sequence[str] | None = None
+    facts: Mapping[str, Sequence[str] | None] = field(default_factory=dict)  # of the model, beside reasons
 
 
 SAMPLE = 1000

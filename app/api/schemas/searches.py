@@ -146,8 +146,7 @@ def encode_result(collection: str, result: SearchResult, include: AbstractSet[st
         "notices": result.notices,
         "hits": [hit_fields(collection, hit, include, root_path) for hit in result.hits],
     }
-    if result.known_words is not None:
-        fields["known_words"] = result.known_words
+    fields |= {name: fact for name, fact in result.facts.items() if fact is not None}
     return _ENCODER.encode(fields)
 
 

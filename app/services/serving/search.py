@@ -743,14 +743,14 @@ def _result(
     if query.is_text or query.is_file:
         weak = snapshot.model.weak_probability(ground.source)
         of_weak_match = weak_match_notices(hits, weak, query.is_text)
-    known_words: Sequence[str] | None = None
+    facts: dict[str, Sequence[str] | None] = {}
     if search.refinement is not None:
-        least = search.refinement.min_probability
-        if least is not None:
+        if (least := search.refinement.min_probability) is not None:
             hits = [hit for hit in hits if (hit.probability or 0.0) >= least]
         if search.refinement.explains:
-            vectors, known_words = _vectors_of(ground, page), _known_words(ground, query)
-            reasons = explain(parts_of(snapshot.model), projection, vectors, ground.is_within_one)
+            facts = {"known_words": _known_words(ground, query), "measures": [*snapshot.model.emphases]}
+            parts, vectors = parts_of(snapshot.model), _vectors_of(ground, page)
+            reasons = explain(parts, projection, vectors, ground.is_within_one)
             hits = [hit._replace(explanation=reasons[hit.rank - search.offset - 1]) for hit in hits]
     return SearchResult(
         model_version=snapshot.model.version,
@@ -759,5 +759,5 @@ def _result(
         took_ms=took_ms,
         hits=tuple(hits),
         notices=(*of_weak_match, *projection.notices, *page.notices, *of_gallery),
-        known_words=known_words,
+        facts=facts,
     )

@@ -37,6 +37,7 @@ function addressOf(collection, shown) {
     parameters.set("to", shown.target);
     writeFilter(parameters, shown.filter);
     if (shown.groupBy) parameters.set("group", shown.groupBy);
+    if (shown.groupBy && shown.groupSize > 1) parameters.set("size", shown.groupSize);
     if (Object.keys(shown.emphasis).length > 0) parameters.set("emphasis", JSON.stringify(shown.emphasis));
   }
   return `?${parameters}`;
@@ -75,7 +76,8 @@ export function readSearch() {
     { source: part.from, query: readQuery(part, history.state?.kept?.[number]), weight: part.weight ?? 1 }
   ));
   const emphasis = readValue(parameters.get("emphasis") ?? "{}") ?? {};
-  return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), emphasis };
+  const groupSize = Number(parameters.get("size") ?? 1);
+  return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), groupSize, emphasis };
 }
 
 function readQuery({ item, q }, kept) {

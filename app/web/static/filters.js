@@ -39,9 +39,11 @@ export async function showFilters(shown, revision, run) {
     built = { gallery, revision, counted, whole, counts };
   }
   for (const button of byId("facets").querySelectorAll(".value")) showPressed(button, shown.filter);
-  if (byId("group-by")) choose(byId("group-by"), shown.groupBy ?? "");
+  if (byId("group-by")) showGrouping(shown);
   byId("facets").onchange = ({ target }) => {
     if (target.id === "group-by") run({ ...latestOf(shown), groupBy: target.value || null });
+    if (target.id === "group-size" && target.reportValidity()) run({ ...latestOf(shown), groupSize: Number(target.value) });
+    if (target.type === "range") target.form.requestSubmit();
   };
   byId("facets").onclick = ({ target }) => {
     const button = target.closest(".value");
@@ -50,7 +52,7 @@ export async function showFilters(shown, revision, run) {
   byId("facets").onsubmit = (event) => {
     event.preventDefault();
     const choice = namedIn(event.target);
-    if (choice && !isChosen(shown.filter, choice)) run(changed(shown, choice));
+    if (choice && !isChosen(latestOf(shown).filter, choice)) run(changed(shown, choice));
   };
   return { passing: built.counts.items, all: built.whole.items };
 }
@@ -96,6 +98,7 @@ function merge(all, counted) {
   const listed = all.map(({ value }) => ({ value, count: counts.get(String(value)) ?? 0 })).filter(({ count }) => isWhole || count > 0);
   const names = new Set(listed.map(({ value }) => String(value)));
   const values = [...listed, ...counted.filter(({ value }) => !names.has(String(value)))];
+  if (values.every(({ value }) => typeof value === "number")) return values.sort((left, right) => left.value - right.value);
   return values.length > VALUES_SHOWN ? values.sort((left, right) => right.count - left.count) : values;
 }
 
@@ -126,25 +129,34 @@ function groupsOf({ labels, metadata, ranges }, counts, { parts, filter }) {
   const ofKeys = Object.entries(metadata).filter(([key, [first]]) => first && !namesFile(key, first.value));
   const add = (heading, values, counted, choiceFrom) => groupOf(heading, merge(values, counted), choiceFrom, filter);
   const groups = ofKeys.map(([key, values]) => add(key, values, counts.metadata[key] ?? [], (value) => ({ key, value })));
+  for (const [key, bounds] of Object.entries(ranges)) {
+    let group = groups.find((one) => one.firstElementChild.textContent === key);
+    if (!group) groups.push(group = groupOf(key, [], null, filter));
+    group.append(rangeOf(key, bounds, filter));
+  }
   if (labels.length > 0) groups.unshift(add("Label", labels, counts.labels, (label) => ({ label })));
-  groups.push(...Object.entries(ranges).map(([key, bounds]) => rangeOf(key, bounds, filter)));
-  if (parts && groups.length > 0) groups.unshift(grouping([...(labels.length > 0 ? ["label"] : []), ...ofKeys.map(([key]) => key)]));
+  if (parts) groups.unshift(grouping([...(labels.length > 0 ? ["label"] : []), ...ofKeys.map(([key]) => key)]));
   return groups;
 }
 
-/** Return what says of which label or value the results are one each; each of the rest shows them all. */
+/** Return what says of which label, value or pair the results are a few each; each of the rest shows them all. */
 function grouping(names) {
-  const [line, choice] = [element("label", "grouping", "One result of each "), element("select")];
-  choice.id = "group-by";
-  choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)));
-  line.append(choice);
+  const [line, choice, size] = [element("p", "grouping"), element("select"), element("input")];
+  choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)), new Option("pair", "pair_id"));
+  Object.assign(size, { type: "number", min: 1, max: 100, required: true });
+  for (const [control, id, label] of [[choice, "group-by", "Group by"], [size, "group-size", "results of each, at most"]]) {
+    control.id = id;
+    line.append(Object.assign(element("label", "", label), { htmlFor: id }), control);
+  }
   return line;
 }
 
-/** Choose a name, of which nothing that passes the filters may have a value. */
-function choose(choice, name) {
-  if (![...choice.options].some(({ value }) => value === name)) choice.add(new Option(name, name));
-  choice.value = name;
+/** Show what results are grouped by, of which nothing that passes the filters may have a value. */
+function showGrouping({ groupBy, groupSize }) {
+  const [choice, size] = [byId("group-by"), byId("group-size")];
+  if (groupBy && ![...choice.options].some(({ value }) => value === groupBy)) choice.add(new Option(groupBy, groupBy));
+  [choice.value, size.value] = [groupBy ?? "", groupSize];
+  for (const part of [size, size.labels[0]]) part.hidden = !groupBy;
 }
 
 function groupOf(heading, values, choiceFrom, filter) {
@@ -164,23 +176,43 @@ function groupOf(heading, values, choiceFrom, filter) {
   return group;
 }
 
-/** Return a form for a range of numbers; the bounds that are shown are those of some items. */
+const round = (number) => Number(number.toPrecision(4));
+
+/** Return a form for a range of numbers: fields, and two handles from the least to the most value of some items. */
 function rangeOf(key, bounds, filter) {
   const { from, to } = filter.find((choice) => choice.key === key && choice.value === undefined) ?? {};
-  const [group, form] = [element("fieldset"), element("form", "range")];
+  const [form, track] = [element("form", "range"), element("div", "track")];
   form.dataset.key = key;
-  const inputs = ["From", "Up to"].map((word, number) => {
-    const input = element("input");
-    const placeholder = `${word.toLowerCase()} ${bounds[number]}`;
-    Object.assign(input, { type: "number", step: "any", placeholder, value: [from, to][number] ?? "" });
-    input.setAttribute("aria-label", `${word}, ${key}`);
-    return input;
-  });
+  const input = (label, options) => {
+    const made = Object.assign(element("input"), { step: "any", ...options });
+    made.setAttribute("aria-label", label);
+    return made;
+  };
+  const fields = ["From", "Up to"].map((word, end) => (
+    input(`${word}, ${key}`, { type: "number", placeholder: `${word.toLowerCase()} ${round(bounds[end])}`, value: [from, to][end] ?? "" })
+  ));
+  const step = bounds.every(Number.isInteger) ? 1 : "any";
+  const handles = ["Least", "Most"].map((word, end) => (
+    input(`${word} ${key}`, { type: "range", min: bounds[0], max: bounds[1], step, value: [from, to][end] ?? bounds[end] })
+  ));
+  const [least, most] = handles;
+  const show = () => {
+    const shares = handles.map(({ valueAsNumber }) => (valueAsNumber - bounds[0]) / (bounds[1] - bounds[0]));
+    ["--from", "--to"].forEach((name, end) => track.style.setProperty(name, `${100 * shares[end]}%`));
+    least.style.zIndex = shares[0] > 0.5 ? 1 : 0; // of two in one place, the one that can go on
+  };
+  handles.forEach((handle, end) => handle.addEventListener("input", () => {
+    if (least.valueAsNumber > most.valueAsNumber) handle.value = handles[1 - end].value;
+    fields[end].value = handle.valueAsNumber === bounds[end] ? "" : step === 1 ? handle.value : round(handle.valueAsNumber);
+    show();
+  }));
+  show();
+  track.append(...handles);
+  track.hidden = bounds[0] === bounds[1];
   const apply = element("button", "", "Apply");
   apply.setAttribute("aria-label", `Apply the range of ${key}`);
-  form.append(...inputs, apply);
-  group.append(element("legend", "", key), form);
-  return group;
+  form.append(track, ...fields, apply);
+  return form;
 }
 
 /** Return a form that takes a value that is too rare to be listed; `example` is the choice of one that is listed. */
@@ -199,8 +231,8 @@ function otherField(heading, example) {
 /** Return the choice that a form names; null where there is none. */
 function namedIn(form) {
   if (form.className === "range") {
-    const [from, to] = [...form.querySelectorAll("input")].map(({ value }) => (value === "" ? undefined : Number(value)));
-    return (from ?? to) === undefined ? null : { key: form.dataset.key, from, to };
+    const [from, to] = [...form.querySelectorAll("[type=number]")].map(({ value }) => (value === "" ? undefined : Number(value)));
+    return { key: form.dataset.key, from, to };
   }
   const example = JSON.parse(form.dataset.example);
   const text = form.querySelector("input").value.trim();
@@ -238,12 +270,14 @@ const latestOf = (shown) => (state.sought?.target === shown.target ? state.sough
 function changed(shown, choice, more = []) {
   const latest = latestOf(shown);
   const others = latest.filter.filter((other) => !isSame(choice, other));
-  const isNew = !isChosen(latest.filter, choice);
+  const isNew = !isChosen(latest.filter, choice) && [choice.label, choice.value, choice.from, choice.to].some((one) => one !== undefined);
   return { ...latest, filter: [...others, ...(isNew ? [choice] : more)] };
 }
 
-const textOf = ({ label, key, value, not, from, to }) =>
-  (not ? "not " : "") + (label ?? (value === undefined ? `${key} ${from ?? ""} … ${to ?? ""}` : `${key}: ${value}`));
+const boundsOf = ({ from, to }) => (from === undefined ? `≤ ${to}` : to === undefined ? `≥ ${from}` : `${from} … ${to}`);
+
+const textOf = ({ label, key, value, not, ...bounds }) =>
+  (not ? "not " : "") + (label ?? `${key}${value === undefined ? ` ${boundsOf(bounds)}` : `: ${value}`}`);
 
 /** Show each choice as a button that takes it back, whether or not the gallery has it, beside one that negates it. */
 function showChosen(shown, run) {

@@ -17,16 +17,16 @@ const SHOWN = ["labels", "metadata", "text", "content_url"];
 /**
  * Search a modality, and show the first results; a search that runs is cancelled.
  *
- * sought: {parts, target, filter, groupBy, emphasis}; parts: of {source, query, weight}, where source is the modality of the query, that is
+ * sought: {parts, target, filter, groupBy, groupSize, emphasis}; parts: of {source, query, weight}, where source is the modality of the query, that is
  * {text} | {picture: File} | {itemId, title, pictureUrl};
- * filter: a list of choices as of filters.js; groupBy: a key, "label" or null; emphasis: weights by part of the score. What is
+ * filter: a list of choices as of filters.js; groupBy: a key, "label", "pair_id" or null; emphasis: weights by part of the score. What is
  * not there stays as it was for the results before, of the same gallery
  * options: whether a text is being typed, the address bar already has all of it, or the focus goes to the results
  */
 export async function search(sought, { isTyped = false, isInAddress = false, movesFocus = false } = {}) {
   if (sought.parts.length > MOST_PARTS) throw new Problem(`A query has ${MOST_PARTS} parts at most`, "Take one out before you add another.", 0);
-  const { filter = [], groupBy = null, emphasis = {} } = sought.target === state.shown?.target ? state.shown : {};
-  const shown = { filter, groupBy, emphasis, ...sought, offset: 0, ids: new Set() };
+  const { filter = [], groupBy = null, groupSize = 1, emphasis = {} } = sought.target === state.shown?.target ? state.shown : {};
+  const shown = { filter, groupBy, groupSize, emphasis, ...sought, offset: 0, ids: new Set() };
   byId("bar").showQuery(shown, isTyped);
   announce("Searching");
   state.sought = shown;
@@ -40,7 +40,7 @@ export async function search(sought, { isTyped = false, isInAddress = false, mov
   if (!isTyped) bringIntoView(byId("results"), movesFocus);
   const run = (changed) => attempt(() => search(changed), search);
   showFilters(shown, result.index_revision, run).then((numbers) => showPassing(shown, numbers), showError);
-  showEmphasis(shown, result.hits, (changed) => run({ ...state.sought, emphasis: changed }));
+  showEmphasis(shown, result, (changed) => run({ ...state.sought, emphasis: changed }));
 }
 
 /** Leave no result on the page. */
@@ -72,9 +72,9 @@ async function request(shown) {
 }
 
 /** Return what is asked for beside the first results; why each has its score, where that is wanted. */
-const refined = ({ groupBy, emphasis }) => ({
+const refined = ({ groupBy, groupSize, emphasis }) => ({
   ...(byId("with-reasons").checked ? { include: [...SHOWN, "explanation"] } : {}),
-  ...(groupBy ? { group_by: groupBy } : {}),
+  ...(groupBy ? { group_by: groupBy, group_size: groupSize } : {}),
   ...(Object.keys(emphasis).length > 0 ? { emphasis } : {}),
 });
 
@@ -137,7 +137,7 @@ function showResults(shown, result) {
 
 /** Say how many items pass the filters, of how many. */
 function showPassing({ filter }, numbers) {
-  if (numbers && filter.length > 0) byId("results-facts").prepend(`${numbers.passing} of ${numbers.all} pass the filters · `);
+  if (numbers && filter.length > 0) byId("chosen").append(element("li", "facts", `${numbers.passing} of ${numbers.all} pass`));
 }
 
 /** Return "did you mean" with texts to click, which take the place of a part. */

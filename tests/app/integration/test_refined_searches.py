@@ -150,12 +150,14 @@ def test_values_that_agree_and_known_words_are_named(ask: Ask) -> None:
         assert agrees["words"] == []
     unknown = ask(TO_X, text="a red xyzzy Handbag", include=["explanation"])
     assert unknown.json()["known_words"] == ["red", "handbag"]
+    assert unknown.json()["measures"] == ["ndcg", "map", "recall"]
     composed = ask(BOTH, queries=[{"item_id": "x0"}, {"text": "blue"}], include=["explanation"])
     assert composed.json()["known_words"] == ["blue"]
     batch = ask(TO_X + "/batch", queries=[{"text": "grey"}, {"text": "xyzzy"}], include=["explanation"])
     assert [result["known_words"] for result in batch.json()["results"]] == [["grey"], []]
     vector = ask("plain z-to-x", vector=[1.0] * 6, include=["explanation"])
     assert "known_words" not in vector.json()
+    assert vector.json()["measures"] == []
     for hit in hits(vector):
         (whole,) = hit["explanation"]
         assert (whole["name"], whole["agrees"]) == ("similarity", [])
