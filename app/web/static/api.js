@@ -46,7 +46,7 @@ export class Problem extends Error {
 /** Return the address of something of the service, such as `v1/collections`. */
 export const urlOf = (path) => new URL(path, SERVICE);
 
-/** Send a request, with the key if there is one; throw a Problem unless it succeeds. */
+/** Send a request, with the key if there is one, or a value as `json` by POST; throw a Problem unless it succeeds. */
 export async function call(path, options = {}) {
   if (unanswered < MOST_UNANSWERED) unanswered += 1;
   else await new Promise((resolve) => waiting.push(resolve));
@@ -59,9 +59,11 @@ export async function call(path, options = {}) {
   }
 }
 
-async function send(path, options) {
+async function send(path, { json, ...rest }) {
   const url = urlOf(path);
+  const options = json === undefined ? rest : { method: "POST", body: JSON.stringify(json), ...rest };
   const headers = new Headers(options.headers);
+  if (json !== undefined) headers.set("Content-Type", "application/json");
   const key = readKey();
   if (key && url.href.startsWith(SERVICE.href)) headers.set("Authorization", `Bearer ${key}`);
   const isLost = (options.method ?? "GET") === "GET" || SEARCH.test(path); // what may be sent again without harm

@@ -2,7 +2,7 @@
 
 import { writeAddress } from "./address.js";
 import { Problem } from "./api.js";
-import { byId, element, shorten } from "./elements.js";
+import { byId, element, radioOf, shorten } from "./elements.js";
 import { attempt, clearError, showError } from "./messages.js";
 import { release, showFile } from "./pictures.js";
 import { search, showNoResults } from "./search.js";
@@ -48,19 +48,11 @@ export function buildBar() {
   chooser.parentElement.hidden = !sourceOf("picture");
   bar.querySelector("[type=submit]").hidden = byId("query").hidden;
   byId("targets").querySelectorAll("label").forEach((label) => label.remove());
-  byId("targets").append(...modalities().map(targetChoice));
+  byId("targets").append(...modalities().map((target) => radioOf("target", target, plural(target), false)));
   bar.showQuery(null);
   byId("offers").replaceChildren();
   const isText = (name) => kindOfName(name) === "text";
   for (const source of modalities().sort((left, right) => isText(right) - isText(left))) offerExamples(source);
-}
-
-function targetChoice(target) {
-  const label = element("label");
-  const input = element("input");
-  Object.assign(input, { type: "radio", name: "target", value: target });
-  label.append(input, element("span", "", plural(target)));
-  return label;
 }
 
 /** Return the parts of the chips and the field, also of letters that were typed just now. */
@@ -192,7 +184,7 @@ function showChips() {
   byId("parts").hidden = own.length === 0;
   if (own.length > shownBefore) byId("parts").scrollLeft = byId("parts").scrollWidth; // to the new one
   byId("clear").hidden = parts.length === 0;
-  field.placeholder = own.length === 0 ? "Describe what you look for, or drop a picture here" : "Add a text";
+  field.placeholder = own.length === 0 ? "Describe it, or drop a picture here" : "Add a text";
 }
 
 function chipOf({ query }) {
@@ -213,7 +205,6 @@ function chipOf({ query }) {
     const change = (part) => (part.query === query ? { ...part, weight: Number(weight.value) } : part);
     run(read().map(change));
   });
-  remove.type = "button";
   remove.setAttribute("aria-label", `Remove ${name}`);
   remove.addEventListener("click", () => {
     moveFocus();
@@ -264,7 +255,6 @@ async function offer(column, name, title, makeButtons) {
   try {
     const buttons = await makeButtons();
     for (const button of buttons) {
-      button.type = "button";
       const entry = element("li");
       entry.append(button);
       list.append(entry);

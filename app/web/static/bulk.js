@@ -34,10 +34,7 @@ const metadataOf = (id) => Object.fromEntries(linesOf(id).map((line) => {
   return [key.trim(), text === "" ? null : readValue(text)];
 }));
 
-async function send({ address, body }) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  return (await call(address, options)).json();
-}
+const send = async ({ address, body }) => (await call(address, { json: body })).json();
 
 /** Say what the call would do, which the next click does; return whether nothing else was asked meanwhile. */
 async function count() {

@@ -6,7 +6,7 @@ import { readFilter, writeFilter } from "./address.js";
 import { Problem, call } from "./api.js";
 import { showBulk } from "./bulk.js";
 import { offerCreation } from "./creating.js";
-import { byId, element } from "./elements.js";
+import { byId, element, radioOf } from "./elements.js";
 import { conditionsOf, showFilters } from "./filters.js";
 import { offerMap, showMap } from "./map.js";
 import { announce, attempt, clearError, offerKey, showError } from "./messages.js";
@@ -61,7 +61,8 @@ async function showAddress() {
   const names = Object.keys(collection.modalities);
   const modality = names.includes(parameters.get("modality")) ? parameters.get("modality") : names[0];
   showAdding();
-  byId("modalities").replaceChildren(byId("modalities").firstElementChild, ...names.map((each) => choiceOf(each, modality)));
+  const choices = names.map((each) => radioOf("modality", each, plural(each), each === modality));
+  byId("modalities").replaceChildren(byId("modalities").firstElementChild, ...choices);
   clearError();
   release(state.pictures);
   byId("hits").replaceChildren();
@@ -87,17 +88,6 @@ function showTotal(shown) {
   if (state.shown !== shown) return;
   const { total, passing, target, filter } = shown;
   byId("results-title").textContent = `${filter.length > 0 && passing >= 0 ? `${passing} of ` : ""}${total} ${plural(target, total)}`;
-}
-
-function choiceOf(modality, chosen) {
-  const label = element("label");
-  const input = element("input");
-  input.type = "radio";
-  input.name = "modality";
-  input.value = modality;
-  input.checked = modality === chosen;
-  label.append(input, element("span", "", plural(modality)));
-  return label;
 }
 
 /** Append items until there is a page of them: one answer may have few that pass a filter. */
@@ -183,11 +173,7 @@ function addEditor(card, item) {
   const open = () => { box.value = item.labels.join("\n"); };
   connect(card, card.querySelector(".edit"), form, open, async (close) => {
     const labels = [...new Set(box.value.split("\n").map((line) => line.trim()).filter(Boolean))];
-    await call(`${pathOf(item)}/labels`, {
-      method: "PUT",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ labels }),
-    });
+    await call(`${pathOf(item)}/labels`, { method: "PUT", json: { labels } });
     item.labels = labels;
     showLabels(card, item);
     close();

@@ -101,7 +101,7 @@ function bodyOf({ text, picture, item }) {
     return { body };
   }
   const query = item ? { item_id: item.id } : { text };
-  return { body: JSON.stringify({ ...query, k: DEPTH }), headers: { "Content-Type": "application/json" } };
+  return { json: { ...query, k: DEPTH } };
 }
 
 function blockOf(query, { source, target }, answers) {

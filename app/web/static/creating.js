@@ -37,11 +37,7 @@ async function create() {
     side.querySelector("input").value.trim(),
     { encoder: encoderOf(side) },
   ]));
-  const response = await call("v1/collections", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ name: byId("new-name").value.trim(), modalities }),
-  });
+  const response = await call("v1/collections", { json: { name: byId("new-name").value.trim(), modalities } });
   return response.json();
 }
 

@@ -2,11 +2,20 @@
 
 export const byId = (id) => document.getElementById(id);
 
+/** Create an element; a button sends no form unless its type is changed. */
 export function element(name, className, text) {
   const node = document.createElement(name);
+  if (name === "button") node.type = "button";
   if (className) node.className = className;
   if (text !== undefined) node.textContent = text;
   return node;
+}
+
+/** Create one of several choices. */
+export function radioOf(name, value, text, checked) {
+  const label = element("label");
+  label.append(Object.assign(element("input"), { type: "radio", name, value, checked }), element("span", "", text));
+  return label;
 }
 
 export function shorten(text, length) {

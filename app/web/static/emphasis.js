@@ -4,7 +4,7 @@
 import { byId, element } from "./elements.js";
 
 const MOST = 4; // of a part; 1 is as trained
-const MEASURES = { ndcg: "best order", map: "the same kind", recall: "the very partner" };
+const MEASURES = { ndcg: "best order", map: "same kind", recall: "partner" };
 
 /** Offer a slider for each part and measure that is shown or emphasised; `run` takes the weights that are chosen. */
 export function showEmphasis({ emphasis }, { hits, measures = [] }, run) {

@@ -85,11 +85,7 @@ async function change(about, hit, place, relevant) {
   }
   const { source, target } = about;
   const entry = { query: await contentOf(about.query), source, target, item_id: hit.id, relevant };
-  const response = await call(about.path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ feedback: [entry] }),
-  });
+  const response = await call(about.path, { json: { feedback: [entry] } });
   judgements.set(place, { id: (await response.json()).ids[0], relevant });
   announce(`Stored: result ${hit.rank} is ${relevant ? "relevant" : "not relevant"}. The next training may learn from it.`);
 }

@@ -163,7 +163,6 @@ function groupOf(heading, values, choiceFrom, filter) {
   const group = element("fieldset");
   const buttons = values.map(({ value, count }) => {
     const button = element("button", "value");
-    button.type = "button";
     button.dataset.choice = JSON.stringify(choiceFrom(value));
     button.classList.toggle("is-none", count === 0);
     button.append(element("span"), element("span", "count", String(count)));
@@ -209,7 +208,7 @@ function rangeOf(key, bounds, filter) {
   show();
   track.append(...handles);
   track.hidden = bounds[0] === bounds[1];
-  const apply = element("button", "", "Apply");
+  const apply = Object.assign(element("button", "", "Apply"), { type: "submit" });
   apply.setAttribute("aria-label", `Apply the range of ${key}`);
   form.append(track, ...fields, apply);
   return form;
@@ -245,7 +244,6 @@ function namedIn(form) {
 function moreButton(heading, hidden) {
   for (const button of hidden) button.hidden = true;
   const more = element("button", "more-values", `${hidden.length} more`);
-  more.type = "button";
   more.setAttribute("aria-label", `${hidden.length} more values of ${heading}`);
   more.addEventListener("click", () => {
     expanded.add(heading);
@@ -286,8 +284,7 @@ function showChosen(shown, run) {
     const entry = element("li");
     const add = (className, text, label, more) => {
       const button = element("button", className, text);
-      button.type = "button";
-      button.setAttribute("aria-label", `${label} ${textOf(choice)}`);
+        button.setAttribute("aria-label", `${label} ${textOf(choice)}`);
       button.addEventListener("click", () => run(changed(shown, choice, more)));
       entry.append(button);
     };

@@ -17,7 +17,6 @@ export function resultCard(hit, { target, parts, emphasis }, run) {
   const pictureUrl = pictureUrlOf(hit, target);
   const part = { source: target, query: queryOf(hit, target), weight: 1 };
   const card = element("button", "hit");
-  card.type = "button";
   card.dataset.id = hit.id;
   card.title = `Find ${plural(other)} that match this one`;
   if (pictureUrl) card.append(pictureOf(hit));
@@ -28,7 +27,6 @@ export function resultCard(hit, { target, parts, emphasis }, run) {
 
   const action = (text, name, partsOf) => {
     const button = element("button", "similar", text);
-    button.type = "button";
     button.title = name;
     button.setAttribute("aria-label", `${name}: result ${hit.rank}`);
     button.addEventListener("click", () => run({ target, parts: partsOf() }));

@@ -92,10 +92,7 @@ async function bodyOf(shown) {
     return { body };
   }
   const content = isPlain(shown) ? await contentOf(query) : { queries: await Promise.all(parts.map(partOf)) };
-  return {
-    body: JSON.stringify({ ...content, k: RESULTS_PER_PAGE, offset, filter: conditions, ...refined(shown) }),
-    headers: { "Content-Type": "application/json" },
-  };
+  return { json: { ...content, k: RESULTS_PER_PAGE, offset, filter: conditions, ...refined(shown) } };
 }
 
 const partOf = async ({ source, query, weight }) => ({ ...await contentOf(query), modality: source, weight });
@@ -145,7 +142,6 @@ function offerQueries(shown, replaced, texts) {
   const entry = element("li", "", "did you mean ");
   for (const text of texts) {
     const button = element("button", "link", text);
-    button.type = "button";
     const parts = shown.parts.map((part) => (part === replaced ? { ...part, query: { text } } : part));
     button.addEventListener("click", () => attempt(() => search({ ...shown, parts }), search));
     entry.append(button, " ");

@@ -104,11 +104,7 @@ function closeForms() {
 
 async function retrain() {
   const collection = state.collection;
-  const job = await (await call(`${adminPath(collection)}/retrain`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(readOptions()),
-  })).json();
+  const job = await (await call(`${adminPath(collection)}/retrain`, { json: readOptions() })).json();
   if (state.collection !== collection) return;
   showForm(null);
   followToEnd(collection, job).catch(showError);

@@ -95,8 +95,7 @@ function offerActivation(card, model, active) {
 /** Activate a version or roll back, unless another version is live than the one that is shown. */
 async function change(path, active, values) {
   const reason = values.get("reason").trim();
-  const body = { expected_version: active?.version ?? 0, ...(reason && { reason }) };
-  const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const request = { json: { expected_version: active?.version ?? 0, ...(reason && { reason }) } };
   let model = null;
   try {
     model = await (await call(path, request)).json();

@@ -502,7 +502,7 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     expect(opened.locator("#emphasis")).to_be_hidden()
     opened.get_by_label("Reasons").check()
     expect(sliders.first).to_be_visible()
-    order = opened.get_by_label("the same kind (map)")
+    order = opened.get_by_label("same kind (map)")
     order.fill("1")
     expect(opened).to_have_url(re.compile("emphasis=%7B%22map%22%3A1%7D"))
     expect(opened.locator(".hit-probability")).to_have_count(0)
