@@ -129,22 +129,31 @@ def set_retraining(
     changed_items: Annotated[int | None, typer.Option(min=1, help="items written or deleted")] = None,
     judgements: Annotated[int | None, typer.Option(min=1, help="feedback stored")] = None,
     hours: Annotated[float | None, typer.Option(min=0.0, max=1e6, help="if anything has changed")] = None,
-    quiet_hours: Annotated[str | None, typer.Option(metavar="FROM-TO", help="UTC, to begin in: 22-6")] = None,
+    quiet_hours: Annotated[
+        str | None, typer.Option(metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6")
+    ] = None,
     never: Annotated[bool, typer.Option("--never", help="only when somebody asks for it")] = False,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Say when a worker trains a collection by itself: once a limit is reached after the newest version."""
+    """Say when a worker trains a collection by itself: once a limit is reached after the newest version.
+    Without options it is only shown."""
     hours_of_day = None if quiet_hours is None else _HOURS.fullmatch(quiet_hours)
-    if quiet_hours is not None and hours_of_day is None:
-        raise typer.BadParameter(f"expected hours as 22-6, got {quiet_hours!r}", param_hint="--quiet-hours")
-    if never == any(limit is not None for limit in (changed_items, judgements, hours)):
+    if quiet_hours is not None and (hours_of_day is None or hours_of_day[1] == hours_of_day[2]):
+        fault = f"expected two different hours as 22-6, got {quiet_hours!r}"
+        raise typer.BadParameter(fault, param_hint="--quiet-hours")
+    has_limit = any(limit is not None for limit in (changed_items, judgements, hours))
+    if (never and has_limit) or (quiet_hours is not None and not has_limit):
         raise typer.BadParameter("give one of --changed-items, --judgements, --hours, or --never alone")
     policy: dict[str, Any] = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
     if hours_of_day is not None:
         policy["quiet_hours"] = (int(hours_of_day[1]), int(hours_of_day[2]))
     with open_backend(url, key) as backend:
-        typer.echo(_retraining_line(backend.set_retraining(collection, **policy)))
+        is_shown = not (never or has_limit)
+        shown = (
+            backend.get_collection(collection) if is_shown else backend.set_retraining(collection, **policy)
+        )
+        typer.echo(_retraining_line(shown))
 
 
 def _retraining_line(shown: Collection) -> str:
@@ -336,12 +345,13 @@ def _affect(run: Callable[[bool], Affected], verb: str, is_dry: bool, yes: bool,
         named = f": {', '.join(affected.ids)}{more}" if affected.ids else ""
         return f"{affected.changed} of {affected.matched} items {did}{named}"
 
-    did = f"to {verb}"
-    if is_dry or not yes:
-        affected = run(True)
+    did, counted = f"to {verb}", ""
+    # Counted again after the answer: where others have written meanwhile, it is asked again.
+    while (is_dry or not yes) and counted != describe(affected := run(True)):
         print_one(affected, as_json, describe)
         if is_dry or not affected.changed:
             return
+        counted = describe(affected)
         typer.confirm(f"{verb.capitalize()} them?", abort=True, err=True)
     did = f"{verb}d"
     print_one(run(False), as_json, describe)
@@ -364,6 +374,7 @@ def export(
     file: Annotated[Path | None, typer.Argument(dir_okay=False, help="default: standard output")] = None,
     label: LabelFilter = None,
     where: WhereFilter = None,
+    replace: Annotated[bool, typer.Option("--replace", help="a file that is there")] = False,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
@@ -371,6 +382,8 @@ def export(
     import msgspec
 
     read_filter(label, where)
+    if file is not None and file.is_file() and not replace:
+        raise typer.BadParameter(f"{file} exists: name a new one, or give --replace", param_hint="FILE")
     with open_backend(url, key) as backend:
         total = 0 if label or where else sum((backend.get_collection(collection).items or {}).values())
         lines = map(

@@ -33,11 +33,13 @@ class JobQueue(Repository):
 
     def enqueue(self, collection: Collection, parameters: Mapping[str, Any]) -> Job:
         """Add a job; raises ConflictError while one is queued or running."""
+        # Workers of the release before, beside these, refuse parameters that they do not know, as the reason.
         row = JobRow(
             id=secrets.token_hex(8),
             collection_id=collection.id,
             state=JobState.QUEUED.value,
-            parameters=dict(parameters),
+            parameters={name: value for name, value in parameters.items() if name != "reason"},
+            reason=parameters.get("reason"),
             progress={},
             cancel_requested=False,
             fencing_token=0,
@@ -248,7 +250,8 @@ class JobQueue(Repository):
 
 
 def _job(row: JobRow, collection: str) -> Job:
-    return value_of(Job, row, collection=collection, state=JobState(row.state))
+    parameters = row.parameters | ({} if row.reason is None else {"reason": row.reason})
+    return value_of(Job, row, collection=collection, state=JobState(row.state), parameters=parameters)
 
 
 def _held_by(job: Job) -> tuple[Any, ...]:

@@ -223,6 +223,7 @@ class FeedbackRow(Base):
         sa.Index("ix_feedback_collection_id_item_id", "collection_id", "item_id"),
         sa.Index("ix_feedback_collection_id_query_item_id", "collection_id", "query_item_id"),
         sa.Index("ix_feedback_content_hash", "content_hash"),
+        sa.Index("ix_feedback_collection_id_created_at", "collection_id", "created_at"),
         # No id is used twice: a cursor, or a client that deletes, would mean other feedback by it.
         {"sqlite_autoincrement": True},
     )
@@ -297,6 +298,7 @@ class JobRow(Base):
     collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
     state: Mapped[str] = mapped_column(sa.String(_WORD))
     parameters: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
+    reason: Mapped[str | None] = mapped_column(sa.Text)
     progress: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
     error: Mapped[str | None] = mapped_column(sa.Text)
     model_version: Mapped[int | None] = mapped_column(sa.Integer)

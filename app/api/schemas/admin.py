@@ -16,6 +16,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 
@@ -260,8 +261,15 @@ class RetrainingPolicyIn(Strict):
     judgements: _Count | None = Field(None, description="feedback stored")
     hours: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, description="if anything has changed")
     quiet_hours: tuple[_Hour, _Hour] | None = Field(
-        None, description="from and to which hour of the day, UTC, trainings may begin"
+        None, description="from and to which hour of the day, UTC, trainings may begin; two different ones"
     )
+
+    @field_validator("quiet_hours")
+    @classmethod
+    def _check_quiet_hours(cls, hours: tuple[int, int] | None) -> tuple[int, int] | None:
+        if hours is not None and hours[0] == hours[1]:
+            raise ValueError("expected two different hours")
+        return hours
 
     def to_policy(self) -> RetrainingPolicy:
         """Return the service's form."""

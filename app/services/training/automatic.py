@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, JobState
@@ -65,16 +65,14 @@ class _Rounds(ABC):
         self._names += failures
         return not self._names
 
-    def _request(self, name: str, parameters: TrainingParameters) -> bool:
-        """Request a training; return whether one is under way."""
+    def _request(self, name: str, parameters: TrainingParameters) -> ServiceError | None:
+        """Request a training; return why there can be none."""
         try:
             self._training.request(name, parameters)
         except (ConflictError, InvalidFieldError) as error:
-            if error.code == "training-already-running":  # requested by another worker at the same time
-                return True
-            _logger.error("%s: %s", name, error)
-            return False
-        return True
+            if error.code != "training-already-running":  # requested by another worker at the same time
+                return error
+        return None
 
 
 @dataclass(eq=False)
@@ -104,7 +102,9 @@ class BundleRepair(_Rounds):
         except DamagedBundleError as error:
             _logger.error("%s, version %d: %s: training it again", name, version.version, error)
             reason = f"version {version.version} was damaged"
-            self._request(name, replace(version.report.parameters, reason=reason))
+            refusal = self._request(name, replace(version.report.parameters, reason=reason))
+            if refusal is not None:
+                _logger.error("%s: %s", name, refusal)
 
 
 _PAUSE = timedelta(hours=6)
@@ -117,7 +117,7 @@ _HOUR = timedelta(hours=1)
 class AutomaticRetraining(_Rounds):
     """Requests trainings as the policies of collections say, with the parameters of the active version."""
 
-    _now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _now: Callable[[UnitOfWork], datetime] = UnitOfWork.now
     _due: dict[str, tuple[datetime, int]] = field(default_factory=dict, init=False)
     """Since when one is due, and the revision at the last look, by collection."""
     _refused: dict[str, datetime] = field(default_factory=dict, init=False)
@@ -128,10 +128,10 @@ class AutomaticRetraining(_Rounds):
         return any((policy.changed_items, policy.judgements, policy.hours))
 
     def _look_at(self, name: str) -> None:
-        now = self._now()
-        if name in self._refused and now - self._refused[name] < _HOUR:
-            return
         with self._database.read() as work:
+            now = self._now(work)
+            if name in self._refused and now - self._refused[name] < _HOUR:
+                return
             collection = work.collections.get(name)
             reason = _reason(work, collection, now)
             parameters = TrainingParameters()
@@ -146,13 +146,18 @@ class AutomaticRetraining(_Rounds):
         if is_written or not _is_quiet(collection.retraining.quiet_hours, now.hour):
             return
         del self._due[name]
-        if not self._request(name, replace(parameters, reason=reason)):
-            self._refused[name] = now
+        refusal = self._request(name, replace(parameters, reason=reason))
+        if refusal is None:
+            self._refused.pop(name, None)
+            return
+        if name not in self._refused:  # a collection that is filled slowly is no fault of every hour
+            _logger.warning("%s: not trained by itself until this changes: %s", name, refusal)
+        self._refused[name] = now
 
 
 def _is_quiet(hours: tuple[int, int] | None, hour: int) -> bool:
     """Return whether an hour of the day is among those from the first to the second, over midnight too."""
-    return hours is None or (hour - hours[0]) % 24 < ((hours[1] - hours[0]) % 24 or 24)
+    return hours is None or (hour - hours[0]) % 24 < (hours[1] - hours[0]) % 24
 
 
 def _reason(work: UnitOfWork, collection: Collection, now: datetime) -> str | None:

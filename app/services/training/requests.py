@@ -372,9 +372,7 @@ class TrainingService:
     def _values(self, name: str, parameters: TrainingParameters, encoders: Encoders | None) -> dict[str, Any]:
         """Return the parameters of a job."""
         changed = self._settle(name, encoders or {})
-        # Workers of the release before, beside these, know no reason.
-        values = {key: value for key, value in asdict(parameters).items() if key != "reason" or value}
-        return values | ({ENCODERS: changed} if changed else {})
+        return asdict(parameters) | ({ENCODERS: changed} if changed else {})
 
     def _settle(self, name: str, encoders: Encoders) -> dict[str, dict[str, Any]]:
         """Return the settled options of the encoders that differ from those of a collection."""

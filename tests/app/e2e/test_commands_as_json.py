@@ -17,7 +17,9 @@ from tests.app.e2e.conftest import LrbsInside
 from tests.app.e2e.refusals import client_of
 
 
-def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
+def test_commands_answer_as_the_routes_do(
+    lrbs_inside: LrbsInside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lines(*arguments: str) -> list[Any]:
         done = lrbs_inside(*arguments, "--json")
         assert done.returncode == 0, done.stderr
@@ -62,12 +64,13 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
         exported = tmp_path / "exported.ndjson"
         lrbs_inside("export", "shop", str(exported), "--where", "size>=1")
         assert exported.read_bytes() == client.get(f"{shop}/items:export").content
+        assert lrbs_inside("export", "shop", str(exported)).returncode == 2
         link, pipe = tmp_path / "link", tmp_path / "pipe"  # neither is replaced by a file
         link.symlink_to(exported)
         os.mkfifo(pipe)
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         for place in (link, pipe):
-            assert lrbs_inside("export", "shop", str(place)).returncode == 0
+            assert lrbs_inside("export", "shop", str(place), "--replace").returncode == 0
         assert (link.is_symlink(), os.read(reader, 1 << 16)) == (True, exported.read_bytes())
         os.close(reader)
         lines("ingest", "ndjson", str(exported), "-c", "again", "--modalities", "photo,words")
@@ -99,8 +102,20 @@ def test_commands_answer_as_the_routes_do(lrbs_inside: LrbsInside, tmp_path: Pat
             assert lrbs_inside(*wrong).returncode == 2
         declined = lrbs_inside("items", "delete", "shop", "--label", "small")
         assert (declined.returncode, declined.stdout.strip()) == (1, "1 of 1 items to delete: t1")
+
+        class Meanwhile(io.StringIO):
+            def readline(self, size: int | None = -1) -> str:
+                client.put(f"{shop}/items/t2/labels", json={"labels": ["small"]})
+                return super().readline(-1 if size is None else size)
+
+        monkeypatch.setattr("sys.stdin", Meanwhile("y\nn\n"))
+        declined = lrbs_inside("items", "delete", "shop", "--label", "small")
+        counts = ["1 of 1 items to delete: t1", "2 of 2 items to delete: t1, t2"]
+        shown = [line.strip() for line in declined.stdout.splitlines()]
+        assert (declined.returncode, shown[:2]) == (1, counts)
+        client.put(f"{shop}/items/t2/labels", json={"labels": ["a"]})
         (deleted,) = lines("items", "delete", "shop", "--label", "small", "--yes")
-        assert deleted == {"matched": 1, "changed": 1, "ids": ["t1"], "revision": 5}
+        assert deleted == {"matched": 1, "changed": 1, "ids": ["t1"], "revision": 7}
         assert client.get(f"{shop}/items/t0").status_code == 404
         assert lines("keys", "revoke", key["id"]) == [{"id": key["id"]}]
         assert client.get("/v1/admin/keys").status_code == 401

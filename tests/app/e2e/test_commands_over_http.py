@@ -149,8 +149,14 @@ def test_what_is_written_over_http_is_in_the_database(
     assert said(here(*retrain, *limits))
     assert json.loads(said(there("collections", "show", NAME, "--json")))["retraining"]["hours"] == 24.0
     assert said(here("collections", "show", NAME)).splitlines()[1].endswith(limits_in_words)
+    assert said(here(*retrain)).endswith(f"{limits_in_words}\n")
     assert said(here(*retrain, "--never")) == f"{NAME} is trained when somebody asks for it\n"
-    for wrong in ((), (*limits, "--never"), (*limits[:4], "--quiet-hours", "22-24"), ("--hours", "inf")):
+    for wrong in (
+        (*limits, "--never"),
+        (*limits[:4], "--quiet-hours", "3-3"),
+        limits[4:],
+        ("--hours", "inf"),
+    ):
         assert there(*retrain, *wrong).returncode == 2
     assert "22-24" in there(*retrain, "--quiet-hours", "22-24").stderr
     assert "hours: Input should be greater than 0" in there(*retrain, "--hours", "0").stderr

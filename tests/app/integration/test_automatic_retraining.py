@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from app.answers import RetrainingPolicy
 from app.bootstrap import Services
@@ -56,7 +58,7 @@ class Clock:
 def shop(either: Pairs) -> Clock:
     either.fill(NAME)
     either.train(NAME)
-    retraining = AutomaticRetraining(either.services.database, either.services.training, lambda: clock.now)
+    retraining = AutomaticRetraining(either.services.database, either.services.training, lambda _: clock.now)
     clock = Clock(either, retraining, datetime.now(UTC))
     return clock
 
@@ -125,7 +127,7 @@ def test_what_was_judged_during_a_training_counts_after_it(pairs: Pairs) -> None
     assert reason == "judgements since version 1: 1"
 
 
-def test_parameters_that_no_longer_suit_the_items_are_tried_once_an_hour(
+def test_parameters_that_no_longer_suit_the_items_are_tried_each_hour_and_said_once(
     pairs: Pairs, caplog: pytest.LogCaptureFixture
 ) -> None:
     pairs.make(NAME)
@@ -140,12 +142,12 @@ def test_parameters_that_no_longer_suit_the_items_are_tried_once_an_hour(
     services.catalogue.change_passing(NAME, NO_FILTER, ItemChange((), metadata={"colour": None}))
     clock = Clock(
         pairs,
-        AutomaticRetraining(services.database, services.training, lambda: clock.now),
+        AutomaticRetraining(services.database, services.training, lambda _: clock.now),
         datetime.now(UTC),
     )
     allow(clock, changed_items=1)
-    for _ in range(30):
-        assert clock.look() is None
+    for minutes in [1.0] * 30 + [61.0] * 4:
+        assert clock.look(minutes) is None
     refusals = [
         record.message for record in caplog.records if "no training item of modality" in record.message
     ]
@@ -204,5 +206,14 @@ def test_a_reason_that_cannot_be_stored_is_refused(pairs: Pairs) -> None:
     pairs.fill(NAME)
     with pytest.raises(InvalidFieldError, match="reason"):
         pairs.services.training.request(NAME, replace(PARAMETERS, reason="\0"))
-    # Workers of the release before run beside these for a while, and refuse what they do not know.
-    assert "reason" not in pairs.services.training.request(NAME, PARAMETERS).parameters
+
+
+def test_workers_of_the_release_before_take_a_job_with_a_reason(pairs: Pairs) -> None:
+    # They run beside these for a while, and refuse parameters that they do not know.
+    pairs.fill(NAME)
+    job = pairs.services.training.request(NAME, replace(PARAMETERS, reason="new pictures"))
+    assert job.parameters["reason"] == "new pictures"
+    with pairs.services.database.read() as work:
+        row = work.session.execute(text("SELECT reason, parameters FROM jobs")).one()
+    assert row.reason == "new pictures"
+    assert json.loads(row.parameters).keys() == job.parameters.keys() - {"reason"}
