@@ -461,11 +461,11 @@ class InvertedLists(GalleryIndex):
         mapped = np.concatenate([self.space.map_query(query) for query in queries])
         with single_threaded():
             _, candidates = self.lists.search(mapped, depth, params=parameters)
-        for query, of_query in zip(queries, candidates, strict=True):
-            of_query = of_query[of_query >= 0]
-            best = self._rank(query, of_query, k) if len(of_query) >= k else None
-            is_whole = best is not None and (len(best[0]) < len(of_query) or len(of_query) < depth)
-            yield VisitedRows(*best) if best is not None and is_whole else self.search(query, k, None)
+            for query, of_query in zip(queries, candidates, strict=True):
+                of_query = of_query[of_query >= 0]
+                best = self._rank(query, of_query, k) if len(of_query) >= k else None
+                is_whole = best is not None and (len(best[0]) < len(of_query) or len(of_query) < depth)
+                yield VisitedRows(*best) if best is not None and is_whole else self.search(query, k, None)
 
     def search_selected(
         self, query: Vector, k: int, n_alive: int, bitset: npt.NDArray[np.uint8] | None

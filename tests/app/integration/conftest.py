@@ -115,11 +115,15 @@ def lasting_pairs(
     close(services)
 
 
+def choose_at_any_speed(patch: pytest.MonkeyPatch) -> None:
+    """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""
+    patch.setattr(index_tuning, "_MIN_SPEEDUP", 0.0)
+    patch.setattr(index_tuning, "_MIN_QUERIES", 10)
+
+
 @pytest.fixture
 def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""
-    monkeypatch.setattr(index_tuning, "_MIN_SPEEDUP", 0.0)
-    monkeypatch.setattr(index_tuning, "_MIN_QUERIES", 10)
+    choose_at_any_speed(monkeypatch)
 
 
 @pytest.fixture

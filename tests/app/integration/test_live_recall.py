@@ -1,6 +1,7 @@
 """The recall of live searches: measured in the background, and what happens when it falls."""
 
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.domain.entities import IndexedItem
 from app.domain.reports import IndexSpec
 from app.index import ExactIndex
 from app.services.health import IndexStatus
+from app.services.serving import recall_monitor
 from app.services.serving.galleries import Gallery
 from app.services.serving.recall_monitor import RecallWindow, measure_recalls
 from app.services.serving.segments import Segment
@@ -21,7 +23,7 @@ from app.services.storage.pacing import no_pause
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import Pairs, choose_at_any_speed
 from tests.app.integration.test_metrics import read
 from tests.app.integration.test_saved_galleries import wait
 from tests.app.waiting import wait_for
@@ -49,14 +51,15 @@ def fill(pairs: Pairs, name: str) -> None:
             pairs.services.catalogue.add_items(name, items[start : start + 1000])
 
 
-@pytest.fixture
-def served(
-    tmp_path: Path, clusters: SyntheticPairs, copy_migrated: Callable[[Path], None], any_speed: None
-) -> Iterator[Pairs]:
-    """Services that hold one collection in memory at a time, and search "a" by inverted lists."""
-    copy_migrated(tmp_path)
+@pytest.fixture(scope="module")
+def kept(
+    tmp_path_factory: pytest.TempPathFactory, clusters: SyntheticPairs, copy_migrated: Callable[[Path], None]
+) -> Settings:
+    """Settings of what `served` is a copy of."""
+    folder = tmp_path_factory.mktemp("clusters")
+    copy_migrated(folder)
     settings = Settings(
-        data_dir=tmp_path,
+        data_dir=folder,
         database_url="",
         approximate_from_items=2000,
         max_snapshot_bytes=1,
@@ -64,7 +67,25 @@ def served(
     )
     pairs = Pairs(build(settings), clusters)
     fill(pairs, "a")
-    pairs.train("a")
+    with pytest.MonkeyPatch.context() as patch:
+        choose_at_any_speed(patch)
+        pairs.train("a")
+    close(pairs.services)
+    return settings
+
+
+@pytest.fixture
+def served(
+    kept: Settings,
+    tmp_path: Path,
+    clusters: SyntheticPairs,
+    any_speed: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Pairs]:
+    """Services that hold one collection in memory at a time, and search "a" by inverted lists."""
+    monkeypatch.setattr(recall_monitor, "_REST", 0.0)
+    shutil.copytree(kept.data_dir, tmp_path, dirs_exist_ok=True)
+    pairs = Pairs(build(kept.model_copy(update={"data_dir": tmp_path})), clusters)
     yield pairs
     close(pairs.services)
 

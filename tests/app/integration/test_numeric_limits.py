@@ -9,8 +9,9 @@ import pytest
 from app.bootstrap import build
 from app.domain.entities import JobState
 from app.domain.errors import InvalidFieldError
+from app.domain.ports import GalleryIndex
 from app.domain.reports import LeftOut, TrainingParameters
-from app.index import ExactIndex
+from app.index import ExactIndex, build_candidates
 from app.services.health import Readiness
 from tests.app.closing import close
 from tests.app.integration.loading import current, load, saved_galleries
@@ -203,23 +204,35 @@ def test_rows_that_faiss_does_not_know_are_no_results() -> None:
     assert set(rows.tolist()) <= {0, 2, 3}
 
 
-def test_a_query_takes_one_thread_of_openmp_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = ExactIndex(np.eye(3, dtype=np.float32))
+ROWS = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("index", "part"),
+    [(ExactIndex(ROWS), "_search_flat"), (next(build_candidates(ROWS, ROWS)).with_probes(2), "_rank")],
+    ids=["exact", "lists"],
+)
+def test_a_query_takes_one_thread_of_openmp_in_any_thread(
+    monkeypatch: pytest.MonkeyPatch, index: GalleryIndex, part: str
+) -> None:
     seen: list[int] = []
-    search_flat = ExactIndex._search_flat
+    rank = getattr(type(index), part)
 
-    def watched(self: ExactIndex, *arguments: Any) -> Any:
+    def watched(*arguments: Any) -> Any:
         seen.append(faiss.omp_get_max_threads())
-        return search_flat(self, *arguments)
+        return rank(*arguments)
 
-    monkeypatch.setattr(ExactIndex, "_search_flat", watched)
+    monkeypatch.setattr(type(index), part, watched)
 
     def search() -> None:
         faiss.omp_set_num_threads(4)
-        index.search(np.ones(3, np.float32), 1, None)
+        index.search(ROWS[0], 1, None)
+        index.search_many(ROWS[:3], [1, 1, 1], None)
         seen.append(faiss.omp_get_max_threads())
 
     thread = threading.Thread(target=search)
     thread.start()
     thread.join()
-    assert seen == [1, 4]
+    *during, after = seen
+    assert set(during) == {1}
+    assert after == 4
