@@ -30,6 +30,8 @@ from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 from tests.conftest import postgres_database
 
+ON_SQLITE = pytest.mark.parametrize("kept_three", ["sqlite"], indirect=True)
+"""For what depends on files and on the report of a training, which either database keeps as it is."""
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
 
 
@@ -147,6 +149,7 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     assert (short["method"], short["gate"]) == (long["method"], long["gate"])
 
 
+@ON_SQLITE
 def test_plots_of_a_version_are_drawn(three: Any) -> None:
     path = "/v1/admin/collections/a/models/3/plots"
     report = three.services.versions.model("a", 3).report
@@ -170,6 +173,7 @@ def test_plots_of_a_version_are_drawn(three: Any) -> None:
         assert refused.status_code == 403
 
 
+@ON_SQLITE
 def test_without_matplotlib_the_answer_names_the_extra(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
     with three.client() as client:
@@ -306,6 +310,7 @@ def test_activations_without_an_expectation_follow_each_other(three: Any) -> Non
     assert active_versions(three) == [history[0].version]
 
 
+@ON_SQLITE
 def test_a_damaged_version_is_not_activated(three: Any) -> None:
     before = scores(three)
     damage(three, 1)
@@ -322,6 +327,7 @@ def test_a_damaged_version_is_not_activated(three: Any) -> None:
     assert scores(three) == before
 
 
+@ON_SQLITE
 def test_a_process_goes_on_with_what_is_in_memory_when_the_bundle_is_damaged(three: Any) -> None:
     before = scores(three)
     damage(three, 3)
@@ -365,34 +371,34 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     close(late.services)
 
 
-def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
-    either.fill("a")
-    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
-    either.try_to_train("a", NOTHING)  # refused by the gate
-    damage(either, 1)
-    late = build(either.services.settings)
+def test_a_version_that_never_served_does_not_stand_in(pairs: Any) -> None:
+    pairs.fill("a")
+    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    pairs.try_to_train("a", NOTHING)  # refused by the gate
+    damage(pairs, 1)
+    late = build(pairs.services.settings)
     with pytest.raises(DamagedBundleError):
         current(late.snapshots, "a")
     close(late)
 
 
 def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
-    either: Any, monkeypatch: pytest.MonkeyPatch
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    either.fill("a")
-    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
-    holding = Pairs(build(either.services.settings), either.data)
+    pairs.fill("a")
+    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
+    holding = Pairs(build(pairs.services.settings), pairs.data)
     before = scores(holding)
-    either.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
-    path = bundle_of(either, 2) / "z.faiss"
+    pairs.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
+    path = bundle_of(pairs, 2) / "z.faiss"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with holding.client() as client:
         assert scores(holding) == before
         assert holding.search("a").model_version == 1
         # Later writes are replayed, by the old version.
-        either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
-        either.services.catalogue.delete_item("a", "x05")
+        pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])])
+        pairs.services.catalogue.delete_item("a", "x05")
         assert {"new"} == set(holding.ids("a")) - {item_id for item_id, _ in before}
         assert "x05" not in holding.ids("a")
         answer = client.get("/readyz")
@@ -404,11 +410,12 @@ def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
         assert holding.search("a").model_version == 1
         monkeypatch.setattr("app.services.serving.snapshot.RECHECK_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
-        assert scores(holding) == scores(either)
+        assert scores(holding) == scores(pairs)
         assert holding.services.health.check() == Readiness(True)
     close(holding.services)
 
 
+@ON_SQLITE
 def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     damage(three, 3)
     late = Pairs(build(three.services.settings), three.data)
@@ -419,12 +426,12 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     close(late.services)
 
 
-def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -> None:
+def test_one_damaged_collection_does_not_make_the_service_unready(pairs: Any) -> None:
     for name in ("a", "b"):
-        either.fill(name)
-        either.train(name)
-    damage(either, 1)
-    late = build(either.services.settings)
+        pairs.fill(name)
+        pairs.train(name)
+    damage(pairs, 1)
+    late = build(pairs.services.settings)
     state = load(late)
     assert state.is_ready
     assert state.reason is not None
@@ -472,6 +479,7 @@ def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
     assert three.services.versions.activate("a", 4, "test").is_active  # people may overrule it
 
 
+@ON_SQLITE
 def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) -> None:
     report = three.services.versions.model("a", 3).report
     # Other seeds hold out other items: only those held out of both are compared.
@@ -484,6 +492,7 @@ def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) ->
     assert gate.new_map == pytest.approx(mean, abs=1e-6)
 
 
+@ON_SQLITE
 def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
     lenient = build(three.services.settings.model_copy(update={"gate_tolerance": 1.0}))
     three.services = lenient
@@ -492,22 +501,20 @@ def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
     close(lenient)
 
 
-def test_old_versions_are_forgotten_but_never_the_last_two_that_served(either: Any) -> None:
-    either.services = build(either.services.settings.model_copy(update={"keep_versions": 2}))
-    either.fill("a")
-    parameters = TrainingParameters(alpha=1e-3, scaling="standard", seed=2)
-    for _ in range(2):
-        either.train("a", parameters)
-    either.services.versions.activate("a", 1, "test")
-    for _ in range(5):
+def test_old_versions_are_forgotten_but_never_the_last_two_that_served(three: Any) -> None:
+    three.services = build(three.services.settings.model_copy(update={"keep_versions": 2}))
+    for version in (1, 3):
+        three.services.versions.activate("a", version, "test")
+    for _ in range(3):
         # They do not serve: the gate lets none of them pass.
-        either.try_to_train("a", NOTHING)
-    assert active_versions(either) == [1]
-    assert [model.version for model in either.services.versions.models("a")] == [7, 6, 2, 1]
-    folders = {path.name for path in (either.services.settings.data_dir / "models").glob("[!.]*")}
-    assert folders == {model.bundle for model in either.services.versions.models("a")}
-    with refused("model-not-found"):
-        either.services.versions.activate("a", 3, "test")
-    assert either.services.versions.roll_back("a", "test").version == 2
-    assert either.search("a").model_version == 2
-    close(either.services)
+        three.try_to_train("a", NOTHING)
+    assert active_versions(three) == [3]
+    assert [model.version for model in three.services.versions.models("a")] == [6, 5, 3, 1]
+    folders = {path.name for path in (three.services.settings.data_dir / "models").glob("[!.]*")}
+    assert folders == {model.bundle for model in three.services.versions.models("a")}
+    for version in (2, 4):
+        with refused("model-not-found"):
+            three.services.versions.activate("a", version, "test")
+    assert three.services.versions.roll_back("a", "test").version == 1
+    assert three.search("a").model_version == 1
+    close(three.services)
