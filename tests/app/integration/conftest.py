@@ -1,5 +1,7 @@
+import contextlib
+import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,11 @@ from tests.app.closing import close
 from tests.app.conftest import psycopg_url
 from tests.app.integration.in_process import run_here
 from tests.app.integration.searching import fill, find, train
+from tests.conftest import postgres_database
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
+EITHER = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+"""Databases that a fixture has as its parameters."""
 
 
 @dataclass
@@ -135,15 +140,92 @@ def services(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[
     close(built)
 
 
+@contextlib.contextmanager
+def copy_services(kept: Settings, folder: Path, **changed: Any) -> Iterator[Services]:
+    """Services over a copy of a data folder and of its database."""
+    shutil.copytree(kept.data_dir, folder, dirs_exist_ok=True)
+    with contextlib.ExitStack() as until_ended:
+        url = kept.database_url
+        if url:
+            template = str(psycopg_url(url).database)
+            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
+            url = made.render_as_string(hide_password=False)
+        services = build(kept.model_copy(update={"data_dir": folder, "database_url": url, **changed}))
+        until_ended.callback(close, services)
+        yield services
+
+
+@contextlib.contextmanager
+def keep_trained(
+    request: pytest.FixtureRequest,
+    folder: Path,
+    vectors: SyntheticPairs,
+    database: str = "sqlite",
+    parameters: Sequence[TrainingParameters] = (PARAMETERS,),
+    **others: Any,
+) -> Iterator[Settings]:
+    """Settings of what others copy: the collection "a" with a version for each of some trainings."""
+    with contextlib.ExitStack() as until_ended:
+        url = ""
+        if database == "postgres":
+            template = request.getfixturevalue("_migrated_template")
+            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
+            url = made.render_as_string(hide_password=False)
+        else:
+            request.getfixturevalue("copy_migrated")(folder)
+        settings = Settings(data_dir=folder, database_url=url, open_search=True, **others)
+        pairs = Pairs(build(settings), vectors)
+        pairs.fill("a")
+        for of_version in parameters:
+            pairs.train("a", of_version)
+        close(pairs.services)
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def _kept_a(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
+) -> Iterator[Settings]:
+    with keep_trained(request, tmp_path_factory.mktemp("a"), vectors) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def _kept_a_in_postgres(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
+) -> Iterator[Settings]:
+    with keep_trained(request, tmp_path_factory.mktemp("a"), vectors, "postgres") as settings:
+        yield settings
+
+
 @pytest.fixture
-def trained(services: Services, vectors: SyntheticPairs) -> Services:
-    """Services over the collection of `searching` with its first model."""
+def trained_pairs(_kept_a: Settings, tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
+    """As `pairs`, with the collection "a" and its first version."""
+    with copy_services(_kept_a, tmp_path) as services:
+        yield Pairs(services, vectors)
+
+
+@pytest.fixture(scope="session")
+def _kept_named(
+    tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs, copy_migrated: Callable[[Path], None]
+) -> Settings:
+    folder = tmp_path_factory.mktemp("named")
+    copy_migrated(folder)
+    services = build(Settings(data_dir=folder, database_url=""))
     fill(services, vectors)
     assert train(services) == 1
-    return services
+    close(services)
+    return services.settings
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture
+def trained(_kept_named: Settings, tmp_path: Path) -> Iterator[Services]:
+    """Services over the collection of `searching` with its first model."""
+    with copy_services(_kept_named, tmp_path) as services:
+        yield services
+
+
+@pytest.fixture(params=EITHER)
 def either(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -161,10 +243,28 @@ def either(
     close(services)
 
 
+def kept_trained(request: pytest.FixtureRequest) -> Settings:
+    """Settings of the trained collection that a fixture with `EITHER` as its parameters copies."""
+    kept: Settings = request.getfixturevalue(
+        "_kept_a" if request.param == "sqlite" else "_kept_a_in_postgres"
+    )
+    return kept
+
+
+@pytest.fixture(params=EITHER)
+def trained_either(
+    request: pytest.FixtureRequest, tmp_path: Path, vectors: SyntheticPairs
+) -> Iterator[Pairs]:
+    """As `trained_pairs`, over SQLite and over PostgreSQL."""
+    kept = kept_trained(request)
+    with copy_services(kept, tmp_path, open_search=False, sweep_grace_seconds=0.0) as services:
+        yield Pairs(services, vectors)
+
+
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=EITHER)
 def engine(
     request: pytest.FixtureRequest, tmp_path: Path, copy_migrated: Callable[[Path], None]
 ) -> Iterator[sqlalchemy.Engine]:

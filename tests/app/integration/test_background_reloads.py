@@ -61,21 +61,19 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def two(either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
+def two(trained_either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
     """A process that writes and another one, both of which serve "a" and the small "b"."""
-    either.fill("a")
-    either.train("a")
-    either.make("b")
-    for side, rows in (("x", either.data.X), ("z", either.data.Z)):
-        labels = either.data.x_labels if side == "x" else either.data.z_labels
-        items = [either.item(side, f"{side}{n}", rows[n], f"class {labels[n]}") for n in range(30)]
-        either.services.catalogue.add_items("b", items)
-    either.train("b")
-    other = Pairs(build(either.services.settings), either.data, STRANGER)
-    for pairs in (either, other):
+    trained_either.make("b")
+    for side, rows in (("x", trained_either.data.X), ("z", trained_either.data.Z)):
+        labels = trained_either.data.x_labels if side == "x" else trained_either.data.z_labels
+        items = [trained_either.item(side, f"{side}{n}", rows[n], f"class {labels[n]}") for n in range(30)]
+        trained_either.services.catalogue.add_items("b", items)
+    trained_either.train("b")
+    other = Pairs(build(trained_either.services.settings), trained_either.data, STRANGER)
+    for pairs in (trained_either, other):
         for name in ("a", "b"):
             pairs.search(name)
-    yield either, other
+    yield trained_either, other
     gate.is_open.set()
     close(other.services)
 
@@ -285,15 +283,17 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     wait_for(lambda: either.search("a").model_version == version)
 
 
-def test_an_import_pauses_while_searches_are_answered(either: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    either.fill("a")
-    either.train("a")
-    client = either.client()
+def test_an_import_pauses_while_searches_are_answered(
+    trained_either: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = trained_either.client()
 
     def count_pauses(prefix: str) -> int:
         threads: list[str] = []
         lines = [
-            json.dumps({"id": f"{prefix}{n}", "modality": "x", "vector": either.data.X[n % 60].tolist()})
+            json.dumps(
+                {"id": f"{prefix}{n}", "modality": "x", "vector": trained_either.data.X[n % 60].tolist()}
+            )
             for n in range(1200)
         ]
         clock = SimpleNamespace(
@@ -308,10 +308,10 @@ def test_an_import_pauses_while_searches_are_answered(either: Any, monkeypatch: 
         return sum("worker" in name for name in threads)  # not those of what is saved and merged
 
     monkeypatch.setattr("app.services.serving.snapshots._SEARCHED_SECONDS", -1.0)
-    either.search("a")
+    trained_either.search("a")
     assert count_pauses("alone") == 0
     monkeypatch.setattr("app.services.serving.snapshots._SEARCHED_SECONDS", SECONDS)
-    either.search("a")
+    trained_either.search("a")
     # Of reading the lines, preparing them, and writing them in parts.
     assert count_pauses("beside") >= 1200 // 50 + 2 + 2
 

@@ -29,11 +29,11 @@ from tests.app.integration.searching import find
 
 
 @pytest.fixture
-def served(pairs: Any) -> Any:
-    pairs.fill("a")
-    pairs.train("a")
-    pairs.services.catalogue.add_items("a", [pairs.item("x", "late", pairs.data.X[0], "class 0")])
-    return pairs
+def served(trained_pairs: Any) -> Any:
+    trained_pairs.services.catalogue.add_items(
+        "a", [trained_pairs.item("x", "late", trained_pairs.data.X[0], "class 0")]
+    )
+    return trained_pairs
 
 
 def answers(services: Services, rows: Any) -> list[Any]:

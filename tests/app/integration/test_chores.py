@@ -129,11 +129,9 @@ def test_what_is_away_is_one_line_of_the_log_and_not_a_traceback(caplog: pytest.
 
 
 def test_a_folder_that_cannot_be_swept_keeps_no_damaged_model_from_being_trained_anew(
-    pairs: Any, caplog: pytest.LogCaptureFixture
+    trained_pairs: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    services = pairs.services
-    pairs.fill("a")
-    pairs.train("a")
+    services = trained_pairs.services
     pictures = services.settings.data_dir / "pictures"
     Blobs(LocalFolder(pictures)).put(b"refused")
     grow_old(pictures)

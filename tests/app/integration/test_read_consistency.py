@@ -1,38 +1,25 @@
 """A search sees one state: its snapshot, and what it reads from the database with it."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.bootstrap import build
-from app.settings import Settings
-from tests.app.closing import close
+from tests.app.integration.conftest import EITHER, Pairs, copy_services, kept_trained
 from tests.app.integration.loading import current
 
 READERS = 4
 WRITES = 25
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def trained(
-    request: pytest.FixtureRequest, pairs: Any, tmp_path: Path, copy_migrated: Callable[[Path], None]
-) -> Iterator[Any]:
+@pytest.fixture(params=EITHER)
+def trained(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iterator[Any]:
     """A trained collection "a"; everything written to it belongs to no class."""
-    url = ""
-    if request.param == "postgres":
-        url = request.getfixturevalue("migrated_postgres_url")
-    else:
-        copy_migrated(tmp_path / "own")
-    services = build(Settings(data_dir=tmp_path / "own", database_url=url, open_search=True))
-    own = type(pairs)(services, pairs.data)
-    own.fill("a")
-    own.train("a")
-    yield own
-    close(services)
+    with copy_services(kept_trained(request), tmp_path) as services:
+        yield Pairs(services, vectors)
 
 
 def put(trained: Any, item_id: str, generation: int) -> int:

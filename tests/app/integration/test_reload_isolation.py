@@ -89,11 +89,9 @@ def test_a_long_replay_does_not_delay_other_collections(either: Any, monkeypatch
 
 
 @pytest.fixture
-def swapped(either: Any) -> tuple[Pairs, int]:
+def swapped(trained_either: Any) -> tuple[Pairs, int]:
     """A small collection whose first version is in memory, and the second of which is activated."""
-    pairs = either
-    pairs.fill("a")
-    assert pairs.train("a") == 1
+    pairs = trained_either
     pairs.search("a")
     version = pairs.train("a")
     pairs.services.versions.activate("a", version, "test")

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +13,16 @@ import pytest
 from app.bootstrap import build
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.storage.pacing import no_pause
-from app.settings import Settings
 from tests.app.closing import close
-from tests.app.integration.conftest import PARAMETERS, Pairs
+from tests.app.integration.conftest import EITHER, Pairs, copy_services, kept_trained
 from tests.app.integration.loading import current, saved_galleries
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def saving(
-    request: pytest.FixtureRequest, tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None]
-) -> Iterator[Pairs]:
+@pytest.fixture(params=EITHER)
+def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
     """Return services that save galleries after ten changes, over a trained collection of 60 and 50."""
-    url = ""
-    if request.param == "postgres":
-        url = request.getfixturevalue("migrated_postgres_url")
-    else:
-        copy_migrated(tmp_path)
-    services = build(Settings(data_dir=tmp_path, database_url=url, open_search=True, save_after_items=10))
-    pairs = Pairs(services, vectors)
-    pairs.fill("a")
-    pairs.train("a", PARAMETERS)
-    yield pairs
-    close(services)
+    with copy_services(kept_trained(request), tmp_path, save_after_items=10) as services:
+        yield Pairs(services, vectors)
 
 
 def write(saving: Pairs, *numbers: int, name: str = "a") -> None:
@@ -148,7 +136,7 @@ def test_damage_is_a_warning_and_absence_is_not(saving: Pairs, caplog: pytest.Lo
 
 def test_what_another_version_or_an_older_database_saved_is_not_used(saving: Pairs) -> None:
     save(saving)
-    version = saving.train("a", PARAMETERS)
+    version = saving.train("a")
     saving.services.versions.activate("a", version, "a test", None, None)  # whatever it is judged to be
     hits, is_used = started(saving)
     assert not is_used

@@ -52,11 +52,9 @@ def new_client(app: Any, **headers: str) -> httpx.Client:
 
 
 @pytest.fixture
-def served(pairs: Any) -> Any:
-    pairs.fill("a")
-    pairs.train("a")
-    pairs.services.settings.open_search = False
-    return pairs
+def served(trained_pairs: Any) -> Any:
+    trained_pairs.services.settings.open_search = False
+    return trained_pairs
 
 
 @pytest.fixture

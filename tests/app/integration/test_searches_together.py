@@ -50,12 +50,10 @@ def check_together(pairs: Any, searches: Sequence[Search], *direction: str) -> l
 
 
 @pytest.fixture
-def searches(pairs: Any) -> list[Search]:
+def searches(trained_pairs: Any) -> list[Search]:
     """Searches of a trained collection, some of them wrong."""
-    pairs.fill("a")
-    pairs.train("a")
-    pairs.search("a")  # which loads the model
-    vectors = [Query(Content(vector=row.tolist())) for row in pairs.data.Z[:12]]
+    trained_pairs.search("a")  # which loads the model
+    vectors = [Query(Content(vector=row.tolist())) for row in trained_pairs.data.Z[:12]]
     wrong = [
         Query(Content(vector=[1.0])),
         Query(Content(text="no vector")),
@@ -84,60 +82,62 @@ def searches(pairs: Any) -> list[Search]:
     ]
 
 
-def test_answers_and_errors_are_those_of_each_search_alone(pairs: Any, searches: list[Search]) -> None:
-    answers = check_together(pairs, searches)
-    check_together(pairs, searches[:8])  # nothing but vectors, after the last commit
-    check_together(pairs, [search for search in searches if not search.is_stored], "z", "z")
-    check_together(pairs, searches, "z", "nothing")
+def test_answers_and_errors_are_those_of_each_search_alone(
+    trained_pairs: Any, searches: list[Search]
+) -> None:
+    answers = check_together(trained_pairs, searches)
+    check_together(trained_pairs, searches[:8])  # nothing but vectors, after the last commit
+    check_together(trained_pairs, [search for search in searches if not search.is_stored], "z", "z")
+    check_together(trained_pairs, searches, "z", "nothing")
     errors = [answer for answer in answers if "Error" in answer]
     assert len(errors) == 7
     assert any("item-not-found" in error for error in errors)
 
 
 def test_equal_scores_are_in_order_of_id_however_many_search_together(
-    pairs: Any, searches: list[Search]
+    trained_pairs: Any, searches: list[Search]
 ) -> None:
-    twins = [pairs.item("x", f"twin{number}", pairs.data.X[0]) for number in range(20)]
-    pairs.services.catalogue.add_items("a", twins)
-    check_together(pairs, searches)
+    twins = [trained_pairs.item("x", f"twin{number}", trained_pairs.data.X[0]) for number in range(20)]
+    trained_pairs.services.catalogue.add_items("a", twins)
+    check_together(trained_pairs, searches)
 
 
-def test_a_write_is_in_the_next_answers(pairs: Any, searches: list[Search]) -> None:
-    ((first, *_),) = pairs.services.search.search("a", "z", "x", searches[:1])
+def test_a_write_is_in_the_next_answers(trained_pairs: Any, searches: list[Search]) -> None:
+    ((first, *_),) = trained_pairs.services.search.search("a", "z", "x", searches[:1])
     gone = first.hits[0].id
-    pairs.services.catalogue.delete_item("a", gone)
-    for outcome in pairs.services.search.search("a", "z", "x", searches[:8]):
+    trained_pairs.services.catalogue.delete_item("a", gone)
+    for outcome in trained_pairs.services.search.search("a", "z", "x", searches[:8]):
         (answer,) = outcome
         assert gone not in [hit.id for hit in answer.hits]
         assert answer.index_revision > first.index_revision
 
 
-def test_what_may_have_to_wait_is_left_to_a_search_alone(pairs: Any, searches: list[Search]) -> None:
-    pairs.services.snapshots.evict(pairs.services.snapshots.peek_all())
+def test_what_may_have_to_wait_is_left_to_a_search_alone(trained_pairs: Any, searches: list[Search]) -> None:
+    trained_pairs.services.snapshots.evict(trained_pairs.services.snapshots.peek_all())
     waits = shown(BlockingIOError())
-    assert ask(pairs, searches[:8], may_wait=False) == [waits] * 8
-    assert ask(pairs, searches[:1], may_wait=False) == [waits]
-    assert ask_at_once(pairs, searches[:8]) is None
-    assert ask_at_once(pairs, searches[:1]) is None
-    (alone,) = ask(pairs, searches[:1])
+    assert ask(trained_pairs, searches[:8], may_wait=False) == [waits] * 8
+    assert ask(trained_pairs, searches[:1], may_wait=False) == [waits]
+    assert ask_at_once(trained_pairs, searches[:8]) is None
+    assert ask_at_once(trained_pairs, searches[:1]) is None
+    (alone,) = ask(trained_pairs, searches[:1])
     assert "Error" not in alone
     for several in (searches[:1], searches[:2]):
         with pytest.raises(CollectionNotFoundError):
-            pairs.services.search.search("missing", "z", "x", several)
+            trained_pairs.services.search.search("missing", "z", "x", several)
 
 
 def test_what_takes_longer_than_a_moment_is_not_done_at_once(
-    pairs: Any, searches: list[Search], monkeypatch: pytest.MonkeyPatch
+    trained_pairs: Any, searches: list[Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pairs.services.search.numbers_per_search("nowhere", "x", ItemFilter()) == np.inf
-    numbers = pairs.services.search.numbers_per_search("a", "x", ItemFilter())
+    assert trained_pairs.services.search.numbers_per_search("nowhere", "x", ItemFilter()) == np.inf
+    numbers = trained_pairs.services.search.numbers_per_search("a", "x", ItemFilter())
     assert numbers > 1
     with monkeypatch.context() as patch:
         patch.setattr("app.services.serving.search.MOMENT_NUMBERS", numbers - 1)
-        assert ask_at_once(pairs, searches[:8]) is None
+        assert ask_at_once(trained_pairs, searches[:8]) is None
         patch.setattr("app.services.serving.search.MOMENT_NUMBERS", numbers)  # each by itself counts
-        assert ask_at_once(pairs, searches[:8]) == ask(pairs, searches[:8])
-    row = [Query(Content(vector=pairs.data.Z[0].tolist()))]
+        assert ask_at_once(trained_pairs, searches[:8]) == ask(trained_pairs, searches[:8])
+    row = [Query(Content(vector=trained_pairs.data.Z[0].tolist()))]
     for search in (
         Search(row, 101),
         Search(row, 10, 95),
@@ -145,8 +145,8 @@ def test_what_takes_longer_than_a_moment_is_not_done_at_once(
         Search([Query(item_id="z03")], 1),
         Search(row, 10, 0, ItemFilter.of(("class 1",), {"new": (1,)})),
     ):
-        assert ask_at_once(pairs, [search]) is None
-    assert ask_at_once(pairs, searches[:1], "z", "z") is None
+        assert ask_at_once(trained_pairs, [search]) is None
+    assert ask_at_once(trained_pairs, searches[:1], "z", "z") is None
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_a_write_that_comes_before_the_rows_are_read_is_in_the_answer(
     assert all(hit.item.text for hit in after.hits)
 
 
-def test_errors_name_the_field_whoever_else_searches(pairs: Any, searches: list[Search]) -> None:
-    (wrong,) = pairs.services.search.search("a", "z", "x", [searches[12]])
+def test_errors_name_the_field_whoever_else_searches(trained_pairs: Any, searches: list[Search]) -> None:
+    (wrong,) = trained_pairs.services.search.search("a", "z", "x", [searches[12]])
     assert isinstance(wrong, InvalidFieldError)
     assert wrong.field == "vector"

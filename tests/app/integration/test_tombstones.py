@@ -137,31 +137,29 @@ def test_an_import_finds_what_it_has_planned_on(database: Database, collection: 
         assert work.items.get(collection, "a").text == "again"
 
 
-def test_a_server_that_missed_deletions_drops_what_is_gone(either: Any) -> None:
-    either.fill("a")
-    either.train("a")
-    other = Pairs(build(either.services.settings), either.data)
+def test_a_server_that_missed_deletions_drops_what_is_gone(trained_either: Any) -> None:
+    other = Pairs(build(trained_either.services.settings), trained_either.data)
     assert "x03" in other.ids("a")
-    catalogue = either.services.catalogue
+    catalogue = trained_either.services.catalogue
     for name in ("x03", "x05", "x07", "z01", "x59"):
         catalogue.delete_item("a", name)
-    catalogue.add_items("a", [either.item("x", "new", either.data.X[1])])
+    catalogue.add_items("a", [trained_either.item("x", "new", trained_either.data.X[1])])
     stopping = threading.Event()
-    worker = threading.Thread(target=make_worker(either.services, stopping.is_set).run_forever)
+    worker = threading.Thread(target=make_worker(trained_either.services, stopping.is_set).run_forever)
     worker.start()
     try:
-        wait_for(lambda: len(tombstones(either.services.database)) == 1)
+        wait_for(lambda: len(tombstones(trained_either.services.database)) == 1)
     finally:
         stopping.set()
         worker.join()
     # One comes back, and is another row by now; one more goes.
-    catalogue.add_items("a", [either.item("x", "x05", either.data.X[5], "back")])
+    catalogue.add_items("a", [trained_either.item("x", "x05", trained_either.data.X[5], "back")])
     revision = catalogue.delete_item("a", "x11").revision
     wait_for(lambda: other.search("a").index_revision == revision)
-    fresh = Pairs(build(either.services.settings), either.data)
+    fresh = Pairs(build(trained_either.services.settings), trained_either.data)
     expected = [(hit.id, hit.item.labels) for hit in fresh.search("a").hits]
     assert [(hit.id, hit.item.labels) for hit in other.search("a").hits] == expected
-    assert [(hit.id, hit.item.labels) for hit in either.search("a").hits] == expected
+    assert [(hit.id, hit.item.labels) for hit in trained_either.search("a").hits] == expected
     ids = {item_id for item_id, _ in expected}
     assert {"new", "x05"} <= ids
     assert not {"x03", "x07", "x59", "x11"} & ids

@@ -1,9 +1,8 @@
-import contextlib
 import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,11 @@ from app.services.models.registry import NONE_ACTIVE, draw_report
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
-from tests.app.conftest import psycopg_url
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import EITHER, Pairs, copy_services, keep_trained
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
 from tests.app.refused import refused
 from tests.app.repairs import request_repairs
-from tests.conftest import postgres_database
 
 ON_SQLITE = pytest.mark.parametrize("kept_three", ["sqlite"], indirect=True)
 """For what depends on files and on the report of a training, which either database keeps as it is."""
@@ -53,43 +50,21 @@ def active_versions(pairs: Any) -> list[int]:
     return [model.version for model in pairs.services.versions.models("a") if model.is_active]
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(scope="module", params=EITHER)
 def kept_three(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    vectors: SyntheticPairs,
-    copy_migrated: Callable[[Path], None],
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
 ) -> Iterator[Settings]:
     """Settings of what `three` is a copy of."""
+    of_versions = [TrainingParameters(alpha=1e-3, scaling="standard", seed=seed) for seed in range(3)]
     folder = tmp_path_factory.mktemp("three")
-    with contextlib.ExitStack() as until_ended:
-        url = ""
-        if request.param == "postgres":
-            template = request.getfixturevalue("_migrated_template")
-            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
-            url = made.render_as_string(hide_password=False)
-        else:
-            copy_migrated(folder)
-        pairs = Pairs(build(Settings(data_dir=folder, database_url=url, sweep_grace_seconds=0.0)), vectors)
-        pairs.fill("a")
-        for seed in range(3):
-            pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=seed))
-        close(pairs.services)
-        yield pairs.services.settings
+    with keep_trained(request, folder, vectors, request.param, of_versions) as settings:
+        yield settings
 
 
 @pytest.fixture
 def three(kept_three: Settings, tmp_path: Path, vectors: SyntheticPairs) -> Iterator[Pairs]:
     """A collection with three versions, of which the last serves."""
-    shutil.copytree(kept_three.data_dir, tmp_path, dirs_exist_ok=True)
-    with contextlib.ExitStack() as until_ended:
-        url = kept_three.database_url
-        if url:
-            template = str(psycopg_url(url).database)
-            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
-            url = made.render_as_string(hide_password=False)
-        services = build(kept_three.model_copy(update={"data_dir": tmp_path, "database_url": url}))
-        until_ended.callback(close, services)
+    with copy_services(kept_three, tmp_path, open_search=False, sweep_grace_seconds=0.0) as services:
         yield Pairs(services, vectors)
 
 
