@@ -142,31 +142,29 @@ def test_a_postgresql_database_that_is_made_again_is_another_incarnation(
 
 
 def test_repeated_searches_begin_no_transaction_until_something_is_committed(
-    pairs: Any, other: Services, checked_out: list[str]
+    trained_pairs: Any, other: Services, checked_out: list[str]
 ) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    query = pairs.data.Z[0]
-    before = search(pairs.services, query)
-    search(pairs.services, query)
+    query = trained_pairs.data.Z[0]
+    before = search(trained_pairs.services, query)
+    search(trained_pairs.services, query)
     checked_out.clear()
-    assert search(pairs.services, query) == before
+    assert search(trained_pairs.services, query) == before
     assert checked_out == []
-    for writer, first in ((pairs.services, before[0]), (other, before[1])):
+    for writer, first in ((trained_pairs.services, before[0]), (other, before[1])):
         writer.catalogue.delete_item("a", first)
-        assert first not in search(pairs.services, query)
+        assert first not in search(trained_pairs.services, query)
     assert checked_out
 
 
-def test_labels_and_metadata_of_hits_are_those_of_the_database(pairs: Any, other: Services) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    query = Query(Content(vector=pairs.data.Z[0].tolist()))
+def test_labels_and_metadata_of_hits_are_those_of_the_database(trained_pairs: Any, other: Services) -> None:
+    query = Query(Content(vector=trained_pairs.data.Z[0].tolist()))
     for number in range(3):
-        item = pairs.item("x", "x00", pairs.data.X[0], f"class {number}", metadata={"number": number})
+        item = trained_pairs.item(
+            "x", "x00", trained_pairs.data.X[0], f"class {number}", metadata={"number": number}
+        )
         other.catalogue.add_items("a", [item], replace=True)
         for _ in range(3):
-            (result,) = find(pairs.services, "a", "z", "x", [query], 100, 0, ItemFilter())
+            (result,) = find(trained_pairs.services, "a", "z", "x", [query], 100, 0, ItemFilter())
             (hit,) = (hit for hit in result.hits if hit.id == "x00")
             assert (hit.item.labels, hit.item.metadata) == ((f"class {number}",), {"number": number})
 
@@ -188,13 +186,13 @@ def test_a_key_is_recalled_until_something_is_committed(
     assert access.recall(secret, Scope.SEARCH) is None
 
 
-def test_a_database_that_goes_back_in_time_is_served_as_it_is(either: Any) -> None:
-    either.fill("a")
-    either.train("a")
-    services, vector = either.services, either.data.Z[0]
+def test_a_database_that_goes_back_in_time_is_served_as_it_is(trained_either: Any) -> None:
+    services, vector = trained_either.services, trained_either.data.Z[0]
     expected = search(services, vector)
     before = services.catalogue.collection("a")[0].revision
-    best = NewItem("x", Content(vector=either.data.X[int(expected[0].removeprefix("x"))].tolist()), "late")
+    best = NewItem(
+        "x", Content(vector=trained_either.data.X[int(expected[0].removeprefix("x"))].tolist()), "late"
+    )
     for number in range(3):
         services.catalogue.add_items("a", [replace(best, id=f"late{number}")])
     assert any(found.startswith("late") for found in search(services, vector))

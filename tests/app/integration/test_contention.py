@@ -11,16 +11,14 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.session import Database, make_engine
-from app.domain.entities import Modality
 from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ServiceError
 from app.settings import Settings
 from tests.app.closing import close
+from tests.app.integration.conftest import EITHER, MODALITIES
 from tests.app.refused import refused
 
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=EITHER)
 def services(
     request: pytest.FixtureRequest, tmp_path: Path, copy_migrated: Callable[[Path], None]
 ) -> Iterator[Services]:

@@ -16,14 +16,14 @@ from alembic.script import ScriptDirectory
 from app.db.models import Base
 from app.db.schema import REVISION, DatabaseSchema
 from app.db.session import Database, make_engine
-from app.domain.entities import Collection, Counts, Item, Modality, ModelVersion
+from app.domain.entities import Collection, Counts, Item, ModelVersion
 from app.domain.errors import CollectionNotFoundError
 from app.domain.names import Scope
 from app.domain.reports import TrainingReport
+from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
 
 ROOT = Path(__file__).parents[3]
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
 
 def put(database: Database, collection: Collection, *items: Item) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.bootstrap import build
 from app.domain.errors import CollectionNotFoundError
 from app.index import ExactIndex
 from app.services.serving import recall_monitor
@@ -16,8 +15,7 @@ from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reloads import Background
 from app.services.serving.snapshot import Snapshot, SnapshotCache
 from app.settings import Settings
-from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import Pairs, choose_at_any_speed, copy_services, keep_trained
 from tests.app.waiting import wait_for
 
 
@@ -43,20 +41,27 @@ class Interrupted(SnapshotCache):
         return super().put(snapshot, n_dropped)
 
 
+@pytest.fixture(scope="module")
+def kept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: Any
+) -> Iterator[Settings]:
+    """Settings of what `approximate` is a copy of."""
+    with pytest.MonkeyPatch.context() as patch:
+        choose_at_any_speed(patch)
+        folder = tmp_path_factory.mktemp("approximate")
+        with keep_trained(request, folder, vectors, approximate_from_items=55) as settings:
+            yield settings
+
+
 @pytest.fixture
-def approximate(
-    tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None], any_speed: None
-) -> Iterator[Pairs]:
+def approximate(kept: Settings, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
     """A collection that is searched by inverted lists."""
-    copy_migrated(tmp_path)
-    pairs = Pairs(build(Settings(data_dir=tmp_path, database_url="", approximate_from_items=55)), vectors)
-    pairs.fill("a")
-    pairs.train("a")
-    pairs.search("a")
-    (snapshot,) = pairs.services.snapshots.peek_all().values()
-    assert not snapshot.galleries["x"].is_exact
-    yield pairs
-    close(pairs.services)
+    with copy_services(kept, tmp_path, open_search=False) as services:
+        pairs = Pairs(services, vectors)
+        pairs.search("a")
+        (snapshot,) = services.snapshots.peek_all().values()
+        assert not snapshot.galleries["x"].is_exact
+        yield pairs
 
 
 def interrupted(pairs: Pairs) -> tuple[Interrupted, Snapshot]:

@@ -147,21 +147,19 @@ def test_a_database_file_that_was_exchanged_takes_the_writes_from_then_on(pairs:
     close(fresh)
 
 
-def test_damage_to_the_held_out_part_stops_no_search_and_is_told(pairs: Any) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    expected = pairs.ids("a")
-    models = pairs.services.settings.data_dir / "models"
+def test_damage_to_the_held_out_part_stops_no_search_and_is_told(trained_pairs: Any) -> None:
+    expected = trained_pairs.ids("a")
+    models = trained_pairs.services.settings.data_dir / "models"
     (judged,) = models.glob("*/judged")
     shutil.rmtree(judged)
-    fresh = build(pairs.services.settings)
+    fresh = build(trained_pairs.services.settings)
     assert current(fresh.snapshots, "a").load_failure is None
     found = load(fresh)
     assert found.is_ready
     assert "a: later versions cannot be compared" in str(found.reason)
-    assert pairs.ids("a") == expected
-    assert request_repairs(pairs.services) == ["a"]
-    job = run_here(pairs.services)
+    assert trained_pairs.ids("a") == expected
+    assert request_repairs(trained_pairs.services) == ["a"]
+    job = run_here(trained_pairs.services)
     assert job is not None
     assert job.state is JobState.SUCCEEDED, job.error
     assert current(fresh.snapshots, "a").model.version == 2

@@ -25,7 +25,7 @@ from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.filters import accepts
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import Pairs, choose_at_any_speed, copy_services, keep_trained
 from tests.app.integration.index_recall import index_recall
 from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
@@ -70,10 +70,8 @@ def test_too_few_queries_measure_nothing() -> None:
 
 
 @pytest.mark.parametrize(("rank", "is_measured"), [(128, False), (256, True)])
-def test_items_of_a_high_rank_count_for_several(pairs: Pairs, rank: int, is_measured: bool) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    with pairs.services.snapshots.open("a") as (snapshot, _):
+def test_items_of_a_high_rank_count_for_several(trained_pairs: Pairs, rank: int, is_measured: bool) -> None:
+    with trained_pairs.services.snapshots.open("a") as (snapshot, _):
         model = snapshot.model
     rows = np.random.default_rng(0).normal(size=(200, rank)).astype(np.float32)
     ids = tuple(map(str, range(len(rows))))
@@ -144,19 +142,25 @@ def test_an_answer_says_whether_it_is_exact_whatever_the_index() -> None:
     assert (beyond, beyond.is_exact) == ([], True)
 
 
+@pytest.fixture(scope="module")
+def kept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: Any
+) -> Iterator[Settings]:
+    """Settings of what `large` is a copy of."""
+    with pytest.MonkeyPatch.context() as patch:
+        choose_at_any_speed(patch)
+        folder = tmp_path_factory.mktemp("large")
+        with keep_trained(
+            request, folder, vectors, approximate_from_items=55, save_after_items=12
+        ) as settings:
+            yield settings
+
+
 @pytest.fixture
-def large(
-    tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None], any_speed: None
-) -> Iterator[Pairs]:
+def large(kept: Settings, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
     """Services to which a collection of 60 and 50 items is a large one."""
-    copy_migrated(tmp_path)
-    settings = Settings(data_dir=tmp_path, database_url="", approximate_from_items=55, save_after_items=12)
-    services = build(settings)
-    pairs = Pairs(services, vectors)
-    pairs.fill("a")
-    pairs.train("a")
-    yield pairs
-    close(services)
+    with copy_services(kept, tmp_path, open_search=False) as services:
+        yield Pairs(services, vectors)
 
 
 def ask(pairs: Pairs) -> tuple[list[tuple[str, float]], bool]:

@@ -1,8 +1,7 @@
 """Merges of large segments: made in the background, while searches are answered from what is to be merged."""
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from app.services.serving import segments
 from app.services.serving.segments import SegmentView
 from app.services.serving.snapshots import MERGE_THREAD_NAME
 from app.services.serving.stored_items import StoredItems
-from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current, pace
@@ -33,17 +31,15 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, vectors: Any, copy_migrated: Callable[[Path], None], gate: Gate) -> Iterator[Pairs]:
+def saved(trained_pairs: Pairs, gate: Gate) -> Iterator[Pairs]:
     """A process that has read its galleries from files."""
-    copy_migrated(tmp_path)
-    first = Pairs(build(Settings(data_dir=tmp_path, database_url="", save_after_items=10)), vectors)
-    first.fill("a")
-    first.train("a")
+    settings, vectors = trained_pairs.services.settings, trained_pairs.data
+    first = Pairs(build(settings.model_copy(update={"save_after_items": 10})), vectors)
     write(first, *range(12), label="saved")
     first.search("a")
     wait()
     close(first.services)
-    pairs = Pairs(build(first.services.settings.model_copy(update={"save_after_items": 10**9})), vectors)
+    pairs = Pairs(build(settings.model_copy(update={"save_after_items": 10**9})), vectors)
     yield pairs
     gate.is_open.set()
     close(pairs.services)

@@ -20,33 +20,32 @@ HUGE = (3e38, -3e38)
 
 
 @pytest.mark.parametrize("value", [*HUGE, 1e13, float("inf"), float("nan")])
-def test_a_number_that_would_overflow_is_refused_by_name(pairs: Any, value: float) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    before, _ = pairs.services.catalogue.collection("a")
-    good, bad = pairs.item("x", "good", [1.0] * 8), pairs.item("x", "big", [value] + [0.0] * 7)
+def test_a_number_that_would_overflow_is_refused_by_name(trained_pairs: Any, value: float) -> None:
+    before, _ = trained_pairs.services.catalogue.collection("a")
+    good, bad = (
+        trained_pairs.item("x", "good", [1.0] * 8),
+        trained_pairs.item("x", "big", [value] + [0.0] * 7),
+    )
     with pytest.raises(InvalidFieldError) as refused:
-        pairs.services.catalogue.add_items("a", [good, bad])
+        trained_pairs.services.catalogue.add_items("a", [good, bad])
     assert refused.value.field.startswith("items.1")
     with pytest.raises(InvalidFieldError, match="vector"):
-        pairs.search("a", row=[value] * 6)
-    assert pairs.services.catalogue.collection("a")[0] == before
-    assert len(pairs.ids("a")) == 60
+        trained_pairs.search("a", row=[value] * 6)
+    assert trained_pairs.services.catalogue.collection("a")[0] == before
+    assert len(trained_pairs.ids("a")) == 60
 
 
 @pytest.mark.parametrize("scaling", [None, "none", "center", "standard", "l2"])
-def test_the_largest_numbers_allowed_disturb_nothing(pairs: Any, scaling: str | None) -> None:
-    pairs.fill("a")
-    pairs.train("a")
+def test_the_largest_numbers_allowed_disturb_nothing(trained_pairs: Any, scaling: str | None) -> None:
     largest = [1e12, -1e12] * 4
-    pairs.services.catalogue.add_items("a", [pairs.item("x", "big", largest, "class 0")])
-    result = pairs.search("a")
+    trained_pairs.services.catalogue.add_items("a", [trained_pairs.item("x", "big", largest, "class 0")])
+    result = trained_pairs.search("a")
     assert len({hit.id for hit in result.hits}) == 61
     assert np.isfinite([hit.score for hit in result.hits]).all()
-    assert np.isfinite([hit.score for hit in pairs.search("a", row=[1e12, -1e12] * 3).hits]).all()
-    job = pairs.try_to_train("a", TrainingParameters(alpha=1e-3, scaling=scaling, max_iter=3))
+    assert np.isfinite([hit.score for hit in trained_pairs.search("a", row=[1e12, -1e12] * 3).hits]).all()
+    job = trained_pairs.try_to_train("a", TrainingParameters(alpha=1e-3, scaling=scaling, max_iter=3))
     assert job.state is JobState.SUCCEEDED, job.error
-    assert len(set(pairs.ids("a"))) == 61
+    assert len(set(trained_pairs.ids("a"))) == 61
 
 
 def test_what_a_model_cannot_place_is_left_out_and_refused(pairs: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, Item, Modality
+from app.domain.entities import Content, Item
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import NewItem, Preparation
@@ -21,10 +21,10 @@ from app.storage.folders import LocalFolder
 from app.storage.spool import ItemSpool
 from app.storage.stores import Blobs
 from tests.app.closing import close
+from tests.app.integration.conftest import MODALITIES
 from tests.app.integration.test_busy_database import HELD_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, locked
 
 SIZE = 1200
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
 
 class HookedSpool(ItemSpool):

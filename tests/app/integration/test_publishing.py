@@ -73,42 +73,40 @@ def test_a_given_penalty_needs_no_held_out_part(pairs: Any) -> None:
 
 
 def test_a_bundle_that_cannot_be_read_back_is_not_activated(
-    pairs: Any, monkeypatch: pytest.MonkeyPatch
+    trained_pairs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    before = pairs.ids("a")
+    before = trained_pairs.ids("a")
     monkeypatch.setattr(ExactIndex, "save", lambda self, path: path.write_bytes(b"garbage"))
-    job = pairs.try_to_train("a")
+    job = trained_pairs.try_to_train("a")
     assert job.state is JobState.FAILED
     assert "not a readable flat index" in (job.error or "")
-    assert pairs.services.catalogue.collection("a")[0].active_version == 1
-    assert [model.version for model in pairs.services.versions.models("a")] == [1]
-    assert pairs.ids("a") == before
+    assert trained_pairs.services.catalogue.collection("a")[0].active_version == 1
+    assert [model.version for model in trained_pairs.services.versions.models("a")] == [1]
+    assert trained_pairs.ids("a") == before
     monkeypatch.undo()
-    assert pairs.train("a") == 2
+    assert trained_pairs.train("a") == 2
 
 
-def test_a_version_chosen_during_a_retrain_keeps_serving(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    pairs.train("a")
+def test_a_version_chosen_during_a_retrain_keeps_serving(
+    trained_pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_pairs.train("a")
     publish = ModelBundles.publish
 
     def roll_back_first(self: ModelBundles, *arguments: Any) -> tuple[str, str]:
-        pairs.services.versions.activate("a", 1, "test")
+        trained_pairs.services.versions.activate("a", 1, "test")
         return publish(self, *arguments)
 
     monkeypatch.setattr(ModelBundles, "publish", roll_back_first)
-    job = pairs.try_to_train("a")
+    job = trained_pairs.try_to_train("a")
     assert (job.state, job.model_version) == (JobState.SUCCEEDED, 3)
-    newest, *others = pairs.services.versions.models("a")
+    newest, *others = trained_pairs.services.versions.models("a")
     assert [model.is_active for model in (newest, *others)] == [False, False, True]
     assert "version 1" in (newest.report.not_activated or "")
-    assert pairs.search("a").model_version == 1
+    assert trained_pairs.search("a").model_version == 1
     monkeypatch.undo()
-    assert pairs.services.versions.activate("a", 3, "test").is_active
-    assert pairs.search("a").model_version == 3
+    assert trained_pairs.services.versions.activate("a", 3, "test").is_active
+    assert trained_pairs.search("a").model_version == 3
 
 
 def test_a_lost_picture_is_a_problem_of_its_own(pairs: Any) -> None:
@@ -123,20 +121,18 @@ def test_a_lost_picture_is_a_problem_of_its_own(pairs: Any) -> None:
     assert "'p'" in answer.json()["detail"]
 
 
-def test_readiness_names_no_path(pairs: Any) -> None:
-    pairs.fill("a")
-    pairs.train("a")
-    folder = pairs.services.settings.data_dir / "models"
+def test_readiness_names_no_path(trained_pairs: Any) -> None:
+    folder = trained_pairs.services.settings.data_dir / "models"
     (bundle,) = folder.iterdir()
     for path in sorted(path for path in bundle.rglob("*") if path.is_file()):
         path.rename(path.with_name("aside"))
-        reason = load(pairs.services).reason
+        reason = load(trained_pairs.services).reason
         assert reason is not None
         assert bundle.name in reason
         assert str(folder.parent) not in reason
         path.with_name("aside").rename(path)
     shutil.rmtree(bundle)
-    answer = pairs.client().get("/readyz")
+    answer = trained_pairs.client().get("/readyz")
     assert answer.status_code == 503
     assert str(Path(folder).parent) not in answer.text
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,10 +39,12 @@ from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
+from tests.app.conftest import psycopg_url
 from tests.app.integration.searching import NAME, fill, find, ids, search, train, vector_item
 from tests.app.refused import refused
 from tests.app.waiting import wait_for
 from tests.benchmarks.__main__ import benchmarks
+from tests.conftest import postgres_database
 from tests.milvus import MilvusServer
 from tests.pgvector import PgvectorServer
 
@@ -61,19 +64,53 @@ def server(kind: str, request: pytest.FixtureRequest) -> PgvectorServer | Milvus
     return started
 
 
-@pytest.fixture
-def settings(kind: str, server: PgvectorServer | MilvusServer, request: pytest.FixtureRequest) -> Settings:
-    """Settings of a service whose galleries are in the engine, on a database of a current schema."""
-    settings = Settings(
-        data_dir=request.getfixturevalue("tmp_path"),
-        database_url=request.getfixturevalue("pgvector_url") if kind == "postgresql" else "",
-        vector_engine=kind,  # type: ignore[arg-type]
-        milvus_uri=server.url,
-    )
-    database = make_engine(settings.resolved_database_url)
-    DatabaseSchema(database).upgrade()
-    database.dispose()
+@pytest.fixture(scope="module")
+def kept(
+    tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs, copy_migrated: Callable[[Path], None]
+) -> Settings:
+    """Settings of a trained collection, of which no gallery was made yet."""
+    folder = tmp_path_factory.mktemp("trained")
+    copy_migrated(folder)
+    return train_for_good(Settings(data_dir=folder, database_url=""), vectors)
+
+
+@pytest.fixture(scope="module")
+def kept_in_postgresql(
+    pgvector_server: PgvectorServer, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
+) -> Iterator[Settings]:
+    with postgres_database(server=pgvector_server.url) as url:
+        database = make_engine(url)
+        DatabaseSchema(database).upgrade()
+        database.dispose()
+        yield train_for_good(Settings(data_dir=tmp_path_factory.mktemp("trained"), database_url=url), vectors)
+
+
+def train_for_good(settings: Settings, vectors: SyntheticPairs) -> Settings:
+    services = build(settings)
+    fill(services, vectors)
+    assert train(services) == 1
+    close(services)
     return settings
+
+
+@pytest.fixture
+def settings(
+    kind: str, server: PgvectorServer | MilvusServer, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Settings]:
+    """Settings of a service whose galleries are in the engine, on a copy of a trained collection."""
+    copied: Settings = request.getfixturevalue("kept" if kind == "milvus" else "kept_in_postgresql")
+    shutil.copytree(copied.data_dir, tmp_path, dirs_exist_ok=True)
+    with contextlib.ExitStack() as until_ended:
+        url = ""
+        if kind == "postgresql":
+            template = str(psycopg_url(copied.database_url).database)
+            url = until_ended.enter_context(postgres_database(template, server.url))
+        yield Settings(
+            data_dir=tmp_path,
+            database_url=url,
+            vector_engine=kind,  # type: ignore[arg-type]
+            milvus_uri=server.url,
+        )
 
 
 @pytest.fixture
@@ -156,8 +193,6 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
     here, there, memory = open_services(), open_services(), open_services(in_memory=True)
-    fill(here, vectors)
-    assert train(here) == 1
 
     def compare(*item_filters: ItemFilter) -> None:
         for row in vectors.Z[:5]:
@@ -216,12 +251,11 @@ def single(row: Any) -> Any:
     return Search([Query(Content(vector=np.asarray(row).tolist()))], 60, fields=frozenset({"labels"}))
 
 
+@pytest.mark.parametrize("kind", ["postgresql"])
 def test_galleries_of_versions_that_are_gone_are_removed(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
     services = open_services()
-    fill(services, vectors)
-    train(services)
     search(services, vectors.Z[0])
     assert services.engine_sweeper is not None
     assert services.engine_sweeper.sweep() == 0
@@ -258,8 +292,6 @@ def test_galleries_that_another_process_is_making_are_not_made_twice(
     open_services: Open, vectors: SyntheticPairs, settings: Settings
 ) -> None:
     services = open_services(lock_wait_seconds=0.2)
-    fill(services, vectors)
-    train(services)
     with services.database.read() as work:
         collection = work.collections.get(NAME)
         bundle = work.models.get(collection, 1).bundle
@@ -275,14 +307,15 @@ def test_galleries_that_another_process_is_making_are_not_made_twice(
     assert wait_for(lambda: found_again(services, vectors.Z[0]))
 
 
+@pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     open_services: Open, vectors: SyntheticPairs, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = open_services(), open_services(lock_wait_seconds=20.0)
-    for name in ("others", NAME):
-        monkeypatch.setattr("tests.app.integration.searching.NAME", name)
-        fill(here, vectors)
-        train(here)
+    monkeypatch.setattr("tests.app.integration.searching.NAME", "others")
+    fill(here, vectors)
+    train(here)
+    monkeypatch.setattr("tests.app.integration.searching.NAME", NAME)
     with here.database.read() as work:
         collection = work.collections.get(NAME)
         bundle = work.models.get(collection, 1).bundle
@@ -303,16 +336,17 @@ def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     assert here.removal.go_on(Round())
 
 
+@pytest.mark.parametrize("kind", ["postgresql"])
 def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
     services = open_services()
-    fill(services, vectors)
     for n in range(50):
         for name, row, label in (("x", vectors.X, vectors.x_labels), ("z", vectors.Z, vectors.z_labels)):
             item = vector_item(name, f"{name}{n:02d}", row[n], f"class {label[n]}", pair_id=f"pair-{n}")
             services.catalogue.add_items(NAME, [item], replace=True)
-    train(services, TrainingParameters(method="composite"))
+    version = train(services, TrainingParameters(method="composite"))
+    services.versions.activate(NAME, version, "a test")
     search(services, vectors.Z[0])
     in_memory = open_services(in_memory=True)
 
@@ -356,43 +390,10 @@ def test_rows_that_ended_long_ago_are_removed(
     engine.close()
 
 
-@pytest.mark.parametrize("kind", ["milvus"])
-def test_metrics_tell_the_last_count_while_the_engine_is_away(
-    open_services: Open, vectors: SyntheticPairs, kind: str, server: MilvusServer
-) -> None:
-    def read_sizes(services: Services) -> dict[str, int | None]:
-        (status,) = services.health.collections(10)[1]
-        return {name: index.n_items for name, index in status.indexes.items()}
-
-    services = open_services()
-    fill(services, vectors)
-    train(services)
-    search(services, vectors.Z[0])
-    sizes = wait_for(lambda: None if None in (sizes := read_sizes(services)).values() else sizes)
-    assert sizes == {"x": 60, "z": 50}
-    metrics = Metrics(services.health, lambda: 0, lambda: 0)
-    server.kill()
-    try:
-        services.catalogue.delete_item(NAME, "x03")
-        with pytest.raises(VectorEngineUnavailableError):
-            search(services, vectors.Z[0])
-        assert read_sizes(services) == sizes
-        assert f'lrbs_index_items{{collection="{NAME}",modality="x"}} 60.0' in metrics.text().decode()
-        assert wait_for(lambda: 'lrbs_backend_up{backend="vector-engine"} 0.0' in metrics.text().decode())
-        readiness = services.health.check()
-        assert readiness.is_ready
-        assert "the Milvus server does not answer" in (readiness.reason or "")
-    finally:
-        server.start()
-    assert wait_for(lambda: found_again(services, vectors.Z[0]))
-
-
 def test_galleries_are_built_again_from_the_database_while_services_go_on(
     open_services: Open, vectors: SyntheticPairs, sabotage: Callable[[bool], None]
 ) -> None:
     services = open_services()
-    fill(services, vectors)
-    train(services)
     other = open_services()
     expected = shown(search(other, vectors.Z[0], 60))
     sabotage(False)
@@ -419,8 +420,6 @@ def test_galleries_that_somebody_removed_are_made_again_by_those_who_miss_them(
     entirely: bool,
 ) -> None:
     here, there = open_services(), open_services()
-    fill(here, vectors)
-    train(here)
     expected = shown(search(here, vectors.Z[0], 60))
     old = single(vectors.Z[1])
     assert shown(search(there, vectors.Z[0], 60)) == expected
@@ -443,8 +442,7 @@ def test_galleries_that_somebody_removed_are_made_again_by_those_who_miss_them(
 
 def test_a_model_of_rank_0_answers_as_in_memory(open_services: Open, vectors: SyntheticPairs) -> None:
     services, memory = open_services(), open_services(in_memory=True)
-    fill(services, vectors)
-    train(services, TrainingParameters(method="lrbs", alpha=1e5))
+    services.versions.activate(NAME, train(services, TrainingParameters(method="lrbs", alpha=1e5)), "a test")
     for one in (services, memory):
         one.catalogue.add_items(NAME, [vector_item("x", f"new-{one is memory}", vectors.X[0], "class 1")])
     of_class = ItemFilter.of(labels=("class 1",))
@@ -464,8 +462,6 @@ def test_what_was_deleted_while_nobody_searched_is_gone_once_its_tombstone_is(
     open_services: Open, vectors: SyntheticPairs, kind: str
 ) -> None:
     services = open_services()
-    fill(services, vectors)
-    train(services)
     assert "x02" in ids(search(services, vectors.Z[0], 60))
     for item_id in ("x02", "x03"):  # the last tombstone stays
         services.catalogue.delete_item(NAME, item_id)
@@ -482,8 +478,6 @@ def test_galleries_of_another_history_than_the_database_are_built_again(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     services = open_services()
-    fill(services, vectors)
-    train(services)
     expected = shown(search(services, vectors.Z[0], 60))
     engine = open_vector_engine(settings)
     assert engine is not None
@@ -522,8 +516,6 @@ def test_another_installation_removes_no_galleries_unless_it_is_asked_to(
     open_services: Open, vectors: SyntheticPairs, settings: Settings, kind: str, tmp_path_factory: Any
 ) -> None:
     services = open_services()
-    fill(services, vectors)
-    train(services)
     expected = shown(search(services, vectors.Z[0], 60))
     assert services.engine_sweeper is not None
     assert services.engine_sweeper.sweep() == 0
@@ -553,14 +545,20 @@ def test_settings_say_what_an_engine_needs(tmp_path: Path) -> None:
         Settings(data_dir=tmp_path, vector_engine="milvus", milvus_uri="milvus.db")
 
 
+def read_sizes(services: Services) -> dict[str, int | None]:
+    (status,) = services.health.collections(10)[1]
+    return {name: index.n_items for name, index in status.indexes.items()}
+
+
 def test_what_was_written_is_found_once_a_killed_engine_is_back(
     open_services: Open, vectors: SyntheticPairs, kind: str, server: PgvectorServer | MilvusServer
 ) -> None:
     services = open_services()
-    fill(services, vectors)
-    train(services)
     services.catalogue.delete_item(NAME, "x03")
     before = shown(search(services, vectors.Z[0], 60))
+    sizes = wait_for(lambda: None if None in (sizes := read_sizes(services)).values() else sizes)
+    assert sizes == {"x": 59, "z": 50}
+    metrics = Metrics(services.health, lambda: 0, lambda: 0)
     server.kill()
     try:
         for _ in range(2):
@@ -568,6 +566,16 @@ def test_what_was_written_is_found_once_a_killed_engine_is_back(
                 search(services, vectors.Z[0], 60)
         with pytest.raises(DatabaseUnavailableError) if kind == "postgresql" else contextlib.nullcontext():
             services.catalogue.delete_item(NAME, "x04")
+        if kind == "milvus":  # the database is there, and so are the last counts
+            with pytest.raises(VectorEngineUnavailableError):
+                search(services, vectors.Z[0])
+            assert read_sizes(services) == sizes
+            assert f'lrbs_index_items{{collection="{NAME}",modality="x"}} 59.0' in metrics.text().decode()
+            down = 'lrbs_backend_up{backend="vector-engine"} 0.0'
+            assert wait_for(lambda: down in metrics.text().decode())
+            readiness = services.health.check()
+            assert readiness.is_ready
+            assert "the Milvus server does not answer" in (readiness.reason or "")
     finally:
         server.start()
     if kind == "milvus":

@@ -8,8 +8,8 @@ from app.db.session import Database
 from app.domain.entities import Collection, Modality
 from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import Scope
+from tests.app.integration.conftest import MODALITIES
 
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 AWKWARD = ("a", "A", "a%", "a_", "a'b", 'a"b', "a\\b", "a b", "a;--", "é", "e\u0301", "名前", "🚂")
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from app.db.session import Database
-from app.domain.entities import Collection, Item, Modality
+from app.domain.entities import Collection, Item
+from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
 
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 AWKWARD = (
     "a",
     "A",

@@ -9,11 +9,11 @@ import sqlalchemy
 
 from app.db.schema import DatabaseSchema
 from app.db.session import Database, make_engine
-from app.domain.entities import Collection, Job, JobState, Modality
+from app.domain.entities import Collection, Job, JobState
 from app.domain.errors import ConflictError, JobCancelledError
+from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
 
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 FINAL = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.session import Database
-from app.domain.entities import Collection, Modality, ModelVersion
+from app.domain.entities import Collection, ModelVersion
 from app.domain.reports import TrainingReport
+from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
-
-MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
 
 def version(number: int, bundle: str = "") -> ModelVersion:
