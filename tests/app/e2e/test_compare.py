@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,28 +16,23 @@ import numpy as np
 import pytest
 import scipy.io
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-from app.cli.main import main
+from tests.app.e2e.conftest import LRBS, ROOT, LrbsInside, environment_of
 
-ROOT = Path(__file__).parents[3]
 METHODS = "LowRankBilinear,CCA,MsAlg"
 SCENES = ("boat", "tree", "house")
 ALONE = ("--jobs", "1")
-"""Without processes of its own, which `report` has: each imports for longer than it then computes."""
+"""Without processes of its own: each imports for longer than it then computes."""
+Compare = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def lrbs(*arguments: str, folder: Path, data: Path | None) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("LRBS_")},
-        "LRBS_DATA_DIR": str(folder / "data"),
-        "PYTHONPATH": str(ROOT),
-        **({"LRBS_TEST_DATA": str(data)} if data else {}),
-    }
-    command = [sys.executable, "-m", "app.cli", "compare", *arguments]
-    return subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+@pytest.fixture
+def run_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lrbs_inside: LrbsInside) -> Compare:
+    """Return a function that compares in this process, in this test's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LRBS_TEST_DATA", raising=False)
+    return partial(lrbs_inside, "compare")
 
 
 def draw_products(folder: Path) -> None:
@@ -61,32 +57,14 @@ def draw_products(folder: Path) -> None:
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("compare")
     draw_products(folder)
-    done = lrbs(
-        "products",
-        "--methods",
-        METHODS,
-        "--report",
-        "report",
-        "--plots",
-        "plots",
-        "--trec",
-        "trec",
-        "--json",
-        folder=folder,
-        data=folder,
+    files = ("--report", "report", "--plots", "plots", "--trec", "trec")
+    environment = environment_of(folder / "data") | {"LRBS_TEST_DATA": str(folder), "PYTHONPATH": str(ROOT)}
+    command = [*LRBS, "compare", "products", "--methods", METHODS, *files, *ALONE, "--json"]
+    done = subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return folder, done
-
-
-@pytest.fixture
-def page(chromium: str, report: tuple[Path, Any]) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield launched.new_page(viewport={"width": 1100, "height": 900})
-        launched.close()
 
 
 def test_json_is_a_list_of_rows_with_and_without_pca(report: tuple[Path, Any]) -> None:
@@ -112,9 +90,10 @@ def test_standard_error_says_seed_sizes_and_machine(report: tuple[Path, Any]) ->
     assert "40 rows to train, 14 to test, 3 classes" in said
 
 
-def test_a_second_run_computes_nothing_again(report: tuple[Path, Any]) -> None:
+def test_a_second_run_computes_nothing_again(report: tuple[Path, Any], run_compare: Compare) -> None:
     folder, first = report
-    again = lrbs("products", "--methods", METHODS, "--json", folder=folder, data=folder)
+    settings = {"LRBS_DATA_DIR": str(folder / "data"), "LRBS_TEST_DATA": str(folder)}
+    again = run_compare("products", "--methods", METHODS, "--json", **settings)
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert "from the cache" in again.stderr
 
@@ -187,6 +166,7 @@ def test_the_plots_are_written_as_svg_and_png(report: tuple[Path, Any]) -> None:
 def test_the_report_stands_alone_and_shows_every_figure(report: tuple[Path, Any], page: Page) -> None:
     folder, _ = report
     asked, complaints = [], []
+    page.set_viewport_size({"width": 1100, "height": 900})
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -222,7 +202,9 @@ def test_the_report_shows_pictures_and_texts_of_retrieved_samples(
         assert "✗" in item
 
 
-def test_a_published_protocol_prints_its_numbers_and_what_differs(tmp_path: Path) -> None:
+def test_a_published_protocol_prints_its_numbers_and_what_differs(
+    tmp_path: Path, run_compare: Compare
+) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 3
     X = np.eye(3)[labels] + 0.5 * rng.standard_normal((60, 3))
@@ -230,14 +212,14 @@ def test_a_published_protocol_prints_its_numbers_and_what_differs(tmp_path: Path
     (tmp_path / "files").mkdir()
     np.savez(tmp_path / "files" / "voc2007.npz", **parts, y_tr=labels[:40], y_te=labels[40:])
     given = "--protocol", "voc2007", "--data", "files", "--methods", "MsAlg", *ALONE
-    done = lrbs(*given, folder=tmp_path, data=None)
+    done = run_compare(*given)
     assert done.returncode == 0, done.stderr
     assert "LRBS 66.95%, second best 65.97%" in done.stdout
     assert "other features: 3-d pictures, published: 512-d GIST or 4096-d CNN" in done.stdout
     assert "another split: 40 training pairs, published: 2808" in done.stdout
 
 
-def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> None:
+def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path, run_compare: Compare) -> None:
     rng = np.random.default_rng(0)
     labels, seasons = np.arange(60) % 3, np.arange(60) % 2
     x, z = (np.eye(3)[labels] + 0.5 * rng.standard_normal((60, 3)) for _ in range(2))
@@ -245,7 +227,7 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     np.savez(
         tmp_path / "shop.npz", x=x, z=z, labels=labels, is_test=is_test, facet_season_of_the_year=seasons
     )
-    done = lrbs("--npz", "shop.npz", "--methods", "CCA,MsAlg", *ALONE, folder=tmp_path, data=None)
+    done = run_compare("--npz", "shop.npz", "--methods", "CCA,MsAlg", *ALONE)
     assert done.returncode == 0, done.stderr
     assert "shop: 45 rows to train, 15 to test, 3 classes; x: 3-d; z: 3-d" in done.stderr
     header = next(line for line in done.stdout.splitlines() if "nDCG@10" in line)
@@ -253,7 +235,7 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     assert " ".join(header.split()) == columns
     assert len(re.findall(r"of 30\b", done.stdout)) == 2
     assert "Published" not in done.stdout
-    done = lrbs("--npz", "shop.npz", "--no-labels", "--methods", "CCA", *ALONE, folder=tmp_path, data=None)
+    done = run_compare("--npz", "shop.npz", "--no-labels", "--methods", "CCA", *ALONE)
     assert done.returncode == 0, done.stderr
     assert "45 rows to train, 15 to test, 60 groups of partners" in done.stderr
     assert "test MAP in %, relevant: partner" in done.stdout
@@ -261,16 +243,16 @@ def test_an_archive_of_ones_own_prints_what_users_look_for(tmp_path: Path) -> No
     assert header.split() == ["method", "PCA", "nDCG@10", "R@1", "R@10", "rank", *columns.split()[-3:]]
 
 
-def test_several_seeds_give_means_and_deviations(tmp_path: Path) -> None:
+def test_several_seeds_give_means_and_deviations(tmp_path: Path, run_compare: Compare) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 3
     x, z = (np.eye(3)[labels] + rng.standard_normal((60, 3)) for _ in range(2))
     scipy.io.savemat(tmp_path / "own_set.mat", {"X": x, "Z": z, "Y": labels})
     given = ("--features", "own_set.mat", "--methods", "CCA", "--seeds", "0,3", "--report", "report", *ALONE)
-    done = lrbs(*given, folder=tmp_path, data=None)
+    done = run_compare(*given)
     assert done.returncode == 0, done.stderr
     assert "own_set: test MAP in %, mean ± standard deviation over the seeds 0, 3" in done.stdout
-    rows = json.loads(lrbs(*given, "--json", folder=tmp_path, data=None).stdout)
+    rows = json.loads(run_compare(*given, "--json").stdout)
     assert [(row["seed"], row["pca"]) for row in rows] == [(0, False), (0, True), (3, False), (3, True)]
     plain = [100 * row["average"] for row in rows if not row["pca"]]
     assert plain[0] != plain[1]  # another split
@@ -302,33 +284,22 @@ def test_several_seeds_give_means_and_deviations(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_end_with_a_line_that_names_the_field(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    named: str,
+    tmp_path: Path, run_compare: Compare, arguments: list[str], named: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in ("LRBS_DATA_DIR", "LRBS_TEST_DATA"):
-        monkeypatch.setenv(variable, str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["lrbs", "compare", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    errors = capsys.readouterr().err
-    (line,) = errors.splitlines()[-1:]
+    settings = {name: str(tmp_path) for name in ("LRBS_DATA_DIR", "LRBS_TEST_DATA")}
+    done = run_compare(*arguments, **settings)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()[-1:]
     assert re.match(rf"error: .*{re.escape(named)}", line)
-    assert "Traceback" not in errors
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
 def test_a_report_without_its_libraries_names_the_extra_before_anything_is_computed(
-    tmp_path: Path, missing: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_compare: Compare, missing: str
 ) -> None:
-    program = f"import sys; sys.modules[{missing!r}] = None; from app.cli.main import main; main()"
-    command = [sys.executable, "-c", program, "compare", "wikipedia", "--report", str(tmp_path / "report")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LRBS_DATA_DIR": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    done = run_compare("wikipedia", "--report", "report")
     assert done.returncode == 1
     assert f"error: --report needs {missing}, of the extra: pip install 'lrbs[report]'" in done.stderr
     assert not (tmp_path / "report").exists()
