@@ -11,7 +11,9 @@ import schemathesis
 from hypothesis import strategies
 from hypothesis.internal.conjecture import engine
 from schemathesis.core.failures import AcceptedNegativeData, Failure
+from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation.hypothesis import examples
+from schemathesis.generation.meta import CoveragePhaseData
 from schemathesis.openapi.checks import RejectedPositiveData
 from schemathesis.transport.serialization import Binary
 
@@ -57,6 +59,40 @@ DEPENDS = {
     r"invalid-(request|field): .*contains NUL": "inside of metadata, where any JSON may stand",
 }
 """Refusals of what the document allows, each with the reason why no document can forbid it."""
+
+
+_SHARED = {"filter": ("all", "any", "not"), "encoders": ("parts",)}
+"""Fields that are the same in several operations, each with those inside of it that are the same again."""
+_STEP = re.compile(r"Object with valid '(\w+)' value: |Single-item array: |Object with additional property: ")
+_PLACE = re.compile(r".*?/properties/(filter|encoder)s?(?:/additionalProperties/0)?(?=/)")
+_FILTER_IN_FILTER = re.compile(r"/properties/(?:all|any|not)(?:/anyOf/0)?(?:/items)?(?=/properties)")
+_sent: dict[tuple[object, ...], object] = {}
+
+
+@schemathesis.hook
+def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> bool:
+    """Have a field's values covered once, not with each form of content and in each filter of a filter."""
+    phase = case.meta.phase.data if case.meta is not None else None
+    if not isinstance(phase, CoveragePhaseData) or phase.parameter_location != ParameterLocation.BODY:
+        return True
+    if case.meta.generation.mode.is_positive:
+        chain, value, rest = [], case.body, phase.description
+        while step := _STEP.match(rest):
+            name, rest = step[1], rest[step.end() :]
+            value = value[name] if name else value[0] if isinstance(value, list) else list(value.values())[-1]
+            if name and not (chain and name in _SHARED.get(chain[-1], ())):
+                chain.append(name)
+        if not chain:
+            return True
+        place = "" if chain[0] in _SHARED else case.operation.label
+        key, sender = (place, *chain, rest, json.dumps(value, default=str, sort_keys=True)), case
+    elif shared := _PLACE.match(phase.location or ""):
+        within = _FILTER_IN_FILTER.sub("", phase.location[shared.end() :])
+        key = shared[1], within, phase.description.rpartition(": ")[2]
+        sender = case.operation.label, phase.location
+    else:
+        return True
+    return _sent.setdefault(key, sender) == sender
 
 
 _generate_one = examples.generate_one

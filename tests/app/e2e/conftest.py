@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -21,6 +22,7 @@ from app.client import Client
 from app.domain.names import Scope
 from app.main import create_app
 from app.settings import DATABASE_FILE, Settings
+from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.browsing import Watch
 from tests.app.e2e.refusals import (
     MAX_BODY,
@@ -112,16 +114,32 @@ def _is_ready(url: str) -> bool:
 
 
 @pytest.fixture
-def run_lrbs(tmp_path: Path) -> Callable[..., str]:
-    """Return a function that runs a command over this test's folder and returns what it printed."""
+def lrbs_process(tmp_path: Path) -> LrbsInside:
+    """Run the command line as a process of its own."""
 
-    def run(*arguments: str) -> str:
-        command, environment = [*LRBS, *arguments], environment_of(tmp_path / "data")
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        command, environment = [*LRBS, *arguments], {**environment_of(tmp_path / "data"), **settings}
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
 
     return run
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command that succeeded printed."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def archive_of_pairs(path: Path) -> str:
+    """Save an archive of pairs of three classes, a quarter of them to test with, and return its path."""
+    data = make_low_rank_pairs(60, 60, n_features_x=8, n_features_z=6, n_classes=3, random_state=1)
+    order = np.argsort(data.z_labels, kind="stable")[np.argsort(np.argsort(data.x_labels, kind="stable"))]
+    fit, rest, labels = slice(0, 45), slice(45, 60), data.x_labels
+    arrays = {"x_tr": data.X[fit], "x_te": data.X[rest], "y_tr": labels[fit], "y_te": labels[rest]}
+    np.savez(path, **arrays, z_tr=data.Z[order][fit], z_te=data.Z[order][rest])
+    return str(path)
 
 
 @pytest.fixture

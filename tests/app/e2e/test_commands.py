@@ -1,13 +1,10 @@
 import json
-import os
 import re
 import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -21,68 +18,22 @@ from typer.testing import CliRunner
 
 from app.answers import Hit
 from app.bootstrap import build
-from app.cli.main import cli, main
+from app.cli.main import cli
 from app.cli.serve import run_server
 from app.db.schema import DatabaseSchema
 from app.domain.errors import ServiceError
 from app.settings import Settings
-from solver.datasets import make_low_rank_pairs
+from tests.app.e2e.conftest import LRBS, ROOT, archive_of_pairs, environment_of, said
+from tests.app.e2e.conftest import LrbsInside as Lrbs
 from tests.app.waiting import wait_for
 
-ROOT = Path(__file__).parents[3]
 COLOURS = {"sky": (60, 120, 230), "grass": (40, 170, 60), "brick": (180, 70, 50)}
 WORDS = {"sky": "clouds wind blue", "grass": "meadow lawn green", "brick": "wall house red"}
 
 
-def environment(data_dir: Path, **settings: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
-    return {**kept, "LRBS_DATA_DIR": str(data_dir), "PYTHONUNBUFFERED": "1", **settings}
-
-
-Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
 @pytest.fixture
-def lrbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lrbs:
-    """Run the command line in this process."""
-
-    def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-        values = {"LRBS_DATA_DIR": str(tmp_path / "data"), "LRBS_DATABASE_URL": "", **settings}
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            for name, value in values.items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "argv", ["lrbs", *arguments])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        status = ended.value.code or 0
-        assert isinstance(status, int)
-        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def lrbs_process(tmp_path: Path) -> Lrbs:
-    """Run the command line as a process of its own."""
-
-    def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "app.cli", *arguments],
-            cwd=ROOT,
-            env=environment(tmp_path / "data", **settings),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    return run
-
-
-def said(done: "subprocess.CompletedProcess[str]") -> str:
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def lrbs(lrbs_inside: Lrbs) -> Lrbs:
+    return lrbs_inside
 
 
 def fails(done: "subprocess.CompletedProcess[str]", status: int, *words: str) -> None:
@@ -91,23 +42,6 @@ def fails(done: "subprocess.CompletedProcess[str]", status: int, *words: str) ->
     assert line.startswith("error: "), line
     for word in words:
         assert word in line
-
-
-def make_archive(path: Path) -> Path:
-    data = make_low_rank_pairs(60, 60, n_features_x=8, n_features_z=6, n_classes=3, random_state=1)
-    fit = slice(0, 45), slice(45, 60)
-    labels = data.x_labels
-    order = np.argsort(data.z_labels, kind="stable")[np.argsort(np.argsort(labels, kind="stable"))]
-    np.savez(
-        path,
-        x_tr=data.X[fit[0]],
-        x_te=data.X[fit[1]],
-        z_tr=data.Z[order][fit[0]],
-        z_te=data.Z[order][fit[1]],
-        y_tr=labels[fit[0]],
-        y_te=labels[fit[1]],
-    )
-    return path
 
 
 def make_table(folder: Path) -> Path:
@@ -284,7 +218,7 @@ def check_feedback(lrbs: Lrbs, picture: Path) -> None:
 
 
 def test_arrays_are_brought_in_again_without_a_change(lrbs: Lrbs, tmp_path: Path) -> None:
-    archive = str(make_archive(tmp_path / "pairs.npz"))
+    archive = archive_of_pairs(tmp_path / "pairs.npz")
     for _ in range(2):
         assert "120 items stored" in said(lrbs("ingest", "npz", archive, "-c", "arrays"))
     trained = json.loads(said(lrbs("train", "arrays", "--method", "lrbs", "--json")))
@@ -410,11 +344,11 @@ def test_who_is_told_the_address_can_connect(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_training_ends_and_can_be_repeated(lrbs: Lrbs, tmp_path: Path) -> None:
-    said(lrbs("ingest", "npz", str(make_archive(tmp_path / "pairs.npz")), "-c", "arrays"))
+    said(lrbs("ingest", "npz", archive_of_pairs(tmp_path / "pairs.npz"), "-c", "arrays"))
     with subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "train", "arrays"],
+        [*LRBS, "train", "arrays"],
         cwd=ROOT,
-        env=environment(tmp_path / "data"),
+        env=environment_of(tmp_path / "data"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -12,7 +12,7 @@ import pytest
 
 from app.cli.failures import Failure, describe_failure
 from app.client import Client, UnavailableError
-from tests.app.e2e.conftest import ROOT, LrbsInside
+from tests.app.e2e.conftest import ROOT, LrbsInside, said
 from tests.app.e2e.refusals import png
 
 HEAVY = ("numpy", "scipy", "sqlalchemy", "faiss", "PIL", "fastapi", "solver", "app.bootstrap")
@@ -65,11 +65,6 @@ def here(lrbs_inside: LrbsInside, demo_folder: Path) -> LrbsInside:
 def there(lrbs_inside: LrbsInside, demo_server: str, demo_key: str) -> LrbsInside:
     """Run a command on the demo over HTTP; nothing of it is in the folder of this test."""
     return lambda *arguments: lrbs_inside(*arguments, "--url", demo_server, "--key", demo_key)
-
-
-def said(done: "subprocess.CompletedProcess[str]") -> str:
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_what_is_read_over_http_is_what_is_read_from_the_database(

@@ -1,5 +1,4 @@
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from app.domain.entities import KeyBounds
 from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
+from tests.app.e2e.conftest import LrbsInside, said
 from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, client_of, vector_item
 
 
@@ -202,9 +202,10 @@ def test_use_is_written_down_later_and_never_backwards(api: Api, tmp_path: Path)
     services.database.engine.dispose()
 
 
-def test_the_command_line_binds_keys(run_lrbs: Callable[..., str]) -> None:
-    run_lrbs("keys", "create", "--scope", "write", "--expires", "30d", "--rate-limit", "60", "--name", "shop")
-    (line,) = run_lrbs("keys", "list").splitlines()
+def test_the_command_line_binds_keys(lrbs_inside: LrbsInside) -> None:
+    bounds = ("--scope", "write", "--expires", "30d", "--rate-limit", "60", "--name", "shop")
+    said(lrbs_inside("keys", "create", *bounds))
+    (line,) = said(lrbs_inside("keys", "list")).splitlines()
     expires = (datetime.now(UTC) + timedelta(days=30)).strftime("%Y-%m-%d")
     assert re.search(rf"write .*never used; expires {expires} .*; 60 requests a minute  shop", line)
 

@@ -18,6 +18,8 @@ from solver.datasets import PairedFeatures, load_npz, load_wikipedia
 from solver.evaluation.metrics import FIRST_PAGE, average_precision, discounted_gains, ideal_gains
 from solver.projector import AffineProjector, Projector
 from solver.scaling.estimator import FeatureScaler
+from tests.app.e2e.conftest import LrbsInside as Lrbs
+from tests.app.e2e.conftest import said
 
 pytestmark = [
     pytest.mark.data,
@@ -32,13 +34,13 @@ Ranks = np.typing.NDArray[np.intp]
 
 @pytest.fixture
 def serve_trained(
-    start_server: Callable[..., Any], run_lrbs: Callable[..., str], create_admin_key: Callable[[], str]
+    start_server: Callable[..., Any], lrbs_process: Lrbs, create_admin_key: Callable[[], str]
 ) -> Callable[..., contextmanager]:
     """Return a function that brings a set in by command, serves it and retrains it over HTTP."""
 
     @contextmanager
     def serve(*ingest: str, method: str = "auto") -> Iterator[Client]:
-        run_lrbs("ingest", *ingest, "-c", "set")
+        said(lrbs_process("ingest", *ingest, "-c", "set"))
         key = create_admin_key()
         with start_server().client(key) as client:
             job = client.wait_for_job(client.retrain("set", method=method).id, timeout=TRAINING_SECONDS)

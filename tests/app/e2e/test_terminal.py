@@ -5,72 +5,36 @@ import re
 import signal
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from solver.datasets import make_low_rank_pairs
+from tests.app.e2e.conftest import ROOT, archive_of_pairs
+from tests.app.e2e.conftest import LrbsInside as Lrbs
 from tests.app.waiting import wait_for
 
-ROOT = Path(__file__).parents[3]
-Lrbs = Callable[..., "subprocess.CompletedProcess[str]"]
 
-
-def environment(data_dir: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LRBS_")}
-    return {**kept, "LRBS_DATA_DIR": str(data_dir), "LRBS_PORT": "0", "PYTHONUNBUFFERED": "1"}
-
-
-@pytest.fixture
-def lrbs(tmp_path: Path) -> Lrbs:
-    """Run the command line as a process of its own."""
-
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "app.cli", *arguments],
-            cwd=ROOT,
-            env=environment(tmp_path / "data"),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    return run
-
-
-def archive(path: Path, n_classes: int = 3) -> str:
-    data = make_low_rank_pairs(60, 60, n_features_x=8, n_features_z=6, n_classes=n_classes, random_state=1)
-    order = np.argsort(data.z_labels, kind="stable")[np.argsort(np.argsort(data.x_labels, kind="stable"))]
-    fit, rest, labels = slice(0, 45), slice(45, 60), data.x_labels
-    arrays = {"x_tr": data.X[fit], "x_te": data.X[rest], "y_tr": labels[fit], "y_te": labels[rest]}
-    np.savez(path, **arrays, z_tr=data.Z[order][fit], z_te=data.Z[order][rest])
-    return str(path)
-
-
-def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Path) -> None:
-    brought = lrbs("ingest", "npz", archive(tmp_path / "pairs.npz"), "-c", "arrays")
+def test_long_work_says_what_it_does_without_a_terminal(lrbs_process: Lrbs, tmp_path: Path) -> None:
+    brought = lrbs_process("ingest", "npz", archive_of_pairs(tmp_path / "pairs.npz"), "-c", "arrays")
     assert brought.returncode == 0
     first, *steps, last = brought.stderr.splitlines()
     assert first.startswith("Importing 120 items into 'arrays'")
     assert any("storing 120 of 120" in step for step in steps)
     assert re.fullmatch(r"done in \d+ s", last)
 
-    untrained = lrbs("models", "arrays")
+    untrained = lrbs_process("models", "arrays")
     assert (untrained.returncode, untrained.stdout) == (0, "")
     assert "no models yet: run lrbs train arrays" in untrained.stderr
-    searched = lrbs("search", "arrays", "--item", "image-pairs:000000")
+    searched = lrbs_process("search", "arrays", "--item", "image-pairs:000000")
     assert searched.returncode == 0
     assert "nothing has been trained yet" in searched.stderr
     assert len(searched.stdout.splitlines()) == 10
 
-    trained = lrbs("train", "arrays")
+    trained = lrbs_process("train", "arrays")
     assert trained.returncode == 0, trained.stderr
     assert "learned from 45 image and 45 text items" in trained.stdout
     assert trained.stderr.startswith("Training on 'arrays', which has 60 image and 60 text items: ")
@@ -83,10 +47,10 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs: Lrbs, tmp_path: Pa
         trained.stdout,
         re.M,
     )
-    listed = lrbs("models", "arrays").stdout
+    listed = lrbs_process("models", "arrays").stdout
     assert re.search(r"validation MAP image-to-text [01]\.\d+, .*\(\d+ image and \d+ text items\)", listed)
 
-    by_text = lrbs("search", "arrays", "--text", "hi")
+    by_text = lrbs_process("search", "arrays", "--text", "hi")
     assert by_text.returncode == 1
     assert "--text: collection 'arrays' has no modality for text; search with" in by_text.stderr
 
