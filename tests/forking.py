@@ -32,13 +32,15 @@ _IGNORES_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _READ_LATE = (
     "LRBS_",
     "AWS_",
+    "KMP_",
     "PROMETHEUS_MULTIPROC_DIR",
     "PYTEST_CURRENT_TEST",
     "PYTHONFAULTHANDLER",
     "PYTHONPATH",
     "PYTHONUNBUFFERED",
 )
-"""How variables begin that change nothing of what a process imports, or that `_read_environment` sees to."""
+"""How variables begin that change nothing of what a process imports, that an import sets, or that
+`_read_environment` sees to."""
 _MOST_BYTES = 1 << 17
 """Of a command with its environment."""
 _ROOM_ARGUMENT, _ROOM_VARIABLE = " " * (1 << 14), "LRBS_ROOM_OF_A_FORK"

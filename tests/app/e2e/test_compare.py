@@ -59,7 +59,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
     draw_products(folder)
     files = ("--report", "report", "--plots", "plots", "--trec", "trec")
     environment = environment_of(folder / "data") | {"LRBS_TEST_DATA": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [*LRBS, "compare", "products", "--methods", METHODS, *files, *ALONE, "--json"]
+    command = [*LRBS, "compare", "products", "--methods", METHODS, "--folds", "2", *files, *ALONE, "--json"]
     done = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from app.cli.reference import problems_table, settings_table
 from app.sample import draw_sample
+from tests.app.e2e.shell_command import shell_command
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = {
@@ -35,7 +35,7 @@ def block(language: str, holding: str) -> str:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def desk(tmp_path: Path) -> Iterator[Path]:
     """A folder with the pictures and the table that the documents name, and the command `lrbs`."""
     rows = []
     for name, kind in KINDS.items():
@@ -46,11 +46,9 @@ def desk(tmp_path: Path) -> Path:
             rows.append((f"{name}{number}", picture, f"a {name}, number {number}", name, split))
     with (tmp_path / "items.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([("id", "image", "text", "label", "split"), *rows])
-    command = tmp_path / "bin" / "lrbs"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m app.cli "$@"\n')
-    command.chmod(0o755)
-    return tmp_path
+    (tmp_path / "bin").mkdir()
+    with shell_command(tmp_path / "bin"):
+        yield tmp_path
 
 
 def run(desk: Path, script: str, **settings: str) -> str:
