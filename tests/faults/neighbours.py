@@ -11,14 +11,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import secrets
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,71 +25,21 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 
+from tests.faults.campaign import conduct
 from tests.faults.cluster import PostgresCluster
-from tests.faults.heading import heading
-from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, vector_item
+from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, train, vector_item
 from tests.faults.phases import BUSY_SWAP, QUIET, REPLAY, SWAP, Report
 from tests.faults.prober import search_requests
-from tests.faults.processes import ROOT, environment_of, free_port, wait_until_ready
+from tests.faults.processes import ROOT, THIS, Program, Service, serving
 from tests.faults.tally import Tally
 
 SMALL, WRITTEN, BIG = "small", "written", "big"
 _SMALL_ITEMS, _BASE_ITEMS = 200, 400
 _CLIENTS_OF_BIG, _ATTACKERS, _IDLE = 6, 4, 200
 _MOST_RATIO, _MOST_PROBE_SECONDS = 3.0, 1.0
-_TRAIN_SECONDS = 1800.0
+_TRAINING = {"seconds": 1800.0, "alpha": 1e-3, "scaling": "standard", "method": "lrbs"}
 _BREATH_SECONDS = 0.5
 """After a swap, which may be over before every probe was made once."""
-
-
-class Service:
-    """A server with a worker beside it, of this code or of another checkout; SQLite without a database
-    URL."""
-
-    def __init__(self, folder: Path, database_url: str, python: str, root: Path) -> None:
-        data = folder / "data"
-        data.mkdir(parents=True)
-        url = database_url or f"sqlite:///{data / 'lrbs.sqlite3'}"
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
-        self._environment = {
-            **environment_of(data, url, secrets.token_hex(8), LRBS_PORT=str(port)),
-            "PYTHONPATH": str(root),
-        }
-        self._command = [python, "-m", "app.cli"]
-        self._root = root
-        self._log = folder / "api.log"
-        self._run("db", "upgrade")
-        self.key = self._run("keys", "create", "--scope", "admin").split()[-1]
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Serve until the end of the block."""
-        with self._log.open("wb") as log:
-            process = subprocess.Popen(
-                [*self._command, "serve"],
-                cwd=self._root,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            wait_until_ready([self.url])
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(60.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def _run(self, *arguments: str) -> str:
-        command = [*self._command, *arguments]
-        done = subprocess.run(command, cwd=self._root, env=self._environment, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"lrbs {' '.join(arguments)}: {done.stdout}{done.stderr}")
-        return done.stdout.strip()
 
 
 @contextlib.contextmanager
@@ -139,20 +85,7 @@ def fill(client: httpx.Client, name: str, count: int) -> None:
     for side in (X, Z):
         items = [vector_item(side, f"{side}-base-{number}", 0) for number in range(count // 2)]
         client.post(f"/v1/collections/{name}/items", json={"items": items}).raise_for_status()
-    train(client, name)
-
-
-def train(client: httpx.Client, name: str) -> int:
-    """Train a collection and return the version."""
-    body = {"alpha": 1e-3, "scaling": "standard", "method": "lrbs"}
-    job = client.post(f"/v1/admin/collections/{name}/retrain", json=body).raise_for_status().json()
-    deadline = time.monotonic() + _TRAIN_SECONDS
-    while job["state"] in ("queued", "running") and time.monotonic() < deadline:
-        time.sleep(0.2)
-        job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
-    if job["state"] != "succeeded":
-        raise RuntimeError(f"training failed: {job}")
-    return int(job["model_version"])
+    train(client, name, **_TRAINING)
 
 
 def many_items(count: int, seed: int) -> bytes:
@@ -250,8 +183,7 @@ def campaign(
     folder: Path,
     database_url: str = "",
     seed: int = 0,
-    python: str = sys.executable,
-    root: Path = ROOT,
+    program: Program = THIS,
     most_probe_seconds: float = _MOST_PROBE_SECONDS,
     most_ratio: float | None = None,
 ) -> Report:
@@ -260,8 +192,10 @@ def campaign(
     # A probe that takes longer than `most_probe_seconds` is a violation; `most_ratio` bounds the p99 of
     # searches in replay and swap, as a multiple of the quiet one.
     report = Report(Tally())
-    service = Service(folder, database_url, python, root)
-    with service.running(), client_of(service.url, service.key) as client:
+    with (
+        serving(folder, report.tally, database_url, program) as service,
+        client_of(service.url, service.key) as client,
+    ):
         fill(client, SMALL, _SMALL_ITEMS)
         fill(client, WRITTEN, _SMALL_ITEMS)
         fill(client, BIG, _BASE_ITEMS)
@@ -291,7 +225,7 @@ def _make_noise(service: Service, client: httpx.Client, body: bytes, seconds: fl
     with report.phase("searched"), threads(_CLIENTS_OF_BIG, big):
         time.sleep(seconds)
     with report.phase("retrain"):
-        version = train(client, BIG)
+        version = train(client, BIG, **_TRAINING)
     with report.phase(SWAP):
         swap(client, 1)
     with report.phase(BUSY_SWAP), threads(_CLIENTS_OF_BIG, big):
@@ -305,37 +239,25 @@ def _make_noise(service: Service, client: httpx.Client, body: bytes, seconds: fl
 
 
 def main() -> None:
-    """Run it from the command line; ends with status 1 when anything was violated."""
+    """Run it from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--python", default=sys.executable, help="interpreter of the service's code")
-    parser.add_argument("--root", type=Path, default=ROOT, help="checkout of the service's code")
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="lrbs-neighbours-"))
-    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        url = ""
-        if options.database == "postgres":
-            cluster = PostgresCluster()
-            stack.callback(cluster.remove)
-            url = cluster.url
-        report = campaign(
-            options.items,
-            options.seconds,
-            folder,
-            url,
-            options.seed,
-            options.python,
-            options.root,
-            most_ratio=_MOST_RATIO,
-        )
-    first = heading(options.seed, items=options.items, database=options.database)
-    sys.stdout.write("\n".join([f"{first}, load before {load}", *report.lines(), ""]))
-    sys.exit(1 if report.tally.violations else 0)
+    parser.add_argument("--python", default=THIS.python, help="interpreter of the service's code")
+    parser.add_argument("--root", type=Path, default=THIS.root, help="checkout of the service's code")
+
+    def run(asked: argparse.Namespace, folder: Path) -> Report:
+        program, size = Program(asked.python, asked.root), (asked.items, asked.seconds, folder)
+        with contextlib.ExitStack() as stack:
+            url = ""
+            if asked.database == "postgres":
+                cluster = PostgresCluster()
+                stack.callback(cluster.remove)
+                url = cluster.url
+            return campaign(*size, url, asked.seed, program, most_ratio=_MOST_RATIO)
+
+    conduct(parser, run)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ class Report:
     samples: list[tuple[str, float, float, int]] = field(default_factory=list)
     """What, when, seconds, status."""
 
+    @property
+    def violations(self) -> list[str]:
+        """What must not have happened."""
+        return self.tally.violations
+
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Give a name to what is measured meanwhile."""

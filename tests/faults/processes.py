@@ -6,21 +6,21 @@ import contextlib
 import os
 import random
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
-from app.bootstrap import build
-from app.domain.names import Scope
-from app.settings import Settings
 from tests.faults.hosts import Host
+from tests.faults.tally import Tally
 
 ROOT = Path(__file__).parents[2]
 MARK = "LRBS_FAULTS_RUN"
@@ -84,6 +84,20 @@ def descendants_of(process: int) -> set[int]:
     return found
 
 
+class Program(NamedTuple):
+    """The interpreter and the checkout of the code that is run."""
+
+    python: str = sys.executable
+    root: Path = ROOT
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return a command of ``lrbs``."""
+        return [self.python, "-m", "app.cli", *arguments]
+
+
+THIS = Program()
+
+
 class Managed:
     """A command of ``lrbs`` that is started again whenever it ends, until it is stopped; `log` has all its
     lives."""
@@ -96,6 +110,7 @@ class Managed:
         log: Path,
         port: int | None = None,
         host: Host | None = None,
+        program: Program = THIS,
     ) -> None:
         address, prefix = ("127.0.0.1", ()) if host is None else (host.address, host.prefix)
         self.name = name
@@ -106,7 +121,8 @@ class Managed:
         """Ends that nobody asked for, with what was said last."""
         self.refused_starts = 0
         """Ends at the very start because the database was away: whoever starts it tries again."""
-        self._command = [*prefix, sys.executable, "-m", "app.cli", *arguments]
+        self._command = [*prefix, *program.command(*arguments)]
+        self._root = program.root
         listening = {} if port is None else {"LRBS_PORT": str(port), "LRBS_HOST": address}
         self._environment = {**environment, **listening}
         self._log = log
@@ -154,7 +170,7 @@ class Managed:
                 said_before = log.tell()
                 self._process = subprocess.Popen(
                     self._command,
-                    cwd=ROOT,
+                    cwd=self._root,
                     env=dict(self._environment),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -194,22 +210,46 @@ def environment_of(data_dir: Path, database_url: str, mark: str, **settings: str
     }
 
 
-def run_lrbs(environment: Mapping[str, str], *arguments: str) -> str:
+def run_lrbs(environment: Mapping[str, str], *arguments: str, program: Program = THIS) -> str:
     """Run a command to its end and return what it printed."""
-    command = [sys.executable, "-m", "app.cli", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=dict(environment), capture_output=True, text=True)
+    command = program.command(*arguments)
+    done = subprocess.run(command, cwd=program.root, env=dict(environment), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"lrbs {' '.join(arguments)}: {done.stdout}{done.stderr}")
     return done.stdout.strip()
 
 
-def prepare_database(data_dir: Path, database_url: str) -> str:
+def prepare(environment: Mapping[str, str], program: Program = THIS) -> str:
     """Bring a database to the current schema and return an admin key."""
-    services = build(Settings(data_dir=data_dir, database_url=database_url))
-    services.schema.upgrade()
-    _, secret = services.access.create(Scope.ADMIN)
-    services.database.engine.dispose()
-    return secret
+    run_lrbs(environment, "db", "upgrade", program=program)
+    return run_lrbs(environment, "keys", "create", "--scope", "admin", program=program).split()[-1]
+
+
+class Service(NamedTuple):
+    """A service that runs, and an admin key."""
+
+    url: str
+    key: str
+
+
+@contextlib.contextmanager
+def serving(folder: Path, tally: Tally, database_url: str = "", program: Program = THIS) -> Iterator[Service]:
+    """Serve with a worker beside it; SQLite without a database URL. Ends that nobody asked for are
+    violations."""
+    data = folder / "data"
+    data.mkdir(parents=True)
+    url = database_url or f"sqlite:///{data / 'lrbs.sqlite3'}"
+    environment = environment_of(data, url, secrets.token_hex(8), PYTHONPATH=str(program.root))
+    key = prepare(environment, program)
+    server = Managed("api", ("serve",), environment, folder / "api.log", free_port(), program=program)
+    server.start()
+    try:
+        wait_until_ready([server.url])
+        yield Service(server.url, key)
+    finally:
+        server.stop()
+        for line in server.unasked:
+            tally.violation(line)
 
 
 def wait_until_ready(urls: list[str]) -> None:

@@ -7,25 +7,20 @@ import contextlib
 import os
 import random
 import secrets
-import shutil
 import signal
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
-
 from tests.faults import checks
+from tests.faults.campaign import conduct
 from tests.faults.clients import SWAPS, Client, Retrainer, Swapper, World, Writer
 from tests.faults.cluster import PostgresCluster
 from tests.faults.expectation import Expectation
-from tests.faults.heading import heading
 from tests.faults.hosts import Host, hosts
 from tests.faults.ledger import Ledger, Outcome
-from tests.faults.material import MODALITIES, PAIRS, base_items, client_of
+from tests.faults.material import MODALITIES, PAIRS, base_items, client_of, train
 from tests.faults.observer import Observer, observing_engine
 from tests.faults.processes import (
     Managed,
@@ -34,7 +29,7 @@ from tests.faults.processes import (
     environment_of,
     free_port,
     marked,
-    prepare_database,
+    prepare,
     run_lrbs,
     wait_until_ready,
 )
@@ -85,11 +80,7 @@ class System:
             "LRBS_DATABASE_URL": self.database_url,
             **self.store.settings("127.0.0.1"),
         }
-        if store is None:
-            self.key = prepare_database(self.data_dir, self.database_url)
-        else:
-            run_lrbs(self.local, "db", "upgrade")
-            self.key = run_lrbs(self.local, "keys", "create", "--scope", "admin").split()[-1]
+        self.key = prepare(self.local)
         self.servers = [
             Managed("api-0", ("serve",), one, folder / "api-0.log", free_port(), first),
             Managed("api-1", ("serve", "--no-worker"), other, folder / "api-1.log", free_port(), second),
@@ -142,18 +133,7 @@ def fill(world: World, versions: int) -> None:
             answer = client.post(f"/v1/collections/{PAIRS}/items", json={"items": items}).raise_for_status()
             world.ledgers[PAIRS].close(write, Outcome.ACKNOWLEDGED, answer.json()["revision"])
         for seed in range(versions):
-            _train(client, {"seed": seed})
-
-
-def _train(client: httpx.Client, body: dict[str, int]) -> None:
-    answer = client.post(f"/v1/admin/collections/{PAIRS}/retrain", json=body).raise_for_status()
-    deadline = time.monotonic() + _TRAIN_SECONDS
-    job = answer.json()
-    while job["state"] in ("queued", "running") and time.monotonic() < deadline:
-        time.sleep(0.1)
-        job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
-    if job["state"] != "succeeded":
-        raise RuntimeError(f"one of the first retrains: {job}")
+            train(client, PAIRS, _TRAIN_SECONDS, seed=seed)
 
 
 def campaign(
@@ -258,31 +238,19 @@ def _sweep(system: System) -> None:
 
 
 def main() -> None:
-    """Run one campaign from the command line; ends with status 1 when anything was violated."""
+    """Run one from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--seed", type=int, default=None, help="default: random")
     parser.add_argument("--swaps", type=int, default=0, help="least number of other versions activated")
     parser.add_argument("--storage", choices=("folder", "s3"), default="folder")
     parser.add_argument("--isolated", action="store_true", help="hosts with networks of their own (as root)")
-    parser.add_argument("--keep", action="store_true", help="keep data and logs")
-    options = parser.parse_args()
-    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
-    folder = Path(tempfile.mkdtemp(prefix="lrbs-faults-"))
-    sizes = {"kills": options.kills, "database": options.database}
-    variant = {"swaps": options.swaps, "isolated": options.isolated, "storage": options.storage}
-    sys.stdout.write(f"{heading(seed, **sizes, **variant)}\n")
-    sys.stdout.flush()
-    began = time.monotonic()
-    where = options.isolated, options.storage
-    tally = campaign(options.kills, options.database, seed, folder, options.swaps, *where)
-    sys.stdout.write("\n".join([*tally.lines(), f"seconds: {time.monotonic() - began:.0f}", ""]))
-    if options.keep:
-        sys.stdout.write(f"kept: {folder}\n")
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(1 if tally.violations else 0)
+    conduct(
+        parser,
+        lambda asked, folder: campaign(
+            asked.kills, asked.database, asked.seed, folder, asked.swaps, asked.isolated, asked.storage
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import secrets
-import shutil
-import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,11 +11,11 @@ from typing import Any
 import httpx
 import numpy as np
 
+from tests.faults.campaign import conduct
 from tests.faults.expectation import Expectation
-from tests.faults.heading import heading
-from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors
+from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors, train
 from tests.faults.observer import observing_engine
-from tests.faults.processes import Managed, environment_of, free_port, prepare_database, wait_until_ready
+from tests.faults.processes import serving
 from tests.faults.stores import FolderStore
 from tests.faults.tally import Tally
 
@@ -48,18 +44,7 @@ def train_two_versions(client: httpx.Client) -> list[int]:
     client.post("/v1/collections", json={"name": PAIRS, "modalities": MODALITIES[PAIRS]}).raise_for_status()
     for items in base_items().values():
         client.post(f"/v1/collections/{PAIRS}/items", json={"items": items}).raise_for_status()
-    versions = []
-    for alpha in _ALPHAS:
-        body = {"alpha": alpha, "scaling": "standard"}
-        job = client.post(f"/v1/admin/collections/{PAIRS}/retrain", json=body).raise_for_status().json()
-        deadline = time.monotonic() + _TRAIN_SECONDS
-        while job["state"] in ("queued", "running") and time.monotonic() < deadline:
-            time.sleep(0.1)
-            job = client.get(f"/v1/admin/jobs/{job['id']}").raise_for_status().json()
-        if job["state"] != "succeeded":
-            raise RuntimeError(f"training failed: {job}")
-        versions.append(int(job["model_version"]))
-    return versions
+    return [train(client, PAIRS, _TRAIN_SECONDS, alpha=alpha, scaling="standard") for alpha in _ALPHAS]
 
 
 def expected_answers(
@@ -141,48 +126,31 @@ def campaign(seconds: float, clients: int, activations: int, folder: Path, seed:
     """Search with all clients while the active version alternates, in even steps; return what happened.
     The seed is of the order of queries; when activations fall between them, the machine decides."""
     tally = Tally()
-    data_dir = folder / "data"
-    data_dir.mkdir(parents=True)
-    url = f"sqlite:///{data_dir / 'lrbs.sqlite3'}"
-    environment = environment_of(data_dir, url, secrets.token_hex(8))
-    key = prepare_database(data_dir, url)
-    server = Managed("api", ("serve",), environment, folder / "api.log", free_port())
-    server.start()
-    try:
-        wait_until_ready([server.url])
-        expectation = Expectation(observing_engine(url), FolderStore(data_dir).bundle, PAIRS)
-        with client_of(server.url, key) as client:
+    with serving(folder, tally) as (url, key):
+        engine = observing_engine(f"sqlite:///{folder / 'data' / 'lrbs.sqlite3'}")
+        expectation = Expectation(engine, FolderStore(folder / "data").bundle, PAIRS)
+        with client_of(url, key) as client:
             versions = train_two_versions(client)
             answers = expected_answers(client, versions, expectation, tally)
-            with Load(server.url, key, clients, seed, answers, tally):
+            with Load(url, key, clients, seed, answers, tally):
                 for number in range(activations):
                     time.sleep(seconds / (activations + 1))
                     activate(client, versions[number % len(versions)])
                     tally.count("activations")
                 time.sleep(seconds / (activations + 1))
-    finally:
-        server.stop()
-    for line in server.unasked:
-        tally.violation(line)
     return tally
 
 
 def main() -> None:
-    """Run it from the command line; ends with status 1 when anything was violated."""
+    """Run it from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--activations", type=int, default=80)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="lrbs-swap-"))
-    sizes = {"seconds": options.seconds, "clients": options.clients, "activations": options.activations}
-    sys.stdout.write(f"{heading(options.seed, **sizes)}\n")
-    sys.stdout.flush()
-    tally = campaign(**sizes, folder=folder, seed=options.seed)
-    shutil.rmtree(folder, ignore_errors=True)
-    sys.stdout.write("\n".join([*tally.lines(), ""]))
-    sys.exit(1 if tally.violations else 0)
+    conduct(
+        parser,
+        lambda asked, folder: campaign(asked.seconds, asked.clients, asked.activations, folder, asked.seed),
+    )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker.worker import make_worker
 from tests.app.e2e.conftest import Server
-from tests.faults.heading import heading
+from tests.faults.campaign import heading
 from tests.fuzz.campaign import megabytes
 from tests.fuzz.wire import Connection, Part, Wire, form_body
 

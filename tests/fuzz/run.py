@@ -12,7 +12,7 @@ import httpx
 from app.bootstrap import build
 from app.settings import Settings
 from tests.app.contract.gallery import served
-from tests.faults.heading import heading
+from tests.faults.campaign import heading
 from tests.fuzz.campaign import Campaign, Stored, Tally
 
 PEAK_MEGABYTES = 1500.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.domain.names import Scope
 from tests.app.contract.gallery import Gallery, served
-from tests.faults.heading import heading
+from tests.faults.campaign import heading
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 PHASES = "examples,coverage,fuzzing,stateful"
