@@ -69,40 +69,26 @@ def test_object_labels_are_taken_as_strings() -> None:
     assert (supervision.n_similar, supervision.n_dissimilar) == (3, 3)
 
 
-def test_labels_without_a_common_class_are_refused() -> None:
-    with pytest.raises(SupervisionError, match="no similar pair"):
-        Labels([0, 1], [2, 3])
+def test_large_integers_of_two_types_stay_apart() -> None:
+    x, z = np.array([2**62, 2**62 + 1], np.int64), np.array([2**62], np.uint64)  # one float64
+    assert (Labels(x, z).n_similar, Labels(z, x).n_similar) == (1, 1)
 
 
-def test_labels_of_one_class_are_refused() -> None:
-    with pytest.raises(SupervisionError, match="no dissimilar pair"):
-        Labels([1, 1, 1], [1, 1])
-
-
-def test_labels_of_different_kinds_are_refused() -> None:
-    with pytest.raises(SupervisionError, match="not of one kind"):
-        Labels([0, 1], ["0", "1"])
-
-
-@pytest.mark.parametrize("labels", [[], [[0, 1], [1, 0]], 3])
-def test_labels_that_are_not_a_list_are_refused_by_name(labels: npt.ArrayLike) -> None:
-    with pytest.raises(SupervisionError, match="z_labels"):
-        Labels([0, 1], labels)
-
-
-def test_nan_labels_are_refused() -> None:
-    with pytest.raises(SupervisionError, match=r"x_labels\[1\] is missing or infinite \(nan\)"):
-        Labels([0.0, np.nan])
-
-
-def test_two_dimensional_object_labels_are_refused() -> None:
-    with pytest.raises(SupervisionError, match="x_labels"):
-        Labels(np.array([["a", 1], ["b", 2]], dtype=object))
-
-
-def test_missing_labels_are_refused() -> None:
-    with pytest.raises(SupervisionError, match="x_labels"):
-        Labels(None)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("x", "z", "words"),
+    [
+        ([0, 1], [2, 3], "no similar pair"),
+        ([1, 1, 1], [1, 1], "no dissimilar pair"),
+        ([0, 1], ["0", "1"], "not of one kind"),
+        *(([0, 1], labels, "z_labels") for labels in ([], [[0, 1], [1, 0]], 3)),
+        ([0.0, np.nan], None, r"x_labels\[1\] is missing or infinite \(nan\)"),
+        (np.array([["a", 1], ["b", 2]], dtype=object), None, "x_labels"),
+        (None, None, "x_labels"),
+    ],
+)
+def test_unusable_labels_are_refused(x: Any, z: Any, words: str) -> None:
+    with pytest.raises(SupervisionError, match=words):
+        Labels(x, z)
 
 
 def test_labels_leave_their_input_unmodified() -> None:
