@@ -69,7 +69,7 @@ INVALID = [
     ("alpha_fraction", 0.0), ("alpha_fraction", 1.1), ("alpha_fraction", np.nan), ("alpha_fraction", "1"),
     ("solver", "sgd"), ("solver", None), ("tol", 0.0), ("tol", np.inf), ("max_iter", 0), ("max_iter", 1.5),
     ("loss", "hinge"), ("loss", None), ("alpha_fraction", 1.0), ("scalings", ("log",)), ("kernels", ()),
-    ("n_landmarks", 0), ("n_kept", 0), ("n_rounds", 0), ("max_samples", 9),
+    ("n_landmarks", 0), ("n_kept", 0), ("n_rounds", 0), ("max_samples", 9), ("neighbour_share", -0.1),
     ("neighbour_share", 1.0), ("neighbour_share", None), ("neighbour_share", False),
     ("inverse_temperature", 0.0), ("inverse_temperature", "1"),
     ("fit_intercept", 1), ("fit_intercept", None), ("dtype", np.int32), ("dtype", np.float16),

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from solver import CCA, DCA, ITML, LMNN, RCA, Labels, MultiLabels, PairedRows, mean_average_precision
+from solver import CCA, DCA, GMLDA, GMMFA, ITML, LMNN, RCA, Labels, MultiLabels, MvDA, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.validation import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError
 from tests.solver.every_estimator import cheap
 
 METHODS = [RCA, DCA, ITML, LMNN]
@@ -86,7 +86,7 @@ def test_a_metric_takes_out_what_classes_do_not_share(Method: type[Any]) -> None
     assert quality[Method] > quality[CCA] + 0.15
 
 
-@pytest.mark.parametrize("Method", METHODS)
+@pytest.mark.parametrize("Method", [*METHODS, MvDA, GMLDA, GMMFA])
 def test_multi_labels_of_one_label_each_are_labels(Method: type[Any], pairs: SyntheticPairs) -> None:
     indicators = [np.eye(5, dtype=bool)[side] for side in (pairs.x_labels, pairs.z_labels)]  # one without
     by_indicators = cheap(Method, n_components=3).fit(pairs.X, pairs.Z, MultiLabels(*indicators))
@@ -94,12 +94,6 @@ def test_multi_labels_of_one_label_each_are_labels(Method: type[Any], pairs: Syn
     np.testing.assert_allclose(
         by_indicators.similarity(pairs.X, pairs.Z), by_labels.similarity(pairs.X, pairs.Z), atol=1e-8
     )
-
-
-@pytest.mark.parametrize("Method", METHODS)
-def test_supervision_without_classes_is_refused(Method: type[Any], pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match=f"{Method.__name__} learns from classes"):
-        Method().fit(pairs.X[:50], pairs.Z, PairedRows(50))
 
 
 def test_classes_of_one_point_are_refused() -> None:

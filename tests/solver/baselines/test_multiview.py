@@ -5,10 +5,10 @@ import pytest
 import scipy.linalg
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from solver import GMLDA, GMMFA, Labels, MultiLabels, PairedRows
+from solver import GMLDA, GMMFA, Labels, MultiLabels
 from solver.baselines._common import LinearBaseline
 from solver.datasets import SyntheticPairs
-from solver.validation import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError
 
 METHODS = [GMLDA, GMMFA]
 
@@ -148,14 +148,6 @@ def test_power_weights_directions_by_their_eigenvalue(Method: type[Any], pairs: 
 
 
 @pytest.mark.parametrize("Method", METHODS)
-def test_multi_labels_of_one_label_each_are_labels(Method: type[Any], pairs: SyntheticPairs) -> None:
-    indicators = (np.eye(4, dtype=bool)[each] for each in (pairs.x_labels, pairs.z_labels))
-    by_indicators = Method().fit(pairs.X, pairs.Z, MultiLabels(*indicators)).similarity(pairs.X, pairs.Z)
-    by_labels = Method().fit(pairs.X, pairs.Z, _labels(pairs)).similarity(pairs.X, pairs.Z)
-    np.testing.assert_allclose(by_indicators, by_labels, atol=1e-12)
-
-
-@pytest.mark.parametrize("Method", METHODS)
 def test_sample_of_two_labels_counts_in_both_and_one_of_none_in_neither(
     Method: type[Any], pairs: SyntheticPairs
 ) -> None:
@@ -166,12 +158,6 @@ def test_sample_of_two_labels_counts_in_both_and_one_of_none_in_neither(
     similar = indicators[0].astype(int) @ indicators[1].T.astype(int) > 0
     similarity = model.similarity(pairs.X, pairs.Z)
     assert similarity[similar].mean() > similarity[~similar].mean() + 0.3
-
-
-@pytest.mark.parametrize("Method", METHODS)
-def test_supervision_without_classes_is_refused(Method: type[Any], pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match=f"{Method.__name__} learns from classes"):
-        Method().fit(pairs.X[:50], pairs.Z, PairedRows(50))
 
 
 @pytest.mark.parametrize("Method", METHODS)

@@ -5,9 +5,9 @@ import pytest
 import scipy.linalg
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from solver import CCA, Labels, MultiLabels, MvDA, PairedRows, mean_average_precision
+from solver import CCA, Labels, MvDA, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.validation import InvalidInputError, SupervisionError
+from solver.validation import InvalidInputError
 
 
 def _labels(pairs: SyntheticPairs) -> Labels:
@@ -107,18 +107,7 @@ def test_more_features_than_samples_are_no_obstacle(reg: float) -> None:
     assert similarity[similar].mean() > similarity[~similar].mean() + 0.5
 
 
-def test_multi_labels_of_one_label_each_are_labels(pairs: SyntheticPairs) -> None:
-    indicators = (np.eye(4, dtype=bool)[side] for side in (pairs.x_labels, pairs.z_labels))
-    by_indicators = MvDA().fit(pairs.X, pairs.Z, MultiLabels(*indicators)).similarity(pairs.X, pairs.Z)
-    by_labels = MvDA().fit(pairs.X, pairs.Z, _labels(pairs)).similarity(pairs.X, pairs.Z)
-    np.testing.assert_allclose(by_indicators, by_labels, atol=1e-12)
-
-
-def test_supervision_without_classes_and_classes_that_do_not_differ_are_refused(
-    pairs: SyntheticPairs,
-) -> None:
-    with pytest.raises(SupervisionError, match="MvDA learns from classes"):
-        MvDA().fit(pairs.X[:50], pairs.Z, PairedRows(50))
+def test_classes_that_do_not_differ_are_refused(pairs: SyntheticPairs) -> None:
     X, Z = (np.vstack([side[:40], -side[:40]]) for side in (pairs.X, pairs.Z))  # all classes have mean zero
     with pytest.raises(InvalidInputError, match="the classes do not differ"):
         MvDA().fit(X, Z, Labels(np.arange(80) % 4))

@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 
-from solver import CCA, SCM, Labels, PairedRows, SemanticMatching
+from solver import CCA, SCM, Labels, SemanticMatching
 from solver.datasets import SyntheticPairs
-from solver.validation import SupervisionError
 
 
 def test_it_is_semantic_matching_of_canonical_variates(pairs: SyntheticPairs) -> None:
@@ -26,8 +24,3 @@ def test_all_canonical_variates_without_penalty_give_the_posteriors_of_the_featu
     model = SCM(reg=0.0, C=1e6, tol=1e-8).fit(X, Z, supervision)
     np.testing.assert_allclose(model.project_x(X), plain.project_x(X), atol=1e-3)
     np.testing.assert_allclose(model.project_z(Z), plain.project_z(Z), atol=1e-3)
-
-
-def test_supervision_without_classes_is_refused(pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match="SCM learns from classes"):
-        SCM().fit(pairs.X[:50], pairs.Z, PairedRows(50))

@@ -5,9 +5,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from solver import Labels, MultiLabels, PairedRows, SemanticMatching
+from solver import Labels, MultiLabels, SemanticMatching
 from solver.datasets import SyntheticPairs
-from solver.validation import SupervisionError
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -79,16 +78,6 @@ def test_multi_labels_have_a_logistic_regression_each(pairs: SyntheticPairs) -> 
         np.testing.assert_allclose(posteriors[:, label], alone.predict_proba(pairs.X)[:, 1], atol=1e-12)
     np.testing.assert_array_equal(posteriors[:, 3], 1.0)
     np.testing.assert_array_equal(posteriors[:, 4], 0.0)
-
-
-def test_supervision_without_classes_is_refused(pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match=r"SemanticMatching learns from classes.*PairedRows"):
-        SemanticMatching().fit(pairs.X[:50], pairs.Z, PairedRows(50))
-
-
-def test_labels_of_other_samples_are_refused(pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match="X has 59 samples, the supervision has 60"):
-        SemanticMatching().fit(pairs.X[1:], pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
 
 
 def test_iteration_limit_gives_a_warning(pairs: SyntheticPairs) -> None:

@@ -179,14 +179,3 @@ def test_samples_that_are_all_zero_have_the_zero_solution(shape: tuple[int, int]
 def test_samples_and_labels_of_different_numbers_are_refused_by_name(pairs: SyntheticPairs) -> None:
     with pytest.raises(SupervisionError, match=r"^Z has 49 samples"):
         _problem(pairs.X, pairs.Z[1:], (pairs.x_labels, pairs.z_labels))
-
-
-def test_problem_leaves_the_samples_unmodified(pairs: SyntheticPairs) -> None:
-    for convert in (np.asarray, scipy.sparse.csr_array):
-        X, Z = convert(pairs.X), convert(pairs.Z)
-        problem = _problem(X, Z, (pairs.x_labels, pairs.z_labels), fit_intercept=True)
-        assert problem.alpha_max > 0
-        assert len(problem.spectra) == 2
-        for samples, original in ((X, pairs.X), (Z, pairs.Z)):
-            dense = samples if isinstance(samples, np.ndarray) else samples.toarray()
-            np.testing.assert_array_equal(dense, original)

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from solver import (
 from solver.bilinear.solving import BilinearProblem, subsampled_problems
 from solver.supervision.kinds import AnySupervision
 
-N = 4600
+N = 920
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Let a fifth as many samples be a block, so that few of them are a large problem."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.optimisation.subsample._BLOCK_SAMPLES", 600)
+        yield
 
 
 @pytest.fixture(scope="module")

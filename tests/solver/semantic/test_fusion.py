@@ -12,7 +12,7 @@ from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, NeighbourClassifier, WeightedClassifier
 from solver.semantic.learners import Posteriors
 from solver.semantic.search import SearchOptions, Side, fit_posteriors, fuse
-from solver.validation import InvalidInputError, InvalidParameterError
+from solver.validation import InvalidInputError
 
 PARAMETERS = SemanticBilinear(
     scalings=("standard",),
@@ -214,17 +214,3 @@ def test_parts_that_do_not_match_are_rejected() -> None:
     ):
         with pytest.raises(InvalidInputError):
             NeighbourClassifier(**{**good, name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("neighbour_share", 1.0),
-        ("neighbour_share", -0.1),
-        ("inverse_temperature", 0.0),
-        ("inverse_temperature", 1e5),
-    ],
-)
-def test_parameters_out_of_range_are_rejected(name: str, value: float) -> None:
-    with pytest.raises(InvalidParameterError, match=name):
-        SemanticBilinear(**{name: value}).fit(np.eye(3), np.eye(3), Labels([0, 1, 1]))
