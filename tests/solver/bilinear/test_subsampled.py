@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,7 @@ from solver.supervision.kinds import AnySupervision
 
 N = 920
 
-
-@pytest.fixture(scope="module", autouse=True)
-def small_blocks() -> Iterator[None]:
-    """Let a fifth as many samples be a block, so that few of them are a large problem."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("solver.optimisation.subsample._BLOCK_SAMPLES", 600)
-        yield
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,8 @@ def test_values_and_gradients_are_those_of_dense_arithmetic(
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_mean_curvature_is_that_of_finite_differences(name: str) -> None:
     X, Z, supervision, matches = _instance("labels")
-    rng = np.random.default_rng(1)
+    X, Z, supervision = X[:9], Z[:8], supervision.subset(np.arange(9), np.arange(8))
+    matches, rng = matches[:9, :8], np.random.default_rng(1)
     A, B = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
     scores, step, total = X @ A @ B.T @ Z.T, 1e-4, 0.0
     for i, j in np.ndindex(scores.shape):

@@ -281,8 +281,9 @@ def test_resuming_leaves_the_checkpoint_unmodified(pairs: SyntheticPairs) -> Non
             np.testing.assert_array_equal(array, copy)
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_large_fit_resumed_on_its_subsample_has_the_bits_of_the_uninterrupted_one(tmp_path: Path) -> None:
-    data = make_low_rank_pairs(4600, 4600, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    data = make_low_rank_pairs(920, 920, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
     supervision = Labels(data.x_labels, data.z_labels)
     alpha = alpha_max(data.X, data.Z, supervision) / 20
     whole = LowRankBilinear(alpha, tol=1e-4)
