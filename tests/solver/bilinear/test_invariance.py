@@ -1,5 +1,6 @@
 """Changes of the samples under which no kind of supervision may change its solution."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ TOL = {np.float32: 1e-5, np.float64: 1e-7}
 # Two points within a relative gap of TOL of the optimum of a strongly curved loss differ by about its
 # root, times the size of the scores, which stays below 20 here.
 SCORES = {dtype: 20 * 1.6 * np.sqrt(tol) for dtype, tol in TOL.items()}
+Fitted = tuple[LowRankBilinear, npt.NDArray[Any]]
+"""Of a change of an instance, and the scores it gives, in the order of the plain one."""
 KINDS = ["labels", "several labels", "paired rows", "signed pairs", "weighted pairs"]
 LISTED = ("signed pairs", "weighted pairs")
 
@@ -123,37 +126,25 @@ class Instance:
         np.testing.assert_allclose(scores, self.scores, atol=SCORES[self.dtype])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@PROPERTY
-@given(instance=INSTANCES, x_power=st.floats(-15, 15), z_power=st.floats(-15, 15))
-def test_units_of_the_samples_move_into_the_penalty(
-    kind: str, instance: dict[str, Any], x_power: float, z_power: float
-) -> None:
-    plain = Instance(kind, **instance)
-    if plain.dtype == np.float64:  # which has room for more
-        x_power, z_power = 2 * x_power, 2 * z_power
-    X, Z = 10.0**x_power * plain.X, 10.0**z_power * plain.Z
-    other = plain.fit(X, Z, plain.facts, alpha=plain.alpha * 10.0**x_power * 10.0**z_power)
-    plain.assert_same(other, other.similarity(X, Z))
+def units_move_into_the_penalty(plain: Instance) -> Fitted:
+    powers = plain.rng.uniform(-15, 15, 2) * (
+        1 if plain.dtype == np.float32 else 2
+    )  # which has room for more
+    sizes = 10.0**powers
+    X, Z = sizes[0] * plain.X, sizes[1] * plain.Z
+    other = plain.fit(X, Z, plain.facts, alpha=plain.alpha * sizes[0] * sizes[1])
+    return other, other.similarity(X, Z)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@PROPERTY
-@given(instance=INSTANCES)
-def test_order_of_samples_does_not_matter(kind: str, instance: dict[str, Any]) -> None:
-    plain = Instance(kind, **instance)
+def samples_change_places(plain: Instance) -> Fitted:
     rows, columns = (plain.rng.permutation(size) for size in plain.facts.shape)
     if plain.facts.kind == "paired rows":
         columns = rows
     other = plain.fit(plain.X[rows], plain.Z[columns], plain.facts.of(rows, columns))
-    plain.assert_same(other, other.similarity(plain.X, plain.Z))
+    return other, other.similarity(plain.X, plain.Z)
 
 
-@pytest.mark.parametrize("kind", ["labels", "several labels"])
-@PROPERTY
-@given(instance=INSTANCES)
-def test_names_and_order_of_the_classes_do_not_matter(kind: str, instance: dict[str, Any]) -> None:
-    plain = Instance(kind, **instance)
+def classes_change_names_and_order(plain: Instance) -> Fitted:
     x, z = plain.facts.x, plain.facts.z
     if plain.facts.kind == "labels":
         names = plain.rng.permutation(np.array(["ant", "bee", "cat", "dog"]))
@@ -162,50 +153,55 @@ def test_names_and_order_of_the_classes_do_not_matter(kind: str, instance: dict[
         order = plain.rng.permutation(x.shape[1])
         facts = replace(plain.facts, x=x[:, order], z=z[:, order])
     other = plain.fit(plain.X, plain.Z, facts)
-    plain.assert_same(other, other.similarity(plain.X, plain.Z))
+    return other, other.similarity(plain.X, plain.Z)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@PROPERTY
-@given(instance=INSTANCES)
-def test_orthogonal_change_of_features_does_not_matter(kind: str, instance: dict[str, Any]) -> None:
-    plain = Instance(kind, **instance)
+def features_are_rotated(plain: Instance) -> Fitted:
     X, Z = (
         samples @ np.linalg.qr(plain.rng.standard_normal((samples.shape[1],) * 2))[0]
         for samples in (plain.X, plain.Z)
     )
     other = plain.fit(X, Z, plain.facts)
-    plain.assert_same(other, other.similarity(X, Z))
+    return other, other.similarity(X, Z)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@PROPERTY
-@given(instance=INSTANCES)
-def test_features_that_are_zero_do_not_matter(kind: str, instance: dict[str, Any]) -> None:
-    plain = Instance(kind, **instance)
+def features_that_are_zero_come_in(plain: Instance) -> Fitted:
     X, Z = (np.column_stack([samples, np.zeros((len(samples), 60))]) for samples in (plain.X, plain.Z))
     other = plain.fit(X, Z, plain.facts)
-    plain.assert_same(other, other.similarity(X, Z))
+    return other, other.similarity(X, Z)
+
+
+def modalities_are_swapped(plain: Instance) -> Fitted:
+    other = plain.fit(plain.Z, plain.X, plain.facts.swapped())
+    return other, other.similarity(plain.Z, plain.X).T
+
+
+def samples_are_repeated(plain: Instance) -> Fitted:
+    m, n = plain.facts.shape
+    rows, columns = np.repeat(np.arange(m), plain.rng.integers(2, 4)), np.arange(n)
+    other = plain.fit(plain.X[rows], plain.Z, plain.facts.of(rows, columns))
+    return other, other.similarity(plain.X, plain.Z)
+
+
+CHANGES: list[tuple[Callable[[Instance], Fitted], list[str]]] = [
+    (units_move_into_the_penalty, KINDS),
+    (samples_change_places, KINDS),
+    (classes_change_names_and_order, ["labels", "several labels"]),
+    (features_are_rotated, KINDS),
+    (features_that_are_zero_come_in, KINDS),
+    (modalities_are_swapped, KINDS),
+    (samples_are_repeated, [kind for kind in KINDS if kind != "paired rows"]),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @PROPERTY
 @given(instance=INSTANCES)
-def test_swapping_the_modalities_transposes_the_scores(kind: str, instance: dict[str, Any]) -> None:
+def test_what_says_nothing_new_changes_nothing(kind: str, instance: dict[str, Any]) -> None:
     plain = Instance(kind, **instance)
-    other = plain.fit(plain.Z, plain.X, plain.facts.swapped())
-    plain.assert_same(other, other.similarity(plain.Z, plain.X).T)
-
-
-@pytest.mark.parametrize("kind", ["labels", "several labels", "signed pairs", "weighted pairs"])
-@PROPERTY
-@given(instance=INSTANCES, copies=st.integers(2, 3))
-def test_repeating_every_sample_does_not_matter(kind: str, instance: dict[str, Any], copies: int) -> None:
-    plain = Instance(kind, **instance)
-    m, n = plain.facts.shape
-    rows, columns = np.repeat(np.arange(m), copies), np.arange(n)
-    other = plain.fit(plain.X[rows], plain.Z, plain.facts.of(rows, columns))
-    plain.assert_same(other, other.similarity(plain.X, plain.Z))
+    for change, kinds in CHANGES:
+        if kind in kinds:
+            plain.assert_same(*change(plain))
 
 
 @PROPERTY

@@ -107,8 +107,9 @@ def _interrupt(
         _fit(arguments, parameters, stop)
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_a_fit_that_began_on_a_subsample_ends_with_the_same_history(tmp_path: Path) -> None:
-    data = make_low_rank_pairs(4600, 4600, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    data = make_low_rank_pairs(920, 920, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
     arguments = data.X, data.Z, Labels(data.x_labels, data.z_labels)
     parameters = {"alpha_fraction": 1 / 20, "tol": 1e-3}
     expected = _fit(arguments, parameters)

@@ -148,13 +148,10 @@ def test_curvature_is_in_the_units_of_the_whole(
     assert subsample[0].share(2) == pytest.approx(2 / 9)
 
 
-def _large(n: int = 4600) -> BilinearProblem:
-    data = make_low_rank_pairs(n, n, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
-    return BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
-
-
+@pytest.mark.usefixtures("small_blocks")
 def test_steps_on_the_subsample_come_near_the_optimum_of_the_whole_until_one_gains_nothing() -> None:
-    problem = _large()
+    data = make_low_rank_pairs(920, 920, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+    problem = BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
     alpha = problem.alpha_max / 20
     descent = Descent(problem, alpha, np.float32)
     rng = np.random.default_rng(0)
