@@ -13,6 +13,7 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.domain.entities import Content, Item
+from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.services.catalogue.imports import ImportService
 from app.services.catalogue.preparation import NewItem, Preparation
@@ -21,7 +22,7 @@ from app.storage.folders import LocalFolder
 from app.storage.spool import ItemSpool
 from app.storage.stores import Blobs
 from tests.app.closing import close
-from tests.app.integration.conftest import MODALITIES
+from tests.app.integration.conftest import MODALITIES, Pairs
 from tests.app.integration.test_busy_database import HELD_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, locked
 
 SIZE = 1200
@@ -150,3 +151,16 @@ def test_an_import_outlasts_a_lost_connection(
     check_whole(services)
     close(services)
     relay.close()
+
+
+def test_an_import_whose_vectors_no_longer_fit_names_the_line_of_the_first(pairs: Pairs) -> None:
+    pairs.make("a")
+    begun = pairs.services.imports.begin("a")
+    try:
+        begun.add([(3, pairs.item("x", "x0", [1.0, 2.0])), (7, pairs.item("z", "z0", [1.0]))])
+        pairs.services.catalogue.add_items("a", [pairs.item("x", "other", [1.0, 2.0, 3.0])])
+        with pytest.raises(InvalidFieldError) as refusal:
+            begun.store()
+    finally:
+        begun.close()
+    assert refusal.value.line == 3

@@ -118,8 +118,9 @@ def test_damage_is_noticed_wherever_it_is(blobs: Blobs, folder: RemoteFolder, tm
     assert (tmp_path / "blobs" / name).read_bytes() == b"content"
     folder.write(f"{name[:2]}/{name}", b"another")
     (tmp_path / "blobs" / name).unlink()
-    with pytest.raises(FileNotFoundError):
-        blobs.get(name)
+    for use in (blobs.touch, blobs.get):
+        with pytest.raises(FileNotFoundError):
+            use(name)
     blobs.put(b"content")
     assert blobs.get(name) == b"content"
 

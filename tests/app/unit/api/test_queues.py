@@ -10,6 +10,7 @@ from app.domain.errors import UnavailableError
 from tests.app.refused import refused
 
 
+@pytest.mark.parametrize("size", [2, 3])  # two more than of the newcomer are a crowd
 @pytest.mark.parametrize(
     ("crowd", "newcomer"),
     [
@@ -18,9 +19,11 @@ from tests.app.refused import refused
     ],
     ids=["another collection", "another caller of the same collection"],
 )
-def test_a_crowd_takes_turns_with_a_newcomer_and_makes_room_for_it(crowd: Asker, newcomer: Asker) -> None:
+def test_a_crowd_takes_turns_with_a_newcomer_and_makes_room_for_it(
+    crowd: Asker, newcomer: Asker, size: int
+) -> None:
     async def scenario() -> None:
-        limiter = ConcurrencyLimiter("read", 1, 3)
+        limiter = ConcurrencyLimiter("read", 1, size)
         order: list[str] = []
 
         async def ask(name: str, asker: Asker) -> None:
@@ -35,17 +38,18 @@ def test_a_crowd_takes_turns_with_a_newcomer_and_makes_room_for_it(crowd: Asker,
 
         async with anyio.create_task_group() as tasks:
             await limiter.enter(crowd)
-            for number in range(3):
+            for number in range(size):
                 tasks.start_soon(ask, f"crowd {number}", crowd)
             await anyio.wait_all_tasks_blocked()
             with refused("overloaded"):
                 await limiter.enter(crowd)
             tasks.start_soon(ask, "newcomer", newcomer)
             await anyio.wait_all_tasks_blocked()
-            assert order == ["crowd 2 refused"]
-            assert limiter.waiting == 3
+            assert order == [f"crowd {size - 1} refused"]
+            assert limiter.waiting == size
             limiter.leave(crowd)
-        assert order == ["crowd 2 refused", "crowd 0", "newcomer", "crowd 1"]
+        others = [f"crowd {number}" for number in range(1, size - 1)]
+        assert order == [f"crowd {size - 1} refused", "crowd 0", "newcomer", *others]
         assert (limiter.running, limiter.waiting, limiter._callers, limiter._working) == (0, 0, {}, {})
 
     anyio.run(scenario)

@@ -78,6 +78,15 @@ def test_any_of_none_is_none(labels: tuple[str, ...]) -> None:
     assert is_returned(ItemFilter.of(None, {}), labels, {"n": 1})
 
 
+@pytest.mark.parametrize("labels", [(), ("a",)])
+def test_what_is_negated_twice_holds(labels: tuple[str, ...]) -> None:
+    nested, item = ItemFilter.of(("a",)), IndexedItem("i", labels, {})
+    for number in range(4):
+        is_there = (labels == ("a",)) == (number % 2 == 0)
+        assert nested.accepts(item) is is_returned(nested, labels, {}) is is_there
+        nested = ItemFilter((nested,), "none")
+
+
 VALUES = st.one_of(
     st.none(),
     st.booleans(),

@@ -1,8 +1,11 @@
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from app.services.training.requests import check_labels
+from app.domain.errors import InvalidFieldError
+from app.domain.reports import Supervision, TrainingParameters
+from app.services.training.requests import check_labels, check_parameters
 from tests.app.refused import refused
 
 NAMES = ("image", "text")
@@ -42,3 +45,13 @@ def test_reading_stops_when_the_labels_suffice() -> None:
     images, texts = labels("aabb" + "c" * 100), labels("abab" + "c" * 100)
     check_labels(NAMES, (images, texts), True)
     assert len(list(images)) == 100
+
+
+def test_without_pairs_an_objective_may_name_partners_where_they_weigh_nothing() -> None:
+    parameters = TrainingParameters(
+        supervision=Supervision(pairs=False), objective={"map": 1.0, "recall": 0.0}
+    )
+    check_parameters(parameters)
+    with pytest.raises(InvalidFieldError) as refusal:
+        check_parameters(replace(parameters, objective={"map": 1.0, "recall": 0.1}))
+    assert refusal.value.field == "objective.recall"
