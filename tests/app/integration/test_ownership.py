@@ -99,6 +99,16 @@ def test_database_and_folder_are_tied_when_both_are_new(opened: Opened, data: Pa
     assert pictures(moved) == 12
 
 
+def test_a_process_that_was_killed_before_it_wrote_the_mark_does_no_harm(opened: Opened, data: Path) -> None:
+    services = opened(data)
+    with services.database.write() as work:
+        work.installation.add_point("0" * 16)
+    assert services.ownership.status().is_current
+    services.ownership.note_progress()
+    with services.database.read() as work:
+        assert mark_of(data)["point"] == work.installation.get().points[-1] != "0" * 16
+
+
 class SharedMark(FileFolderMark):
     """The mark of a folder of which another process does something before and after this one reads it."""
 
