@@ -88,12 +88,3 @@ def test_samples_that_are_all_zero_span_nothing() -> None:
     basis = RowSpaceBasis(np.zeros((3, 8)))
     assert basis.reduced.shape == (3, 0)
     np.testing.assert_array_equal(basis.lift(np.zeros((0, 2))), np.zeros((8, 2)))
-
-
-def test_basis_leaves_the_samples_unmodified() -> None:
-    X = _samples("dependent")
-    before = X.copy()
-    basis = RowSpaceBasis(X)
-    basis.to_row_space(X)
-    basis.lower(X.T)
-    np.testing.assert_array_equal(X, before)

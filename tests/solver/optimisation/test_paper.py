@@ -131,10 +131,3 @@ def test_a_step_costs_the_products_of_one_gradient_and_one_trial() -> None:
         gradient = m * n * d2 + m * d1 * d2
         trial = state.M.rank * (m * d1 + n * d2 + m * n)
         assert 0 < sum(_Counted.spent) <= gradient + trial
-
-
-def test_dense_pairs_leave_their_inputs_unmodified(pairs: SyntheticPairs) -> None:
-    X, Z = pairs.X.copy(), pairs.Z.copy()
-    list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.01, 1.0), 3))
-    np.testing.assert_array_equal(pairs.X, X)
-    np.testing.assert_array_equal(pairs.Z, Z)

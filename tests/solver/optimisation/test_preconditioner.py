@@ -78,13 +78,6 @@ def test_spectrum_gives_the_same_bits_again() -> None:
     assert first.rest == second.rest
 
 
-def test_spectrum_leaves_the_samples_unmodified() -> None:
-    X = _decaying(500, 450)
-    before = X.copy()
-    GramSpectrum.of(X)
-    np.testing.assert_array_equal(X, before)
-
-
 def _scaling(n_features: int, k: int) -> tuple[FactorPreconditioner, FloatArray, FloatArray, FloatArray]:
     """Return a scaling, the model's Gram matrix, the inner matrix and a factor."""
     rng = np.random.default_rng(4)

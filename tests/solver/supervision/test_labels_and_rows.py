@@ -91,13 +91,6 @@ def test_unusable_labels_are_refused(x: Any, z: Any, words: str) -> None:
         Labels(x, z)
 
 
-def test_labels_leave_their_input_unmodified() -> None:
-    x, z = np.array([2, 0, 1]), np.array([1, 2])
-    Labels(x, z)
-    np.testing.assert_array_equal(x, [2, 0, 1])
-    np.testing.assert_array_equal(z, [1, 2])
-
-
 def _overlapping(
     n: int, m: int, n_labels: int, density: float, seed: int = 0
 ) -> tuple[npt.NDArray[np.bool], ...]:
