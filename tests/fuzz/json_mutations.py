@@ -68,51 +68,18 @@ def _deep(random: Random) -> str:
 
 
 def _wrong_type(random: Random) -> str:
-    return random.choice(
-        (
-            "null",
-            "true",
-            "false",
-            "0",
-            "-1",
-            "1.5",
-            '""',
-            '"5"',
-            '"true"',
-            "[]",
-            "{}",
-            "[null]",
-            '{"":""}',
-            "[[]]",
-            '{"$ref": "#"}',
-            '["a", 1, {}]',
-            '"2015-01-01"',
-            "[1, 2, 3]",
-            '{"type": "vector"}',
-        )
-    )
+    return random.choice((
+        "null", "true", "false", "0", "-1", "1.5", '""', '"5"', '"true"', "[]", "{}", "[null]", '{"":""}',
+        "[[]]", '{"$ref": "#"}', '["a", 1, {}]', '"2015-01-01"', "[1, 2, 3]", '{"type": "vector"}',
+    ))  # fmt: skip
 
 
 def _surrogate(random: Random) -> str:
-    return random.choice(
-        (
-            '"\\ud800"',
-            '"a\\udfffb"',
-            '"\\udc00\\ud800"',
-            '"\\u0000"',
-            '"x\\u0000y"',
-            '"\\uFFFF"',
-            '"\\ud83d"',
-            '"\\ud83d\\ude00"',
-            '"\\u202e"',
-            '"\\u"',
-            '"\\ud8"',
-            '"\\x41"',
-            '"\ufeff"',
-            '{"\\ud800": 1}',
-            '{"a\\u0000": 1}',
-        )
-    )
+    return random.choice((
+        '"\\ud800"', '"a\\udfffb"', '"\\udc00\\ud800"', '"\\u0000"', '"x\\u0000y"', '"\\uFFFF"',
+        '"\\ud83d"', '"\\ud83d\\ude00"', '"\\u202e"', '"\\u"', '"\\ud8"', '"\\x41"', '"\ufeff"',
+        '{"\\ud800": 1}', '{"a\\u0000": 1}',
+    ))  # fmt: skip
 
 
 def _large_string(random: Random) -> str:

@@ -117,15 +117,15 @@ def test_resumed_fit_remembers_bounds_and_patience_of_the_states_before() -> Non
 
 
 @pytest.mark.filterwarnings("ignore::solver.validation.ConvergenceWarning")
-@pytest.mark.parametrize(("n_stalled", "n_iter"), [(29, 1), (20, 10), (0, 30)])
-def test_resumed_fit_goes_on_counting_the_stalled_iterations(n_stalled: int, n_iter: int) -> None:
+def test_resumed_fit_goes_on_counting_the_stalled_iterations() -> None:
     arguments, parameters = _fit_arguments(), {"tol": 1e-18, "dtype": np.float64}  # never met
     *_, last = _estimator(arguments, 1 / 30, **parameters).iter_fit(*arguments)
-    memory = replace(last.memory, n_stalled=n_stalled, best_gap=0.0)
-    resumed = _estimator(arguments, 1 / 30, **parameters)
-    resumed.fit(*arguments, start=replace(last, memory=memory))
-    assert not resumed.converged_
-    assert resumed.n_iter_ == n_iter
+    for n_stalled, n_iter in ((29, 1), (20, 10), (0, 30)):
+        memory = replace(last.memory, n_stalled=n_stalled, best_gap=0.0)
+        resumed = _estimator(arguments, 1 / 30, **parameters)
+        resumed.fit(*arguments, start=replace(last, memory=memory))
+        assert not resumed.converged_
+        assert resumed.n_iter_ == n_iter
 
 
 def test_resumed_fit_uses_the_bound_of_the_states_before() -> None:
