@@ -98,8 +98,8 @@ function merge(all, counted) {
   const listed = all.map(({ value }) => ({ value, count: counts.get(String(value)) ?? 0 })).filter(({ count }) => isWhole || count > 0);
   const names = new Set(listed.map(({ value }) => String(value)));
   const values = [...listed, ...counted.filter(({ value }) => !names.has(String(value)))];
-  if (values.every(({ value }) => typeof value === "number")) return values.sort((left, right) => left.value - right.value);
-  return values.length > VALUES_SHOWN ? values.sort((left, right) => right.count - left.count) : values;
+  if (values.length > VALUES_SHOWN) return values.sort((left, right) => right.count - left.count);
+  return values.every(({ value }) => typeof value === "number") ? values.sort((left, right) => left.value - right.value) : values;
 }
 
 /** Show other facets in place of those before; the control that has the focus keeps it. */
@@ -182,17 +182,14 @@ function rangeOf(key, bounds, filter) {
   const { from, to } = filter.find((choice) => choice.key === key && choice.value === undefined) ?? {};
   const [form, track] = [element("form", "range"), element("div", "track")];
   form.dataset.key = key;
-  const input = (label, options) => {
-    const made = Object.assign(element("input"), { step: "any", ...options });
-    made.setAttribute("aria-label", label);
-    return made;
-  };
-  const fields = ["From", "Up to"].map((word, end) => (
-    input(`${word}, ${key}`, { type: "number", placeholder: `${word.toLowerCase()} ${round(bounds[end])}`, value: [from, to][end] ?? "" })
-  ));
   const step = bounds.every(Number.isInteger) ? 1 : "any";
+  const inputOf = (options, value) => Object.assign(element("input"), { ...options, value });
+  const fields = ["From", "Up to"].map((word, end) => {
+    const placeholder = `${word.toLowerCase()} ${round(bounds[end])}`;
+    return inputOf({ ariaLabel: `${word}, ${key}`, type: "number", step: "any", placeholder }, [from, to][end] ?? "");
+  });
   const handles = ["Least", "Most"].map((word, end) => (
-    input(`${word} ${key}`, { type: "range", min: bounds[0], max: bounds[1], step, value: [from, to][end] ?? bounds[end] })
+    inputOf({ ariaLabel: `${word} ${key}`, type: "range", min: bounds[0], max: bounds[1], step }, [from, to][end] ?? bounds[end])
   ));
   const [least, most] = handles;
   const show = () => {
@@ -208,8 +205,7 @@ function rangeOf(key, bounds, filter) {
   show();
   track.append(...handles);
   track.hidden = bounds[0] === bounds[1];
-  const apply = Object.assign(element("button", "", "Apply"), { type: "submit" });
-  apply.setAttribute("aria-label", `Apply the range of ${key}`);
+  const apply = Object.assign(element("button", "", "Apply"), { type: "submit", ariaLabel: `Apply the range of ${key}` });
   form.append(track, ...fields, apply);
   return form;
 }
@@ -217,13 +213,9 @@ function rangeOf(key, bounds, filter) {
 /** Return a form that takes a value that is too rare to be listed; `example` is the choice of one that is listed. */
 function otherField(heading, example) {
   const form = element("form", "other-value");
-  const input = element("input");
-  input.type = "text";
-  input.placeholder = "another one";
-  input.autocomplete = "off";
-  input.setAttribute("aria-label", `Another value of ${heading}`);
+  const options = { type: "text", placeholder: "another one", autocomplete: "off", ariaLabel: `Another value of ${heading}` };
   form.dataset.example = JSON.stringify(example);
-  form.append(input);
+  form.append(Object.assign(element("input"), options));
   return form;
 }
 
@@ -244,7 +236,7 @@ function namedIn(form) {
 function moreButton(heading, hidden) {
   for (const button of hidden) button.hidden = true;
   const more = element("button", "more-values", `${hidden.length} more`);
-  more.setAttribute("aria-label", `${hidden.length} more values of ${heading}`);
+  more.ariaLabel = `${hidden.length} more values of ${heading}`;
   more.addEventListener("click", () => {
     expanded.add(heading);
     for (const button of hidden) button.hidden = false;
