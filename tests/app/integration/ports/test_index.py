@@ -189,3 +189,11 @@ def test_many_queries_get_the_rows_and_scores_of_each_to_the_bit(
         assert sorted(zip(scores.tolist(), best.tolist(), strict=True)) == sorted(
             zip(expected_scores.tolist(), expected.tolist(), strict=True)
         )
+
+
+def test_all_that_tie_with_the_last_come_back_to_each_of_many_queries() -> None:
+    index = ExactIndex(np.repeat(np.eye(3, dtype=np.float32), 7, axis=0))
+    queries, ks = np.eye(3, dtype=np.float32), (2, 7, 9)
+    for number, (found, _) in enumerate(index.search_many(queries, ks, None)):
+        best = set(range(7 * number, 7 * number + 7))
+        assert set(found.tolist()) == (set(range(21)) if ks[number] > 7 else best)
