@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Engine, event, make_url
 
@@ -22,40 +22,34 @@ from app.db.session import Database, make_engine
 from app.db.sqlite_file import file_of
 from app.domain.errors import InvalidFieldError
 from app.domain.ports import EncodeBatches, VectorEngine
-from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.engines.dask_encoding import encode_on_workers
 from app.services.access import AccessService, RateLimits
-from app.services.catalogue.imports import ImportService
-from app.services.catalogue.preparation import Preparation
-from app.services.catalogue.service import CatalogueService, FeedbackService
-from app.services.health import ENGINE, STORAGE, HealthService
-from app.services.models.model_bundles import ModelBundles
-from app.services.models.originals import Originals
-from app.services.models.registry import ModelRegistry
-from app.services.serving.engine_galleries import EngineGalleries, watch_engine
-from app.services.serving.overviews import GalleryOverviews
-from app.services.serving.recall_monitor import RecallMonitor
-from app.services.serving.reloads import MAX_RELOADS, ColumnReader
-from app.services.serving.saved_galleries import SavedGalleries
-from app.services.serving.search import SearchService
-from app.services.serving.snapshot import SnapshotCache
-from app.services.serving.snapshot_loader import SnapshotLoader, VersionSnapshots, rebuild_galleries
-from app.services.serving.snapshots import Snapshots
 from app.services.storage.backup import Backup
 from app.services.storage.ownership import ManagedFiles, Ownership, SchemaService
+from app.services.storage.pacing import MAX_RELOADS
 from app.services.storage.sweeping import EngineSweeper, GarbageCollector, Removal, Tombstones
-from app.services.training.automatic import AutomaticRetraining, BundleRepair
-from app.services.training.builder import ModelBuilder
-from app.services.training.index_tuning import IndexTuner
-from app.services.training.reencoding import Reencoder
-from app.services.training.requests import TrainingService
 from app.settings import DATABASE_FILE, Settings
 from app.storage.folders import sweep_leftovers
 from app.storage.one_host import hold_for_this_host, is_within_reach_of_others
-from app.storage.spool import ItemSpool
 from app.storage.stores import FileFolderMark, Stores, local_stores, remote_stores
 
 if TYPE_CHECKING:
+    from app.encoders.registry import ContentLimits, EncoderRegistry
+    from app.services.catalogue.imports import ImportService
+    from app.services.catalogue.preparation import Preparation
+    from app.services.catalogue.service import CatalogueService, FeedbackService
+    from app.services.health import HealthService
+    from app.services.models.model_bundles import ModelBundles
+    from app.services.models.originals import Originals
+    from app.services.models.registry import ModelRegistry
+    from app.services.serving.overviews import GalleryOverviews
+    from app.services.serving.recall_monitor import RecallMonitor
+    from app.services.serving.reloads import ColumnReader
+    from app.services.serving.search import SearchService
+    from app.services.serving.snapshot_loader import VersionSnapshots
+    from app.services.serving.snapshots import Snapshots
+    from app.services.training.automatic import AutomaticRetraining, BundleRepair
+    from app.services.training.builder import ModelBuilder
+    from app.services.training.requests import TrainingService
     from solver import DaskEngine, FitCheckpoints
 
 _OTHER_CONNECTIONS = 8
@@ -70,38 +64,166 @@ _BLOCKS_FOLDER, _LOCKS_FOLDER, _CHECKPOINTS_FOLDER = "blocks", "locks", "checkpo
 _CHECKPOINT_SECONDS = 7 * 86_400.0
 """How long a checkpoint waits for its training to be tried again: over a weekend, and longer than any job."""
 _logger = logging.getLogger(__name__)
+_Serving: TypeAlias = (
+    "tuple[Snapshots, VersionSnapshots, RecallMonitor, ColumnReader, Callable[[str], dict[str, int]] | None]"
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Services:
-    """Everything an entry point needs."""
+    """Everything an entry point needs; what short commands do without is imported and made on first use."""
 
     settings: Settings
     database: Database
     schema: SchemaService
-    backup: Backup
-    catalogue: CatalogueService
-    imports: ImportService
-    feedback: FeedbackService
-    search: SearchService
-    overviews: GalleryOverviews
-    training: TrainingService
-    versions: ModelRegistry
-    originals: Originals  # encodes items that were stored with other encoders
-    builder: ModelBuilder  # trains a model, in a process of its own
     access: AccessService
-    snapshots: Snapshots  # the models and galleries being served
-    garbage_collector: GarbageCollector
-    rebuild_galleries: (
-        Callable[[str], dict[str, int]] | None
-    )  # of a collection, where there is a vector engine
-    engine_sweeper: EngineSweeper | None  # where there is a vector engine
-    removal: Removal  # of the rows and files of deleted collections
-    tombstones: Tombstones  # of deleted items
     ownership: Ownership  # checks that database and data folder belong together
-    repair: BundleRepair  # queues a retrain for damaged bundles
-    retraining: AutomaticRetraining  # and as collections' policies say
-    health: HealthService  # whether this process can serve, and statistics for monitoring
+    garbage_collector: GarbageCollector
+    backup: Backup
+    _stores: Stores
+    _engine: VectorEngine | None
+
+    @cached_property
+    def catalogue(self) -> CatalogueService:
+        from app.services.catalogue.service import CatalogueService
+
+        settings, collector = self.settings, self.garbage_collector
+        limits = settings.max_answer_bytes, settings.lock_wait_seconds
+        return CatalogueService(self.database, self._preparation, collector, self.removal, *limits)
+
+    @cached_property
+    def imports(self) -> ImportService:
+        from app.services.catalogue.imports import ImportService
+        from app.storage.spool import ItemSpool
+
+        return ImportService(
+            self.database,
+            self._preparation,
+            lambda: ItemSpool(self.settings.data_dir / "imports"),
+            lambda: self.snapshots.is_searched(),
+            self.garbage_collector.sweep_after_delete,
+            self.settings.lock_wait_seconds,
+            self.settings.lease_seconds,
+        )
+
+    @cached_property
+    def feedback(self) -> FeedbackService:
+        from app.services.catalogue.service import FeedbackService
+
+        limits = _MAX_FEEDBACK, self.settings.max_answer_bytes
+        return FeedbackService(self.database, self._preparation, self.garbage_collector, *limits)
+
+    @cached_property
+    def search(self) -> SearchService:
+        from app.services.serving.search import SearchService
+
+        snapshots, versions, monitor, columns, _ = self._serving
+        return SearchService(snapshots, versions, monitor, columns, _MAX_HITS, self.settings.max_answer_bytes)
+
+    @cached_property
+    def overviews(self) -> GalleryOverviews:
+        from app.services.serving.overviews import GalleryOverviews
+
+        return GalleryOverviews(self.snapshots, self._serving[3])
+
+    @cached_property
+    def training(self) -> TrainingService:
+        from app.services.training.requests import TrainingService
+
+        return TrainingService(self.database, self._encoders)
+
+    @cached_property
+    def versions(self) -> ModelRegistry:
+        from app.services.models.registry import ModelRegistry
+
+        kept = self.settings.keep_versions
+        return ModelRegistry(self.database, self._bundles, self.garbage_collector, kept)
+
+    @cached_property
+    def originals(self) -> Originals:
+        """What encodes items that were stored with other encoders."""
+        from app.services.models.originals import Originals
+
+        return Originals(self._stores.pictures, self._encoders)
+
+    @cached_property
+    def builder(self) -> ModelBuilder:
+        """What trains a model, in a process of its own."""
+        return _build_builder(self.settings, self.database, self._bundles, self.originals, self._encoders)
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The models and galleries being served."""
+        return self._serving[0]
+
+    @property
+    def rebuild_galleries(self) -> Callable[[str], dict[str, int]] | None:
+        """What builds those of a collection again, where there is a vector engine."""
+        return self._serving[-1]
+
+    @cached_property
+    def engine_sweeper(self) -> EngineSweeper | None:
+        """What sweeps the vector engine, where there is one."""
+        engine = self._engine
+        return None if engine is None else EngineSweeper(self.database, engine, self.ownership.identity)
+
+    @cached_property
+    def removal(self) -> Removal:
+        """What removes rows and files of deleted collections."""
+        collector = self.garbage_collector
+        return Removal(self.database, collector, lambda deleted: self.snapshots.evict([deleted]))
+
+    @cached_property
+    def tombstones(self) -> Tombstones:
+        return Tombstones(self.database, self.settings.sweep_grace_seconds)
+
+    @cached_property
+    def repair(self) -> BundleRepair:
+        """What queues a retrain for damaged bundles."""
+        from app.services.training.automatic import BundleRepair
+
+        return BundleRepair(self.database, self.training, self._bundles, self.ownership.is_current)
+
+    @cached_property
+    def retraining(self) -> AutomaticRetraining:
+        """What queues one as collections' policies say."""
+        from app.services.training.automatic import AutomaticRetraining
+
+        return AutomaticRetraining(self.database, self.training)
+
+    @cached_property
+    def health(self) -> HealthService:
+        """Whether this process can serve, and statistics for monitoring."""
+        from app.services.health import HealthService
+
+        paths = _written_paths(self.settings)
+        backends = _backends(self.settings, self._stores, self._engine)
+        serving = self.snapshots, self.database, self.schema, self.ownership, self._serving[2]
+        return HealthService(*serving, paths, backends)
+
+    @cached_property
+    def _encoders(self) -> EncoderRegistry:
+        from app.encoders.registry import EncoderRegistry
+
+        return EncoderRegistry(_limits_of(self.settings))
+
+    @cached_property
+    def _preparation(self) -> Preparation:
+        from app.services.catalogue.preparation import Preparation
+
+        return Preparation(self._stores.pictures, self._encoders)
+
+    @cached_property
+    def _bundles(self) -> ModelBundles:
+        from app.services.models.model_bundles import ModelBundles
+
+        return ModelBundles(self._stores.bundles, self._encoders, self.originals)
+
+    @cached_property
+    def _serving(self) -> _Serving:
+        return _build_snapshots(
+            self.settings, self.database, self._bundles, self.ownership, self._stores, self._engine
+        )
 
 
 def build_on_existing(settings: Settings) -> Services:
@@ -117,80 +239,26 @@ def build_on_existing(settings: Settings) -> Services:
 def build(settings: Settings) -> Services:
     """Build the services."""
     engine = _open_database(settings)
-    encoders = EncoderRegistry(_limits_of(settings))
     stores = _build_stores(settings)
     ownership, garbage_collector = _keep_consistent(settings, stores, Database(engine))
     database = Database(engine, ownership.require, ownership.require_readable)
     schema = SchemaService(DatabaseSchema(engine), ownership)
-    preparation = Preparation(stores.pictures, encoders)
-    originals = Originals(stores.pictures, encoders)
     vector_engine = open_vector_engine(settings)
     if vector_engine is not None:
         event.listen(engine, "engine_disposed", lambda _: vector_engine.close())
-    bundles = ModelBundles(stores.bundles, encoders, originals)
-    snapshots, version_snapshots, recall_monitor, columns, rebuild = _build_snapshots(
-        settings, database, bundles, ownership, stores, vector_engine
+    backup = Backup(
+        settings.data_dir,
+        schema,
+        ownership,
+        DatabaseCopies(engine, DATABASE_FILE),
+        stores.copy_files,
+        lambda folder: stores.mark if folder == settings.data_dir else _mark_of(settings, folder),
+        DatabaseSchema(engine).upgrade,
+        partial(_clear, settings, vector_engine),
     )
-    removal = Removal(database, garbage_collector, lambda deleted: snapshots.evict([deleted]))
-    training = TrainingService(database, encoders)
-    backends = _backends(settings, stores, vector_engine)
+    access = AccessService(database, RateLimits(settings.rate_limit, _calls_file(settings)))
     return Services(
-        settings=settings,
-        database=database,
-        schema=schema,
-        backup=Backup(
-            settings.data_dir,
-            schema,
-            ownership,
-            DatabaseCopies(engine, DATABASE_FILE),
-            stores.copy_files,
-            lambda folder: stores.mark if folder == settings.data_dir else _mark_of(settings, folder),
-            DatabaseSchema(engine).upgrade,
-            partial(_clear, settings, vector_engine),
-        ),
-        catalogue=CatalogueService(
-            database,
-            preparation,
-            garbage_collector,
-            removal,
-            settings.max_answer_bytes,
-            settings.lock_wait_seconds,
-        ),
-        imports=ImportService(
-            database,
-            preparation,
-            lambda: ItemSpool(settings.data_dir / "imports"),
-            snapshots.is_searched,
-            garbage_collector.sweep_after_delete,
-            settings.lock_wait_seconds,
-            settings.lease_seconds,
-        ),
-        feedback=FeedbackService(
-            database, preparation, garbage_collector, _MAX_FEEDBACK, settings.max_answer_bytes
-        ),
-        search=SearchService(
-            snapshots, version_snapshots, recall_monitor, columns, _MAX_HITS, settings.max_answer_bytes
-        ),
-        overviews=GalleryOverviews(snapshots, columns),
-        training=training,
-        versions=ModelRegistry(database, bundles, garbage_collector, settings.keep_versions),
-        originals=originals,
-        builder=_build_builder(settings, database, bundles, originals, encoders),
-        access=AccessService(database, RateLimits(settings.rate_limit, _calls_file(settings))),
-        snapshots=snapshots,
-        garbage_collector=garbage_collector,
-        rebuild_galleries=rebuild,
-        engine_sweeper=None
-        if vector_engine is None
-        else EngineSweeper(database, vector_engine, ownership.identity),
-        removal=removal,
-        tombstones=Tombstones(database, settings.sweep_grace_seconds),
-        ownership=ownership,
-        repair=BundleRepair(database, training, bundles, ownership.is_current),
-        retraining=AutomaticRetraining(database, training),
-        health=HealthService(
-            snapshots, database, schema, ownership, recall_monitor, _written_paths(settings), backends
-        ),
+        settings, database, schema, access, ownership, garbage_collector, backup, stores, vector_engine
     )
 
 
@@ -291,6 +359,8 @@ def _training_engine(settings: Settings) -> AbstractContextManager[object]:
 
 
 def _limits_of(settings: Settings) -> ContentLimits:
+    from app.encoders.registry import ContentLimits
+
     return ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
 
 
@@ -301,6 +371,10 @@ def _build_builder(
     originals: Originals,
     encoders: EncoderRegistry,
 ) -> ModelBuilder:
+    from app.services.training.builder import ModelBuilder
+    from app.services.training.index_tuning import IndexTuner
+    from app.services.training.reencoding import Reencoder
+
     return ModelBuilder(
         database,
         bundles,
@@ -318,6 +392,8 @@ def _encode_elsewhere(settings: Settings) -> EncodeBatches | None:
     """Return what encodes on Dask workers; None where all of them would be of this machine."""
     if settings.training_engine == "local" or not settings.dask_scheduler:
         return None
+
+    from app.engines.dask_encoding import encode_on_workers
 
     def open_engine() -> DaskEngine:
         from solver import DaskEngine
@@ -340,10 +416,14 @@ def _backends(
     settings: Settings, stores: Stores, vector_engine: VectorEngine | None
 ) -> dict[str, Callable[[], str | None]]:
     """Return what is needed beside the database and the data folder; see `HealthService`."""
+    from app.services.health import ENGINE, STORAGE
+
     backends: dict[str, Callable[[], str | None]] = {}
     if settings.storage_url:
         backends[STORAGE] = stores.find_fault
     if vector_engine is not None:
+        from app.services.serving.engine_galleries import watch_engine
+
         backends[ENGINE] = watch_engine(vector_engine.keys).read
     return backends
 
@@ -383,7 +463,15 @@ def _build_snapshots(
     ownership: Ownership,
     stores: Stores,
     vector_engine: VectorEngine | None,
-) -> tuple[Snapshots, VersionSnapshots, RecallMonitor, ColumnReader, Callable[[str], dict[str, int]] | None]:
+) -> _Serving:
+    from app.services.serving.engine_galleries import EngineGalleries
+    from app.services.serving.recall_monitor import RecallMonitor
+    from app.services.serving.reloads import ColumnReader
+    from app.services.serving.saved_galleries import SavedGalleries
+    from app.services.serving.snapshot import SnapshotCache
+    from app.services.serving.snapshot_loader import SnapshotLoader, VersionSnapshots, rebuild_galleries
+    from app.services.serving.snapshots import Snapshots
+
     saved = SavedGalleries(
         database,
         stores.galleries,

@@ -12,33 +12,30 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
+from app.api.faults import check_values, faults_of, field_path
 from app.api.gate import body_of
 from app.api.openapi import FILE_PARTS, FilePart, RequestBody, json_body, reads, request_body_of
-from app.api.problems import MOST_DESCRIBED, describe_unknown, field_path
 from app.api.state import ApiLimits, state_of
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
-from app.domain.names import join_words, plain_message
+from app.domain.names import join_words
 
 _COUNT_BYTES = 1 << 20  # keys are counted in slices of this size, between which other threads can run
 _BRACKETS_PER_KEY = 16  # brackets allowed per allowed key: texts contain brackets, too
 MIN_KEY_LIMIT = 16_000
 """A body or an import's line with no more JSON keys than this is always parsed."""
 _WHITESPACE = b" \t\r\n"
-_MAX_VALUES = 1_500_000
-"""Of JSON that is parsed in one call: more than any vector has, and some 200 MB of memory."""
 
 
 def limit_keys(body: bytes, max_keys: int) -> bytes:
@@ -61,14 +58,6 @@ def _count_keys(piece: bytes) -> int:
     """Return how many quotes in a piece of JSON end a key: those before a colon that are not escaped."""
     unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
     return unescaped.translate(None, _WHITESPACE).count(b'":')
-
-
-def check_values(body: bytes | str, field: str) -> None:
-    """Reject JSON of too many values before it is parsed; raises ContentTooLargeError.
-    Values are counted by commas, including those in texts."""
-    commas = body.count(b",") if isinstance(body, bytes) else body.count(",")
-    if commas > _MAX_VALUES:
-        raise ContentTooLargeError(field, f"more than {_MAX_VALUES} values")
 
 
 SMALL_BODY_BYTES = 1 << 20
@@ -231,43 +220,8 @@ def _validate(model: type[_Model], make: Callable[[], _Model], path: tuple[str |
         return make()
     except ValidationError as error:
         raise RequestValidationError(
-            [{**fault, "loc": (*path, *fault["loc"])} for fault in _faults(model, error)]
+            [{**fault, "loc": (*path, *fault["loc"])} for fault in faults_of(model, error)]
         ) from error
-
-
-def _faults(model: type[BaseModel], error: ValidationError) -> list[Mapping[str, Any]]:
-    """Return what is wrong; of the first fields that are unknown, what they could be."""
-    faults: list[Mapping[str, Any]] = [*error.errors(include_url=False, include_input=False)]
-    unknown = (n for n, fault in enumerate(faults) if fault["type"] == "extra_forbidden")
-    for n in itertools.islice(unknown, MOST_DESCRIBED):
-        *place, name = faults[n]["loc"]
-        hint = getattr(model, "HINTS", {}).get(name)
-        message = hint or describe_unknown("field of this object", str(name), _fields_at(model, place))
-        faults[n] = {**faults[n], "msg": message}
-    return faults
-
-
-def _fields_at(model: type[BaseModel] | None, place: Sequence[str | int]) -> list[str] | None:
-    """Return the names of the fields at a place of a model; None where that is no model of its own."""
-    is_key = False  # of a mapping, whose values are of one model
-    for name in place:
-        if isinstance(name, str) and not is_key:
-            field = None if model is None else _named_fields(model).get(name)
-            model = None if field is None else _model_in(field.annotation)
-            is_key = field is not None and get_origin(field.annotation) is dict
-        else:
-            is_key = False
-    return None if model is None else list(_named_fields(model))
-
-
-def _named_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    return {field.alias or name: field for name, field in model.model_fields.items()}
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 async def _read_form(
@@ -350,16 +304,6 @@ class LineCutter:
             self._number += 1
             if line.strip():
                 yield self._number, line
-
-
-def parse_line(model: type[_Model], line: bytes) -> _Model:
-    """Return the model on one line; raises InvalidFieldError with the path within the line."""
-    check_values(line, "body")
-    try:
-        return model.model_validate_json(line)
-    except ValidationError as error:
-        first = _faults(model, error)[0]
-        raise InvalidFieldError(field_path(first["loc"]), plain_message(first["msg"])) from error
 
 
 # Parsed as a whole, a body of 60 MiB may become gigabytes of small values before its first mistake is found.

@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.admission import admit
 from app.api.bodies import parse_json, reads_body
+from app.api.faults import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.gate import body_of
-from app.api.problems import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.request_scope import CURRENT_KEY_ID
 from app.api.schemas.base import Label
 from app.api.schemas.filters import FilterIn, read_filter

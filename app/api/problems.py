@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,14 +14,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.api.faults import field_path
 from app.api.request_scope import REQUEST_ID, SECURITY_HEADERS
 from app.domain import errors
 from app.domain.names import plain_message
 
-LONGEST_NAME, MOST_DESCRIBED = (
-    100,
-    20,
-)  # characters of an unknown name, and such names: requests have thousands
 HTTP = "http"
 """Type of errors of HTTP itself; their status is their title."""
 INVALID_REQUEST = (422, "invalid-request", "Invalid request")
@@ -62,20 +58,6 @@ _HEADERS = {401: _CHALLENGE, 429: _RETRY, 503: _RETRY}  # headers of a problem, 
 
 OF_BODIES = (400, 408, 413, 507)
 """Statuses that a route with a body can also answer with."""
-
-
-def describe_unknown(what: str, name: str, names: Sequence[str] | None) -> str:
-    """Return that a name is none of those there are (None: which is not known), with the nearest or all."""
-    nearest = difflib.get_close_matches(name[:LONGEST_NAME].lower(), names or (), 1)
-    if nearest:
-        return f"is no {what}: do you mean {nearest[0]}?"
-    others = "" if names is None else f", which has {', '.join(names) or 'none'}"
-    return f"is no {what}{others}"
-
-
-def field_path(loc: Sequence[str | int]) -> str:
-    """Return pydantic's location as a path such as ``items.3.vector``; ``body`` for the whole."""
-    return ".".join(map(str, loc)) or "body"
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from app import answers
-from app.api.schemas.admin import without_paths
 from app.api.schemas.base import content_url
 from app.domain.entities import ApiKey, Collection, Content, Feedback, Item, Job, ModelVersion
 from app.domain.reports import ENCODERS
-from app.encoders.registry import OPTIONS, TYPES, content_form
-from app.services.catalogue.service import Page
+from app.encoders.options import without_paths
+
+if TYPE_CHECKING:
+    from app.services.catalogue.service import Page
 
 _ENCODER = msgspec.json.Encoder()
 _Answer = TypeVar("_Answer")
@@ -34,6 +35,8 @@ def encode(answer: Any) -> bytes:
 
 def show_collection(collection: Collection, counts: Mapping[str, int] | None = None) -> answers.Collection:
     """Return a collection, with the numbers of its items where these were counted."""
+    from app.encoders.registry import content_form  # with the modules of all encoders, as below
+
     return _like(
         answers.Collection,
         collection,
@@ -47,6 +50,8 @@ def show_collection(collection: Collection, counts: Mapping[str, int] | None = N
 
 def show_encoders() -> answers.Encoders:
     """Return the types of encoders that there are."""
+    from app.encoders.registry import OPTIONS, TYPES
+
     return answers.Encoders(
         [
             answers.Encoder(

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from app.imports import import_for_good
+
 if TYPE_CHECKING:
     from app.bootstrap import Services
     from app.cli.local_backend import LocalBackend
@@ -80,9 +82,8 @@ def open_backend(url: str | None, key: str | None, may_create: bool = False) -> 
     # command runs; that over HTTP brings none of the libraries of the other. Raises BadParameter for an
     # address or key that cannot be used; FileNotFoundError if there may be no database here.
     if not url:
-        from app.cli.local_backend import LocalBackend
-
-        yield LocalBackend(local_services(may_create))
+        local: type[LocalBackend] = import_for_good("app.cli.local_backend").LocalBackend
+        yield local(local_services(may_create))
         return
     if not _is_address(url):
         raise typer.BadParameter(

@@ -27,11 +27,8 @@ from app.answers import (
     SearchResult,
     Written,
 )
-from app.api.bodies import parse_line
-from app.api.schemas.admin import RetrainingPolicyIn
+from app.api.faults import parse_line
 from app.api.schemas.filters import read_filter
-from app.api.schemas.items import ItemsDeleteIn, ItemsUpdateIn
-from app.api.schemas.searches import EXPLANATION, SHOWN_FIELDS, encode_result
 from app.api.shown import (
     show_collection,
     show_feedback,
@@ -44,13 +41,9 @@ from app.api.shown import (
 )
 from app.bootstrap import Services
 from app.cli.encoders import ENCODER_OPTIONS, check_encoder
-from app.client.operations import without_none
-from app.domain.entities import Content, KeyBounds, Modality
+from app.domain.entities import KeyBounds, Modality
 from app.domain.filters import filter_of
 from app.domain.names import Scope
-from app.services.catalogue.service import NewFeedback
-from app.services.serving.refinement import Refinement
-from app.services.serving.search import Query, QueryPart, Search, results_of
 
 _BY = "command line"
 _ROOT_PATH = ""  # no proxy stands between a command and the database here
@@ -80,6 +73,8 @@ class LocalBackend:
         self.services.catalogue.delete_collection(collection)
 
     def set_retraining(self, collection: str, **policy: Any) -> Collection:
+        from app.api.schemas.admin import RetrainingPolicyIn
+
         body = parse_line(RetrainingPolicyIn, msgspec.json.encode(policy))
         return show_collection(self.services.training.set_policy(collection, body.to_policy()))
 
@@ -108,11 +103,15 @@ class LocalBackend:
             yield show_original(item, content)
 
     def delete_items(self, collection: str, **which: Any) -> Affected:
+        from app.api.schemas.items import ItemsDeleteIn
+
         body = parse_line(ItemsDeleteIn, msgspec.json.encode(which))
         catalogue = self.services.catalogue
         return catalogue.delete_passing(collection, body.to_filter(), body.dry_run)
 
     def update_items(self, collection: str, **which_and_how: Any) -> Affected:
+        from app.api.schemas.items import ItemsUpdateIn
+
         body = parse_line(ItemsUpdateIn, msgspec.json.encode(which_and_how))
         catalogue, change = self.services.catalogue, body.to_change()
         return catalogue.change_passing(collection, body.to_filter(), change, body.dry_run)
@@ -146,8 +145,13 @@ class LocalBackend:
         include: Sequence[str] | None = None,
         **refinement: Any,
     ) -> SearchResult:
-        query = _query(text, picture, sound, item_id)
-        return self._search(collection, (source, target), query, k, filter, include, refinement)
+        from app.cli import local_search
+
+        query = local_search.query_of(text, picture, sound, item_id)
+        direction = source, target
+        return local_search.search(
+            self.services, collection, direction, query, k, filter, include, refinement
+        )
 
     def search_composed(
         self,
@@ -160,33 +164,18 @@ class LocalBackend:
         include: Sequence[str] | None = None,
         **refinement: Any,
     ) -> SearchResult:
-        parts = [_part(**query) for query in queries]
-        ids = (part.query.item_id for part in parts)
-        query = Query(parts=parts, left_out=frozenset(name for name in ids if name is not None))
-        return self._search(collection, ("", target), query, k, filter, include, refinement)
+        from app.cli import local_search
 
-    def _search(
-        self,
-        collection: str,
-        direction: tuple[str, str],
-        query: Query,
-        k: int,
-        filter: Mapping[str, Any],
-        include: Sequence[str] | None,
-        refinement: Mapping[str, Any],
-    ) -> SearchResult:
-        refined = Refinement(EXPLANATION in (include or ()), **without_none(**refinement))
-        search = Search([query], k, 0, read_filter(filter, "filter"), SHOWN_FIELDS, refinement=refined)
-        (outcome,) = self.services.search.search(collection, *direction, [search])
-        (result,) = results_of(outcome)
-        return msgspec.json.decode(
-            encode_result(collection, result, SHOWN_FIELDS, _ROOT_PATH), type=SearchResult
+        query, direction = local_search.composed_of(queries), ("", target)
+        return local_search.search(
+            self.services, collection, direction, query, k, filter, include, refinement
         )
 
     def create_feedback(self, collection: str, feedback: Iterable[Mapping[str, Any]]) -> FeedbackIds:
-        return FeedbackIds(
-            list(self.services.feedback.add(collection, [_judgement(**one) for one in feedback]))
-        )
+        from app.cli.local_search import judgement_of
+
+        judged = [judgement_of(**one) for one in feedback]
+        return FeedbackIds(list(self.services.feedback.add(collection, judged)))
 
     def list_feedback(self, collection: str, *, cursor: str | None = None, limit: int) -> FeedbackPage:
         return show_feedback(*self.services.feedback.page(collection, int(cursor or 0), limit))
@@ -236,30 +225,3 @@ class LocalBackend:
 
     def revoke_key(self, key_id: str) -> None:
         self.services.access.revoke(key_id)
-
-
-def _query(
-    text: str | None = None,
-    picture: Path | None = None,
-    sound: Path | None = None,
-    item_id: str | None = None,
-) -> Query:
-    """Return a query; errors of its content name the option of the command."""
-    if item_id is not None:
-        return Query(item_id=item_id)
-    if picture is not None:
-        return Query(Content(picture=picture.read_bytes(), picture_field="--picture"))
-    if sound is not None:
-        return Query(Content(sound=sound.read_bytes(), sound_field="--sound"))
-    return Query(Content(text=text))
-
-
-def _part(*, modality: str, weight: float, **query: Any) -> QueryPart:
-    return QueryPart(_query(**query), weight, modality)
-
-
-def _judgement(
-    query: Mapping[str, Any], source: str, target: str, item_id: str, relevant: bool
-) -> NewFeedback:
-    judged = _query(**query)
-    return NewFeedback(source, target, item_id, relevant, judged.content, judged.item_id)

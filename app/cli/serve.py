@@ -20,24 +20,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 import uvicorn
 from uvicorn.server import HANDLED_SIGNALS
 
-from app.api.metrics import forget_process
-from app.api.state import ApiState
 from app.bootstrap import Services, build
 from app.domain.errors import DatabaseUnavailableError, ServiceError
+from app.imports import import_for_good
 from app.logs import log_to_stderr
-from app.main import create_app
 from app.settings import Settings
 from app.wire.acceptor import Acceptor, most_connections, raise_descriptor_limit
 from app.wire.protocol import Connections, StrictProtocol
 from app.worker.attempts import describe_end
 from app.worker.worker import name_of_worker
 from solver import single_threaded_blas
+
+if TYPE_CHECKING:
+    from app.api.state import ApiState
 
 _STOP_SECONDS = 10.0
 """How long a child process may take to end after it was asked to; longer than giving a job back takes."""
@@ -141,6 +142,7 @@ class Server(uvicorn.Server):
     It exits some seconds after the shutdown timeout even if a thread, which nothing can stop, still runs."""
 
     def __init__(self, services: Services, on_stop: Callable[[], None] = lambda: None) -> None:
+        create_app = import_for_good("app.main").create_app  # the routes, which a process that serves needs
         settings = services.settings
         application = create_app(services)
         api: ApiState = application.state.api
@@ -311,6 +313,8 @@ def _server_processes(bound: socket.socket, settings: Settings) -> Iterator[None
     with tempfile.TemporaryDirectory(prefix="lrbs-metrics-") as folder:
 
         def describe(process: int) -> str:
+            from app.api.metrics import forget_process  # of a process that ended: seldom
+
             forget_process(process, folder)
             return "it served"
 

@@ -111,6 +111,12 @@ def names_file(option: str) -> bool:
     return option == "path" or option.endswith("_path")
 
 
+def without_paths(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an encoder's options as clients see them: where the server has its files is left out."""
+    shown = {name: value for name, value in options.items() if not names_file(name)}
+    return {**shown, "parts": [without_paths(part) for part in shown["parts"]]} if "parts" in shown else shown
+
+
 def type_name(options: Any) -> str:
     """Return the name of the type whose options these are."""
     (name,) = get_args(get_type_hints(options)["type"])

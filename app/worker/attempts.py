@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -23,10 +23,11 @@ from app.domain.entities import BuiltModel, Job
 from app.domain.errors import DISK_FAULTS, DatabaseUnavailableError, JobCancelledError, ServiceError
 from app.domain.reports import ENCODERS, TrainingParameters
 from app.logs import log_to_stderr
-from app.services.training.builder import ModelBuilder
 from app.services.training.progress import Report
 from app.settings import Settings
-from solver import EngineError
+
+if TYPE_CHECKING:
+    from app.services.training.builder import ModelBuilder
 
 LONGEST_WAIT_SECONDS = 6 * 3600.0
 """After this long without the database a worker gives up: longer than a migration or a restore takes."""
@@ -196,6 +197,8 @@ Outcome = BuiltModel | Failure
 
 def attempt(builder: ModelBuilder, collection: str, parameters: Mapping[str, Any], report: Report) -> Outcome:
     """Train in this process; what `report` raises because the job was lost reaches the caller."""
+    from solver import EngineError  # what waits for a job needs none of the solver
+
     try:
         rest = {name: value for name, value in parameters.items() if name != ENCODERS}
         encoders = parameters.get(ENCODERS, {})

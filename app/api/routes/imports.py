@@ -18,11 +18,11 @@ from app.api.bodies import (
     MIN_KEY_LIMIT,
     LineCutter,
     limit_keys,
-    parse_line,
     read_json,
     reject_incomplete_body,
 )
 from app.api.deps import KeyId, ListedFilter, may_write
+from app.api.faults import parse_line
 from app.api.gate import PIECE
 from app.api.openapi import schema_of
 from app.api.problems import OF_BODIES, responses

@@ -25,7 +25,6 @@ from app.api.schemas.base import NAME, Integer, Strict, one_of, whole
 from app.domain.entities import KeyBounds, Modality
 from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN, Scope
 from app.domain.reports import Objective, Supervision, TrainingParameters
-from app.encoders.options import names_file
 from app.encoders.registry import OPTIONS
 from app.services.training.requests import (
     LARGEST_ALPHA,
@@ -72,12 +71,6 @@ def _with_integers(options: Mapping[str, Any]) -> dict[str, Any]:
         else whole(value)
         for name, value in options.items()
     }
-
-
-def without_paths(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an encoder's options as clients see them: where the server has its files is left out."""
-    shown = {name: value for name, value in options.items() if not names_file(name)}
-    return {**shown, "parts": [without_paths(part) for part in shown["parts"]]} if "parts" in shown else shown
 
 
 class ModalityIn(Strict):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from app.api.bodies import parse_line
+from app.api.faults import parse_line
 from app.api.schemas.items import ItemLineIn
 from app.bootstrap import Services
 from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, Source

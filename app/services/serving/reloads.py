@@ -25,7 +25,7 @@ from app.domain.errors import ServiceError, UnavailableError, overload
 from app.services.serving.galleries import Gallery
 from app.services.serving.item_columns import ROWS_READ_BY_A_SEARCH, ColumnNames
 from app.services.serving.segments import Segment
-from app.services.storage.pacing import Pacer
+from app.services.storage.pacing import MAX_LONG, MAX_QUICK, Pacer
 
 ReleaseSlot = Callable[[], AbstractContextManager[None]]
 """Opened around a wait: gives the waiting request's concurrency slot to others meanwhile."""
@@ -36,10 +36,6 @@ MAX_WAITING_PER_COLLECTION = 8
 MAX_WAIT_SECONDS = 30.0
 """Longest wait of a request: within the usual time limits of proxies and clients, which are a minute."""
 _QUICK_SECONDS = 1.0  # a reload whose steps and pauses have taken longer than this is a long one
-_MAX_QUICK = 2  # quick reloads at the same time: one that computes and one that waits for the database
-_MAX_LONG = 4  # long reloads at the same time; they share one turn, so more would only hold more memory
-MAX_RELOADS = _MAX_QUICK + _MAX_LONG
-"""Threads, each with a read transaction and so a database connection."""
 THREAD_NAME = "reload"
 _logger = logging.getLogger(__name__)
 Needs = Iterable[tuple[Gallery, ColumnNames]]
@@ -253,9 +249,9 @@ class ReloadScheduler:
 
     def _pop_startable(self) -> Reload | None:
         n_long = self._count_long()
-        if self._long_queue and n_long < _MAX_LONG:
+        if self._long_queue and n_long < MAX_LONG:
             return self._long_queue.popleft()
-        if self._quick_queue and len(self._running) - n_long < _MAX_QUICK:
+        if self._quick_queue and len(self._running) - n_long < MAX_QUICK:
             return self._quick_queue.popleft()
         return None
 
@@ -265,7 +261,7 @@ class ReloadScheduler:
     def _may_stay_long(self) -> bool:
         """Return whether a reload that has just turned out to be long may go on."""
         with self._lock:
-            is_one_too_many = self._count_long() > _MAX_LONG
+            is_one_too_many = self._count_long() > MAX_LONG
             if not is_one_too_many:
                 self._start_queued()
             return not is_one_too_many

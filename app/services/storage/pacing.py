@@ -12,6 +12,10 @@ BYTES_PER_STEP = 4 << 20
 """A transaction of this size keeps other writers of SQLite out for milliseconds."""
 BREATH_SECONDS = 0.005
 """Pause between transactions of one writer: those who wait for SQLite's lock poll for it."""
+MAX_QUICK = 2  # quick reloads at the same time: one that computes and one that waits for the database
+MAX_LONG = 4  # long reloads at the same time; they share one turn, so more would only hold more memory
+MAX_RELOADS = MAX_QUICK + MAX_LONG
+"""Threads, each with a read transaction and so a database connection."""
 
 
 class Round:

@@ -27,3 +27,21 @@ def test_server_worker_and_commands_start_without_what_only_training_needs() -> 
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
+
+
+def test_commands_on_the_database_here_start_without_what_searches_and_encodes() -> None:
+    heavy = (
+        "fastapi",
+        "faiss",
+        "scipy",
+        "httpx",
+        "app.encoders.registry",
+        "app.services.serving",
+        "app.main",
+    )
+    program = (
+        "import sys, app.cli.local_backend, app.cli.serve, app.worker.worker\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
