@@ -136,8 +136,8 @@ class Services:
     def versions(self) -> ModelRegistry:
         from app.services.models.registry import ModelRegistry
 
-        kept = self.settings.keep_versions
-        return ModelRegistry(self.database, self._bundles, self.garbage_collector, kept)
+        most = self.settings.keep_versions
+        return ModelRegistry(self.database, self._bundles, self.garbage_collector, most)
 
     @cached_property
     def originals(self) -> Originals:
