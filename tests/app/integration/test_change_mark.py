@@ -28,18 +28,18 @@ from tests.app.refused import refused
 
 
 @pytest.fixture
-def other(pairs: Any) -> Iterator[Services]:
+def other(trained_pairs: Any) -> Iterator[Services]:
     """Services of another process, as far as the database can tell."""
-    services = build(pairs.services.settings)
+    services = build(trained_pairs.services.settings)
     yield services
     close(services)
 
 
 @pytest.fixture
-def checked_out(pairs: Any) -> list[str]:
+def checked_out(trained_pairs: Any) -> list[str]:
     """One entry for each transaction from now on."""
     transactions: list[str] = []
-    event.listen(pairs.services.database.engine, "checkout", lambda *_: transactions.append("one"))
+    event.listen(trained_pairs.services.database.engine, "checkout", lambda *_: transactions.append("one"))
     return transactions
 
 
@@ -49,13 +49,13 @@ def search(services: Services, vector: Any) -> list[str]:
     return [hit.id for hit in result.hits]
 
 
-def test_a_mark_changes_with_every_commit_and_with_nothing_else(pairs: Any, other: Services) -> None:
-    database = pairs.services.database
+def test_a_mark_changes_with_every_commit_and_with_nothing_else(trained_pairs: Any, other: Services) -> None:
+    database = trained_pairs.services.database
     marks = [database.change_mark(), database.change_mark()]
     with database.read() as work:
         work.collections.list()
     marks.append(database.change_mark())
-    pairs.make("here")
+    trained_pairs.make("here")
     marks += [database.change_mark(), database.change_mark()]
     other.access.create(Scope.SEARCH)
     marks.append(database.change_mark())
@@ -170,9 +170,9 @@ def test_labels_and_metadata_of_hits_are_those_of_the_database(trained_pairs: An
 
 
 def test_a_key_is_recalled_until_something_is_committed(
-    pairs: Any, other: Services, checked_out: list[str]
+    trained_pairs: Any, other: Services, checked_out: list[str]
 ) -> None:
-    access = pairs.services.access
+    access = trained_pairs.services.access
     key, secret = access.create(Scope.SEARCH)
     assert access.recall(secret, Scope.SEARCH) is None
     access.require(secret, Scope.SEARCH)
