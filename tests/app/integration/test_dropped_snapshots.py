@@ -46,15 +46,17 @@ def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: Any
 ) -> Iterator[Settings]:
     """Settings of what `approximate` is a copy of."""
-    with pytest.MonkeyPatch.context() as patch:
-        choose_at_any_speed(patch)
-        folder = tmp_path_factory.mktemp("approximate")
-        with keep_trained(request, folder, vectors, approximate_from_items=55) as settings:
-            yield settings
+    folder = tmp_path_factory.mktemp("approximate")
+    with ExitStack() as until_ended:
+        with pytest.MonkeyPatch.context() as patch:
+            choose_at_any_speed(patch)
+            trained = keep_trained(request, folder, vectors, approximate_from_items=55)
+            settings = until_ended.enter_context(trained)
+        yield settings
 
 
 @pytest.fixture
-def approximate(kept: Settings, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
+def approximate(kept: Settings, tmp_path: Path, vectors: Any, any_speed: None) -> Iterator[Pairs]:
     """A collection that is searched by inverted lists."""
     with copy_services(kept, tmp_path, open_search=False) as services:
         pairs = Pairs(services, vectors)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,7 @@ def kept(
 
 
 @pytest.fixture
-def large(kept: Settings, tmp_path: Path, vectors: Any) -> Iterator[Pairs]:
+def large(kept: Settings, tmp_path: Path, vectors: Any, any_speed: None) -> Iterator[Pairs]:
     """Services to which a collection of 60 and 50 items is a large one."""
     with copy_services(kept, tmp_path, open_search=False) as services:
         yield Pairs(services, vectors)
