@@ -147,13 +147,13 @@ def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: Any
 ) -> Iterator[Settings]:
     """Settings of what `large` is a copy of."""
-    with pytest.MonkeyPatch.context() as patch:
-        choose_at_any_speed(patch)
-        folder = tmp_path_factory.mktemp("large")
-        with keep_trained(
-            request, folder, vectors, approximate_from_items=55, save_after_items=12
-        ) as settings:
-            yield settings
+    folder, others = tmp_path_factory.mktemp("large"), {"save_after_items": 12}
+    with ExitStack() as until_ended:
+        with pytest.MonkeyPatch.context() as patch:
+            choose_at_any_speed(patch)
+            trained = keep_trained(request, folder, vectors, approximate_from_items=55, **others)
+            settings = until_ended.enter_context(trained)
+        yield settings
 
 
 @pytest.fixture
