@@ -33,6 +33,7 @@ _READ_LATE = (
     "LRBS_",
     "AWS_",
     "KMP_",
+    "LOKY_",
     "PROMETHEUS_MULTIPROC_DIR",
     "PYTEST_CURRENT_TEST",
     "PYTHONFAULTHANDLER",

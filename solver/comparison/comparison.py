@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from solver.comparison.cells import Cell, CellOutcome, CellRunner, OutcomeStore, cells
 from solver.comparison.methods import Method, chosen_methods
@@ -277,8 +276,8 @@ def compare(
     random_state : int, >= 0
         Seed of folds and resampling.
     n_jobs : int, optional
-        Cells computed in parallel, each on one core; as many as there are cores when left out. Apart from
-        the seconds, the table does not depend on it.
+        Cells computed in parallel, each on one core; as many as the process may use when left out. Apart
+        from the seconds, the table does not depend on it.
     n_resamples : int, >= 2
         Bootstrap samples of each interval.
     n_permutations : int, >= 1
@@ -300,7 +299,7 @@ def compare(
     _check(data, pca, n_folds, random_state, n_jobs)
     test_annotations = _test_annotations(data, annotations)
     work = cells(data, chosen, dict.fromkeys(pca), n_folds, random_state)
-    results = run_cells(work, n_jobs or os.cpu_count() or 1, store, on_outcome)
+    results = run_cells(work, n_jobs or cpu_count(), store, on_outcome)
     order = sorted(range(len(work)), key=lambda number: work[number].pca)
     outcomes = [outcome for number in order if isinstance(outcome := results[number], CellOutcome)]
     failures = [

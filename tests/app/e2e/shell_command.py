@@ -17,7 +17,7 @@ _SCRIPT = """#!{python} -IS
 import json, os, signal, socket, sys
 if os.environ["PYTHONPATH"] != {root!r}:  # what is on it, a fork would not import
     os.execv(sys.executable, [sys.executable, *{command!r}, *sys.argv[1:]])
-settings = {{name: value for name, value in os.environ.items() if name.startswith("LRBS_")}}
+settings = {{name: value for name, value in os.environ.items() if name.startswith(("LOKY_", "LRBS_"))}}
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as call:
     call.connect({address!r})
     socket.send_fds(call, [json.dumps([sys.argv[1:], os.getcwd(), settings]).encode()], [0, 1, 2])
