@@ -5,13 +5,12 @@ A small file system is mounted where that is allowed; elsewhere a limit on the s
 
 import errno
 import json
-import multiprocessing
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pytest
 
 from app.bootstrap import build
 from app.domain.names import Scope
-from app.settings import Settings
+from app.settings import DATABASE_FILE, Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.e2e.conftest import ROOT, Server
 from tests.app.e2e.refusals import check_problem, png
@@ -66,9 +65,11 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.end()
 
 
-def filled(folder: Path, database_url: str = "") -> str:
-    """Make a data folder with a trained collection `a` and an empty one for pictures; return an admin key."""
-    services = build(Settings(data_dir=folder, database_url=database_url))
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A data folder with a trained collection `a` and an empty one for pictures, and an admin key."""
+    folder = tmp_path_factory.mktemp("prepared") / "data"
+    services = build(Settings(data_dir=folder, database_url=""))
     services.schema.set_up()
     vectors = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
     pairs = Pairs(services, vectors)
@@ -77,13 +78,20 @@ def filled(folder: Path, database_url: str = "") -> str:
     pairs.client().post("/v1/collections", json={"name": "b", "modalities": IMAGES}).raise_for_status()
     _, secret = services.access.create(Scope.ADMIN)
     services.database.engine.dispose()
-    return secret
+    return folder, secret
 
 
-def filled_elsewhere(folder: Path) -> str:
-    """Do it in a process that ends: a disk becomes read-only only when no deleted file of it is open."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(filled, folder).result()
+@pytest.fixture
+def fill(prepared: tuple[Path, str]) -> Callable[..., str]:
+    """Return a function that makes a copy of that folder, with its database where it is to be."""
+
+    def copy(folder: Path, database: Path | None = None) -> str:
+        shutil.copytree(prepared[0], folder)
+        if database is not None:
+            shutil.move(folder / DATABASE_FILE, database)
+        return prepared[1]
+
+    return copy
 
 
 def fill_up(disk: Path) -> Path:
@@ -129,9 +137,11 @@ def check_all_works(client: httpx.Client) -> None:
     wait_for(lambda: client.get("/readyz").json() == {"status": "ready"})
 
 
-def test_a_full_disk_is_told_while_searches_go_on(disk: Path, serve: Callable[..., Server]) -> None:
+def test_a_full_disk_is_told_while_searches_go_on(
+    disk: Path, fill: Callable[..., str], serve: Callable[..., Server]
+) -> None:
     data = disk / "data"
-    secret = filled(data)
+    secret = fill(data)
     server = serve(data)
     with client_of(server, secret) as client:
         assert client.get("/readyz").json() == {"status": "ready"}
@@ -150,9 +160,11 @@ def make_read_only(disk: Path) -> None:
     wait_for(lambda: subprocess.run(command, capture_output=True).returncode == 0)
 
 
-def test_a_read_only_disk_serves_searches(disk: Path, serve: Callable[..., Server]) -> None:
+def test_a_read_only_disk_serves_searches(
+    disk: Path, fill: Callable[..., str], serve: Callable[..., Server]
+) -> None:
     data = disk / "data"
-    secret = filled_elsewhere(data)
+    secret = fill(data)
     serve(data).end()  # as a machine that crashed, and whose disk is mounted to look at it
     make_read_only(disk)
     with client_of(serve(data), secret) as client:
@@ -160,9 +172,9 @@ def test_a_read_only_disk_serves_searches(disk: Path, serve: Callable[..., Serve
 
 
 def test_a_database_that_sqlite_cannot_open_on_a_read_only_disk_is_not_called_busy(
-    disk: Path, tmp_path: Path
+    disk: Path, tmp_path: Path, fill: Callable[..., str]
 ) -> None:
-    filled_elsewhere(disk / "data")
+    fill(disk / "data")
     make_read_only(disk)
     server = Server(tmp_path / "logs", ("serve",), LRBS_DATA_DIR=str(disk / "data"))
     assert server.process.wait(60.0) == 1
@@ -170,9 +182,9 @@ def test_a_database_that_sqlite_cannot_open_on_a_read_only_disk_is_not_called_bu
 
 
 def test_files_that_may_not_grow_are_told_while_searches_go_on(
-    tmp_path: Path, serve: Callable[..., Server]
+    tmp_path: Path, fill: Callable[..., str], serve: Callable[..., Server]
 ) -> None:
-    secret = filled(tmp_path / "data")
+    secret = fill(tmp_path / "data")
     server = serve(tmp_path / "data", "--no-worker")
     with client_of(server, secret) as client:
         unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
@@ -182,9 +194,10 @@ def test_files_that_may_not_grow_are_told_while_searches_go_on(
         check_all_works(client)
 
 
-def elsewhere(tmp_path: Path) -> str:
-    """Return a database that is not on the disk of the data folder."""
-    return f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A database that is not on the disk of the data folder."""
+    return tmp_path / "elsewhere.sqlite3"
 
 
 def retrain(client: httpx.Client) -> Callable[[], dict[str, Any]]:
@@ -193,9 +206,11 @@ def retrain(client: httpx.Client) -> Callable[[], dict[str, Any]]:
     return lambda: dict(client.get(path).json())
 
 
-def test_a_finished_model_waits_for_room(tmp_path: Path, disk: Path, serve: Callable[..., Server]) -> None:
-    secret = filled(disk / "data", elsewhere(tmp_path))
-    server = serve(disk / "data", LRBS_DATABASE_URL=elsewhere(tmp_path), LRBS_JOB_RETRY_SECONDS="60")
+def test_a_finished_model_waits_for_room(
+    elsewhere: Path, disk: Path, fill: Callable[..., str], serve: Callable[..., Server]
+) -> None:
+    secret = fill(disk / "data", elsewhere)
+    server = serve(disk / "data", LRBS_DATABASE_URL=f"sqlite:///{elsewhere}", LRBS_JOB_RETRY_SECONDS="60")
     with client_of(server, secret) as client:
         ballast = fill_up(disk)
         job = retrain(client)
@@ -207,11 +222,13 @@ def test_a_finished_model_waits_for_room(tmp_path: Path, disk: Path, serve: Call
 
 
 def test_a_job_that_finds_no_room_ends_and_says_so(
-    tmp_path: Path, disk: Path, serve: Callable[..., Server]
+    elsewhere: Path, disk: Path, fill: Callable[..., str], serve: Callable[..., Server]
 ) -> None:
-    secret = filled(disk / "data", elsewhere(tmp_path))
+    secret = fill(disk / "data", elsewhere)
     settings = {"LRBS_JOB_ATTEMPTS": "2", "LRBS_JOB_RETRY_SECONDS": "0.1"}
-    with client_of(serve(disk / "data", LRBS_DATABASE_URL=elsewhere(tmp_path), **settings), secret) as client:
+    with client_of(
+        serve(disk / "data", LRBS_DATABASE_URL=f"sqlite:///{elsewhere}", **settings), secret
+    ) as client:
         fill_up(disk)
         job = retrain(client)
         wait_for(lambda: job()["state"] == "failed")
@@ -219,9 +236,9 @@ def test_a_job_that_finds_no_room_ends_and_says_so(
         assert not list((disk / "data" / "models").glob(".partial-*"))
 
 
-def test_a_trainer_whose_files_may_not_grow_says_so(tmp_path: Path) -> None:
+def test_a_trainer_whose_files_may_not_grow_says_so(tmp_path: Path, fill: Callable[..., str]) -> None:
     settings = Settings(data_dir=tmp_path / "data", database_url="", job_retry_seconds=0.1)
-    filled(settings.data_dir)
+    fill(settings.data_dir)
     services = build(settings)
     order = {
         "settings": settings.model_dump(mode="json"),
