@@ -21,6 +21,7 @@ from playwright.sync_api import Page
 from tests.app.e2e.conftest import LRBS, ROOT, LrbsInside, environment_of
 
 METHODS = "LowRankBilinear,CCA,MsAlg"
+PRODUCTS = ("products", "--methods", METHODS, "--folds", "2", "--json")
 SCENES = ("boat", "tree", "house")
 ALONE = ("--jobs", "1")
 """Without processes of its own: each imports for longer than it then computes."""
@@ -59,7 +60,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
     draw_products(folder)
     files = ("--report", "report", "--plots", "plots", "--trec", "trec")
     environment = environment_of(folder / "data") | {"LRBS_TEST_DATA": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [*LRBS, "compare", "products", "--methods", METHODS, "--folds", "2", *files, *ALONE, "--json"]
+    command = [*LRBS, "compare", *PRODUCTS, *files, *ALONE]
     done = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
@@ -93,7 +94,7 @@ def test_standard_error_says_seed_sizes_and_machine(report: tuple[Path, Any]) ->
 def test_a_second_run_computes_nothing_again(report: tuple[Path, Any], run_compare: Compare) -> None:
     folder, first = report
     settings = {"LRBS_DATA_DIR": str(folder / "data"), "LRBS_TEST_DATA": str(folder)}
-    again = run_compare("products", "--methods", METHODS, "--json", **settings)
+    again = run_compare(*PRODUCTS, **settings)
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert "from the cache" in again.stderr
 
