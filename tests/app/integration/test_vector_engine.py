@@ -251,7 +251,6 @@ def single(row: Any) -> Any:
     return Search([Query(Content(vector=np.asarray(row).tolist()))], 60, fields=frozenset({"labels"}))
 
 
-@pytest.mark.parametrize("kind", ["postgresql"])
 def test_galleries_of_versions_that_are_gone_are_removed(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
@@ -336,7 +335,6 @@ def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     assert here.removal.go_on(Round())
 
 
-@pytest.mark.parametrize("kind", ["postgresql"])
 def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
