@@ -298,8 +298,8 @@ class WeightSearch:
     def _measure(self, weights: Mapping[str, float], names: Iterable[str]) -> _Measures:
         """Return measures with these weights, those of the names among them as far as they can be taken."""
         key = tuple(sorted(weights.items()))
-        wanted = {(key, name != "map") for name in names}
-        if missing := wanted.difference(self._tried):
+        groups = {(key, name != "map") for name in names}
+        if missing := groups.difference(self._tried):
             values: dict[tuple[_Weights, bool], dict[str, list[float]]] = {
                 one: defaultdict(list) for one in missing
             }
@@ -311,7 +311,7 @@ class WeightSearch:
                             values[one][name].append(value)
             for one, lists in values.items():
                 self._tried[one] = {name: float(np.mean(parts)) for name, parts in lists.items()}
-        return {name: value for one in wanted for name, value in self._tried[one].items()}
+        return {name: value for one in groups for name, value in self._tried[one].items()}
 
     def _facet_precision(self, weights: Mapping[str, float]) -> float:
         """Return the mean average precision, averaged over all facets; 0 where there is none."""

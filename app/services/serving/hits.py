@@ -3,6 +3,7 @@ what a client should know beside them."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as AbstractCollection
@@ -14,7 +15,7 @@ from app.domain.errors import ContentTooLargeError
 from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
 from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter
-from app.domain.words import spell_words
+from app.domain.words import fold, spell_words
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
 
@@ -122,7 +123,7 @@ def filter_notices(gallery: Gallery, item_filter: ItemFilter) -> tuple[Notice, .
 
 
 def word_notices(
-    report: WordReport | None, text: str | None, nearest_words: NearestWords | None
+    report: WordReport | None, text: str | None, nearest_words: NearestWords | None, *, is_trained: bool
 ) -> tuple[Notice, ...]:
     """Return a notice if a query has unknown words, or none at all; it offers other queries where the encoder
     knows near ones."""
@@ -144,6 +145,8 @@ def word_notices(
         message = f"the model knows no word of the query, {some_of(words)}: ranked by {others[0]!r} instead"
     else:
         message = f"the model knows no word of the query, so nothing is ranked: {some_of(words)}"
+    if report.unknown and is_trained:
+        message += "; a training learns the words of newer items"
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
 
 
@@ -163,16 +166,24 @@ def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWo
     return tuple(query for query in dict.fromkeys(queries) if query != text)
 
 
-def weak_match_notices(hits: Sequence[Hit], weak: float, is_text: bool) -> tuple[Notice, ...]:
-    """Return a notice if even the first result of a text or a file is a match with less than the probability
-    `weak`; nothing where it is not shown."""
+def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tuple[Notice, ...]:
+    """Return a notice if even the first result of a text, or of a file without one, is a match with less than
+    the probability `weak`; nothing where it is not shown, or carries the text as a label or value."""
     if not hits or hits[0].rank > 1:
         return ()
     probability = hits[0].probability
     if probability is None or probability >= weak:
         return ()
+    item = hits[0].item
+    carried = itertools.chain(item.labels or (), (item.metadata or {}).values())
+    if text is not None and any(isinstance(one, str) and fold(one) == fold(text) for one in carried):
+        return ()
     message = (
         f"no result stands out: the best is a match with a probability of {100 * probability:.1f} %; "
-        + ("other or more words may help" if is_text else "nothing like the query may have been learned from")
+        + (
+            "nothing like the query may have been learned from"
+            if text is None
+            else "other or more words may help"
+        )
     )
     return (Notice("weak-match", message, ()),)

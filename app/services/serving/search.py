@@ -548,7 +548,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     report = encoder.look_up_words(content)
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
-    notices = word_notices(report, text, encoder.nearest_words if may_offer or is_respelled else None)
+    nearest = encoder.nearest_words if may_offer or is_respelled else None
+    notices = word_notices(report, text, nearest, is_trained=model.is_trained)
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
@@ -742,7 +743,7 @@ def _result(
     of_weak_match: tuple[Notice, ...] = ()
     if query.is_text or query.is_file:
         weak = snapshot.model.weak_probability(ground.source)
-        of_weak_match = weak_match_notices(hits, weak, query.is_text)
+        of_weak_match = weak_match_notices(hits, weak, query.content.text if query.content else None)
     facts: dict[str, Sequence[str] | None] = {}
     if search.refinement is not None:
         if (least := search.refinement.min_probability) is not None:

@@ -40,14 +40,18 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(pa
         assert search(text=text) == (10, [])
     nothing = {
         "code": "unknown-words",
-        "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy' and 'sneakers'",
+        "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy' and 'sneakers'"
+        "; a training learns the words of newer items",
         "words": ["xyzzy", "sneakers"],
         "did_you_mean": [],
     }
     assert search(text="Xyzzy sneakers, xyzzy!") == (0, [nothing])
     n_hits, (notice,) = search(text="a red xyzzy")
     assert (n_hits, notice["code"], notice["words"]) == (10, "unknown-words", ["xyzzy"])
-    assert notice["message"] == "the model does not know 'xyzzy': the other words decide the ranking"
+    assert notice["message"] == (
+        "the model does not know 'xyzzy': the other words decide the ranking"
+        "; a training learns the words of newer items"
+    )
     n_hits, (notice,) = search(text="red handba")
     assert (n_hits, notice["code"], notice["did_you_mean"]) == (10, "unknown-words", ["red handbag"])
     assert notice["message"] == "no text has 'handba': words that are spelled alike decide the ranking"
@@ -128,7 +132,8 @@ def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_wo
     assert {hit["id"] for hit in many["hits"]} == {hit["id"] for hit in one["hits"]}
     assert one["notices"] == []
     assert [notice["message"] for notice in many["notices"]] == [
-        "the model knows no word of the query, 'handbags': ranked by 'handbag' instead"
+        "the model knows no word of the query, 'handbags': ranked by 'handbag' instead; "
+        "a training learns the words of newer items"
     ] * is_replaced
 
 

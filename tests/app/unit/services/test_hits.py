@@ -15,7 +15,7 @@ def hits(probability: float, first_rank: int = 1) -> list[Hit]:
 
 
 def test_a_text_that_even_the_first_hit_hardly_matches_is_named() -> None:
-    (notice,) = weak_match_notices(hits(0.0016), 0.005, is_text=True)
+    (notice,) = weak_match_notices(hits(0.0016), 0.005, "red bags")
     assert (notice.code, notice.words) == ("weak-match", ())
     assert notice.message == (
         "no result stands out: the best is a match with a probability of 0.2 %; other or more words may help"
@@ -24,4 +24,13 @@ def test_a_text_that_even_the_first_hit_hardly_matches_is_named() -> None:
 
 @pytest.mark.parametrize("shown", [hits(0.005), hits(0.9), [], hits(0.001, first_rank=11)])
 def test_nothing_is_said_of_good_results_of_none_and_of_further_pages(shown: list[Hit]) -> None:
-    assert weak_match_notices(shown, 0.005, is_text=True) == ()
+    assert weak_match_notices(shown, 0.005, "red bags") == ()
+
+
+@pytest.mark.parametrize(
+    "item", [Item("a", "image", labels=("Head wear",)), Item("a", "image", metadata={"kind": "HEAD WEAR"})]
+)
+def test_nothing_is_said_where_the_first_hit_carries_what_was_typed(item: Item) -> None:
+    shown = [Hit("a", 1, 0.1, 0.001, item)]
+    assert weak_match_notices(shown, 0.005, "head wear") == ()
+    assert weak_match_notices(shown, 0.005, "head wears") != ()
