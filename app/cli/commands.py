@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 from rich.text import Text
@@ -374,26 +374,42 @@ def export(
     file: Annotated[Path | None, typer.Argument(dir_okay=False, help="default: standard output")] = None,
     label: LabelFilter = None,
     where: WhereFilter = None,
+    form: Annotated[
+        Literal["ndjson", "tar"] | None,
+        typer.Option("--format", help="default: tar for a FILE of that ending, or else ndjson"),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="a file that is there")] = False,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Write the items of a collection to a file that `lrbs ingest ndjson` reads."""
+    """Write the items of a collection to a file that `lrbs ingest ndjson` or `tar` reads."""
     import msgspec
 
+    from app.cli.sources.samples import check_forms, write_samples
+
     read_filter(label, where)
+    is_tar = form == "tar" if form or file is None else file.suffix.lower() == ".tar"
+    if file is not None and not form and re.search(r"\.(tar\.\w+|t[bgx]z2?)$", file.name, re.IGNORECASE):
+        raise typer.BadParameter("a tar file is written without compression: name it .tar", param_hint="FILE")
     if file is not None and file.is_file() and not replace:
         raise typer.BadParameter(f"{file} exists: name a new one, or give --replace", param_hint="FILE")
     with open_backend(url, key) as backend:
-        total = 0 if label or where else sum((backend.get_collection(collection).items or {}).values())
-        lines = map(
-            msgspec.json.encode, backend.iter_export(collection, label=label or (), where=where or ())
-        )
-        count = 0
-        with progress(LOG, f"Exporting {collection!r}.") as show, whole_file(file) as stream:
-            for count, line in enumerate(lines, 1):
-                stream.write(line + b"\n")
+        described, count = backend.get_collection(collection), 0
+        counts = described.items or {}
+        total = 0 if label or where else sum(counts.values())
+        if is_tar:
+            check_forms(collection, [described.modalities[name].content for name in counts if counts[name]])
+
+        def items() -> Iterator[dict[str, Any]]:
+            nonlocal count
+            whole = backend.iter_export(collection, label=label or (), where=where or ())
+            for count, item in enumerate(whole, 1):
+                yield item
                 show("writing", count, total, "")
+
+        with progress(LOG, f"Exporting {collection!r}.") as show, whole_file(file) as stream:
+            lines = (msgspec.json.encode(item) + b"\n" for item in items())
+            stream.writelines(write_samples(items()) if is_tar else lines)
     LOG.print(f"{count} items exported", highlight=False)
 
 

@@ -52,7 +52,9 @@ ENTRIES = {
     ),
     "collections": Entry("commands", "Collections: two modalities, their items and models."),
     "items": Entry("commands", "Items of a collection: list, show, label, change and delete them."),
-    "export": Entry("commands", "Write the items of a collection to a file that `lrbs ingest ndjson` reads."),
+    "export": Entry(
+        "commands", "Write the items of a collection to a file that `lrbs ingest ndjson` or `tar` reads."
+    ),
     "keys": Entry("commands", "API keys."),
     "db": Entry("database", "The database: its schema and copies of it."),
     "reference": Entry("reference", "Print reference tables."),

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self
 
+import msgspec
+
 from app.cli.sources.rows import (
     MAX_FILE_BYTES,
     MAX_FILE_MIB,
@@ -36,6 +38,7 @@ from app.cli.sources.rows import (
     readable_name,
     with_source,
 )
+from app.cli.sources.samples import EXPORTED
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words, some_of
 from solver.datasets import is_training_split
@@ -385,13 +388,24 @@ class _Member:
         return str(path.with_name(path.name.partition(".")[0] or path.name))
 
 
+class _Exported(msgspec.Struct, forbid_unknown_fields=True):
+    """What an item has that `lrbs export` wrote, beyond what its sample says."""
+
+    id: str
+    pair_id: str | None
+    train: bool
+    labels: tuple[str, ...] | None = None  # in place of those of the sample
+    metadata: dict[str, Any] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What all items of a sample share."""
+    """What all items of a sample share, and by endings what those have that were exported."""
 
     name: str
     labels: tuple[str, ...]
     metadata: Mapping[str, Any]
+    exported: Mapping[str, _Exported]
 
 
 @dataclass(slots=True)
@@ -445,7 +459,8 @@ class Archives:
     def _rows(self, file: Path, stream: IO[bytes], are_archives_splits: bool) -> Iterator[Row]:
         listing = _list_members(file, stream, self.modality_names)
         samples = _read_samples(file, listing)
-        layout = Layout.of(samples, self.are_splits, _stem_of(file), are_archives_splits)
+        plain = [name for name, sample in samples.items() if not sample.exported]
+        layout = Layout.of(plain, self.are_splits, _stem_of(file) if plain else "", are_archives_splits)
         for note in (*listing.describe(self.modality_names), *layout.notes):
             self.report(f"{file.name}: {note}")
         yield from listing.refusals
@@ -460,18 +475,23 @@ class Archives:
                 content = _content_of(archive, entry) if names else b""
                 for name in names:
                     kind, sample = listing.members[name].kind, samples[name]
-                    is_train, place = layout.is_train(PurePosixPath(name)), f"{file.name}/{name}"
+                    path, place = PurePosixPath(name), f"{file.name}/{name}"
+                    is_train = layout.is_train(path)
                     split = {"split": "train" if is_train else "test"} if layout.splits else {}
+                    metadata = with_source(split, f"{_stem_of(file)}/{name}")
+                    usual = _Exported(ids[name], sample.name, is_train, metadata=metadata)
+                    own = sample.exported.get(path.suffix[1:], usual)
                     yield read_item(
                         self.modality_names[kind],
                         kind,
                         content,
                         place,
-                        id=ids[name],
-                        labels=sample.labels,
-                        pair_id=sample.name,
-                        metadata=with_source({**split, **sample.metadata}, f"{_stem_of(file)}/{name}"),
-                        train=is_train,
+                        is_exact=own is not usual,
+                        id=own.id,
+                        labels=sample.labels if own.labels is None else own.labels,
+                        pair_id=own.pair_id,
+                        metadata={**own.metadata, **sample.metadata},
+                        train=own.train,
                     )
         except _FAULTS:
             if not listing.is_damaged:  # else it is among the refusals
@@ -689,11 +709,11 @@ def _read_samples(file: Path, listing: _Listing) -> dict[str, _Sample]:
             lacking.setdefault(kind, []).append(key)
         try:
             labels = _read_labels(by_kind.get(_LABEL), listing.annotations)
-            metadata = _read_metadata(by_kind.get(_METADATA), listing.annotations)
+            metadata, exported = _read_metadata(by_kind.get(_METADATA), listing.annotations)
         except InvalidFieldError as error:
             listing.refusals.append(Refusal(f"{file.name}/{error.field}", error.message))
             continue
-        sample = _Sample(identifier_of(f"{_stem_of(file)}/{key}"), labels, metadata)
+        sample = _Sample(identifier_of(f"{_stem_of(file)}/{key}"), labels, metadata, exported)
         samples |= {member.name: sample for member in group if member.name not in listing.annotations}
     for kind, keys in lacking.items():
         listing.notes.append(f"{len(keys)} samples have no {kind}, unlike others: {some_of(keys)}")
@@ -711,13 +731,18 @@ def _read_labels(name: str | None, annotations: Mapping[str, bytes]) -> tuple[st
     return tuple(dict.fromkeys(label for label in labels if label))
 
 
-def _read_metadata(name: str | None, annotations: Mapping[str, bytes]) -> dict[str, Any]:
+def _read_metadata(
+    name: str | None, annotations: Mapping[str, bytes]
+) -> tuple[dict[str, Any], dict[str, _Exported]]:
     if name is None:
-        return {}
+        return {}, {}
     try:
         metadata = json.loads(annotations[name])
     except (ValueError, RecursionError) as error:
         raise InvalidFieldError(name, f"is no JSON: {error}") from error
     if not isinstance(metadata, dict):
         raise InvalidFieldError(name, "expected a JSON object")
-    return metadata
+    try:
+        return metadata, msgspec.convert(metadata.pop(EXPORTED, {}), dict[str, _Exported])
+    except msgspec.ValidationError as error:
+        raise InvalidFieldError(name, f"{EXPORTED}: {error}") from error

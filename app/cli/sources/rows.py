@@ -53,11 +53,13 @@ class Source:
     notes: Sequence[str] = ()  # what was taken as what, and what was left out
 
 
-def read_item(modality: str, form: str, file: Path | bytes, place: str, **facts: Any) -> Row:
+def read_item(
+    modality: str, form: str, file: Path | bytes, place: str, is_exact: bool = False, **facts: Any
+) -> Row:
     """Return the item of a file, or of its content, a ``"picture"``, ``"sound"`` or ``"text"``; or why there
-    is none. The facts are other fields of `NewItem`."""
+    is none. The facts are other fields of `NewItem`; `is_exact` as of `decode_text`."""
     try:
-        content = content_of(form, file if isinstance(file, bytes) else read_bounded(file))
+        content = content_of(form, file if isinstance(file, bytes) else read_bounded(file), "", is_exact)
         return NewItem(modality=modality, content=content, place=place, **facts)
     except InvalidFieldError as error:
         return Refusal(place, error.message)
@@ -121,12 +123,14 @@ def read_bounded(path: Path) -> bytes:
     return content
 
 
-def decode_text(content: bytes, field: str = "") -> str:
-    """Return a text in UTF-16 (with its mark), UTF-8 or Windows-1252; or raise InvalidFieldError."""
+def decode_text(content: bytes, field: str = "", is_exact: bool = False) -> str:
+    """Return a text in UTF-16 (with its mark), UTF-8 or Windows-1252; or raise InvalidFieldError. Blanks
+    around it, and the mark of UTF-8, belong to it only if it `is_exact`."""
     is_marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    for encoding in ("utf-16",) if is_marked else ("utf-8-sig", "cp1252"):
+    for encoding in ("utf-16",) if is_marked else ("utf-8" if is_exact else "utf-8-sig", "cp1252"):
         with suppress(UnicodeDecodeError):
-            return content.decode(encoding).strip()
+            text = content.decode(encoding)
+            return text if is_exact else text.strip()
     raise InvalidFieldError(field, "is a text in neither UTF-8, UTF-16 nor Windows-1252")
 
 
@@ -158,11 +162,11 @@ def names_by_form(modalities: Sequence[Modality]) -> dict[str, str]:
     return names
 
 
-def content_of(form: str, content: bytes, field: str = "") -> Content:
+def content_of(form: str, content: bytes, field: str = "", is_exact: bool = False) -> Content:
     """Return the content of a file that holds a ``"picture"``, ``"sound"`` or ``"text"``; messages call it
     `field`. Raises InvalidFieldError without a field if a text cannot be decoded."""
     if form == "picture":
         return Content(picture=content, picture_field=field)
     if form == "sound":
         return Content(sound=content, sound_field=field)
-    return Content(text=decode_text(content))
+    return Content(text=decode_text(content, is_exact=is_exact))

@@ -1,18 +1,47 @@
+import base64
 import dataclasses
 import gzip
 import io
+import json
 import os
 import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.cli.sources import folders
 from app.cli.sources.folders import Archives
 from app.cli.sources.rows import Refusal, Row
+from app.cli.sources.samples import write_samples
 from app.services.catalogue.service import NewItem
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=9)
+_VALUES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(-1e9, 1e9) | st.lists(_TEXTS)
+_EXPORTED = st.fixed_dictionaries(
+    {
+        "labels": st.lists(st.sampled_from(["red", "big", " wide", "a\nb", "\ufeffx"]) | _TEXTS, max_size=3),
+        "metadata": st.dictionaries(
+            st.sampled_from(["size", "lrbs", "source"]) | _TEXTS, _VALUES, max_size=3
+        ),
+        "pair_id": st.none() | st.sampled_from(["p1", "p2"]),
+        "train": st.booleans(),
+    }
+)
+_CONTENTS = st.fixed_dictionaries(
+    {"text": _TEXTS | st.just("\ufeff red\r\n"), "modality": st.just("words")}
+) | (
+    st.fixed_dictionaries(
+        {
+            "image_base64": st.binary(max_size=600).map(lambda file: base64.b64encode(file).decode()),
+            "modality": st.just("photo"),
+        }
+    )
+)
 
 
 def write_tar(path: Path, members: dict[str, bytes | None]) -> Path:
@@ -204,3 +233,69 @@ def test_members_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     rows = rows_of(file)
     assert sorted(refusals_of(rows)) == ["s.tar/1.cls", "s.tar/2.jpg"]
     assert [row.place for row in rows if isinstance(row, NewItem)] == ["s.tar/1.jpg"]
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(drawn=st.lists(st.tuples(_EXPORTED, _CONTENTS), max_size=6))
+def test_what_is_exported_is_read_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
+    items = [{"id": f"i.{number}", **facts, **content} for number, (facts, content) in enumerate(drawn)]
+    file = tmp_path_factory.mktemp("exported") / "test.tar"
+    file.write_bytes(b"".join(write_samples(items)))
+    notes: list[str] = []
+    rows = rows_of(file, report=notes.append)
+    read = []
+    for row in rows:
+        assert isinstance(row, NewItem), row
+        picture = row.content.picture
+        content = (
+            {"text": row.content.text}
+            if picture is None
+            else {"image_base64": base64.b64encode(picture).decode()}
+        )
+        facts = {name: getattr(row, name) for name in ("id", "modality", "metadata", "pair_id", "train")}
+        read.append({**facts, **content, "labels": list(row.labels)})
+    assert read == items
+    assert not [note for note in notes if "held out" in note]
+
+
+def test_partners_that_follow_each_other_are_one_sample(tmp_path: Path) -> None:
+    facts = {"labels": ["red"], "pair_id": "p", "train": True}
+    text = {"id": "t", "modality": "words", "text": "red", "metadata": {"size": 3, "source": "1.txt"}}
+    heads = {
+        "jpg": b"\xff\xd8\xff",
+        "png": b"\x89PNG",
+        "webp": b"RIFF1234WEBP",
+        "avif": b"\0\0\0 ftypavif",
+        "tga": b"?",
+    }
+    items = [facts | text]
+    for number, head in enumerate(heads.values()):
+        picture = {"modality": "photo", "image_base64": base64.b64encode(head).decode()}
+        items.append(facts | picture | {"id": f"i{number}", "metadata": {"size": 3, "source": "1.jpg"}})
+    for number, head in enumerate((b"fLaC", b"RIFX")):
+        sound = {"modality": "noise", "sound_base64": base64.b64encode(head).decode(), "metadata": {}}
+        items.append(facts | sound | {"id": f"s{number}", "pair_id": None})
+    file = tmp_path / "s.tar"
+    file.write_bytes(b"".join(write_samples(items)))
+    with tarfile.open(file) as archive:
+        names = [name for name in archive.getnames() if not name.endswith((".json", ".cls"))]
+        first = archive.extractfile("000000000.json")
+        labels = archive.extractfile("000000000.cls")
+        assert first is not None
+        assert labels is not None
+        assert (json.load(first)["size"], labels.read()) == (3, b"red")
+    endings = ["000000000.txt", *(f"{number:09}.{ending}" for number, ending in enumerate(heads))]
+    assert names == [*endings, "000000005.flac", "000000006.wav"]
+
+
+def test_facts_of_an_export_that_were_damaged_are_named(tmp_path: Path) -> None:
+    facts = {"1.txt": b"one", "1.json": b'{"lrbs": {"txt": {"id": 7, "pair_id": null, "train": true}}}'}
+    refusals = refusals_of(
+        rows_of(write_tar(tmp_path / "s.tar", facts | {"2.txt": b"two", "2.json": b'{"lrbs": 1}'}))
+    )
+    assert refusals == {
+        "s.tar/1.json": "lrbs: Expected `str`, got `int` - at `$[...].id`",
+        "s.tar/2.json": "lrbs: Expected `object`, got `int`",
+    }
