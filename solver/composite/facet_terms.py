@@ -170,6 +170,8 @@ RIDGES = 10.0 ** np.arange(-6.0, -0.9, 0.5)
 _LEAST_FREE = 1e-9
 """One minus the leverage at least, against division by nothing: the more is taken, the more of the sample's
 own value its prediction holds, all of it where samples are fewer than coordinates and hardly penalised."""
+_LEAST_LEFT = 1e-4
+"""Of all variance, for the samples to be what is left without others: of less, rounding takes the rest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -366,10 +368,10 @@ class FacetLearner:
         if key not in self._paths:
             self._heartbeat()
             samples, others = self._coordinates[is_known], self._coordinates[~is_known]
-            if self._variances is None or 2 * len(others) > len(samples):
-                self._paths[key] = RidgePath(samples)
-            else:
-                self._paths[key] = RidgePath(samples, self._variances, others if len(others) else None)
+            variances = self._variances if 2 * len(others) <= len(samples) else None
+            if variances is not None and samples.var(axis=0).sum() < _LEAST_LEFT * variances.sum():
+                variances = None
+            self._paths[key] = RidgePath(samples, variances, others if len(others) else None)
         targets = indicators[is_known].astype(np.float64)
         fit, calibration = self._calibrate(self._paths[key], targets, is_exclusive)
 

@@ -186,6 +186,19 @@ def test_the_axes_of_all_samples_serve_facets_known_of_most(n_unknown: int) -> N
     np.testing.assert_allclose(fast.coefficients, exact.coefficients, atol=1e-5)
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-8, 1e-3])
+def test_a_facet_known_of_samples_that_hardly_differ_does_not_disturb_the_others(spread: float) -> None:
+    samples = _draw(90, 20)
+    samples[:60] = samples[0] + spread * samples[:60]
+    space, coordinates = PrincipalSpace.fit(samples, LINEAR, 90, 90, 0)
+    indicators = np.eye(3, dtype=bool)[np.arange(90) % 3]
+    indicators[60:] = False
+    posteriors = FacetLearner(coordinates, _nothing, space.variances).fit(indicators, is_exclusive=True)
+    assert posteriors is not None
+    assert np.isfinite(posteriors.coefficients).all()
+    np.testing.assert_allclose(posteriors.left_out.sum(axis=1), 1.0)
+
+
 def test_a_facet_with_one_value_teaches_nothing() -> None:
     assert FacetLearner(_draw(10, 3), _nothing).fit(np.ones((10, 1), bool), is_exclusive=True) is None
 
