@@ -175,7 +175,8 @@ function groupOf(heading, values, choiceFrom, filter) {
   return group;
 }
 
-const round = (number) => Number(number.toPrecision(4));
+/** Return a number as exactly as a handle can be moved between two bounds. */
+const round = (number, [least, most]) => Number(number.toFixed(Math.min(Math.max(3 - Math.floor(Math.log10(most - least)), 0), 100)));
 
 /** Return a form for a range of numbers: fields, and two handles from the least to the most value of some items. */
 function rangeOf(key, bounds, filter) {
@@ -185,7 +186,7 @@ function rangeOf(key, bounds, filter) {
   const step = bounds.every(Number.isInteger) ? 1 : "any";
   const inputOf = (options, value) => Object.assign(element("input"), { ...options, value });
   const fields = ["From", "Up to"].map((word, end) => {
-    const placeholder = `${word.toLowerCase()} ${round(bounds[end])}`;
+    const placeholder = `${word.toLowerCase()} ${round(bounds[end], bounds)}`;
     return inputOf({ ariaLabel: `${word}, ${key}`, type: "number", step: "any", placeholder }, [from, to][end] ?? "");
   });
   const handles = ["Least", "Most"].map((word, end) => (
@@ -199,7 +200,7 @@ function rangeOf(key, bounds, filter) {
   };
   handles.forEach((handle, end) => handle.addEventListener("input", () => {
     if (least.valueAsNumber > most.valueAsNumber) handle.value = handles[1 - end].value;
-    fields[end].value = handle.valueAsNumber === bounds[end] ? "" : step === 1 ? handle.value : round(handle.valueAsNumber);
+    fields[end].value = handle.valueAsNumber === bounds[end] ? "" : step === 1 ? handle.value : round(handle.valueAsNumber, bounds);
     show();
   }));
   show();
@@ -276,7 +277,7 @@ function showChosen(shown, run) {
     const entry = element("li");
     const add = (className, text, label, more) => {
       const button = element("button", className, text);
-        button.setAttribute("aria-label", `${label} ${textOf(choice)}`);
+      button.setAttribute("aria-label", `${label} ${textOf(choice)}`);
       button.addEventListener("click", () => run(changed(shown, choice, more)));
       entry.append(button);
     };

@@ -362,7 +362,12 @@ def item_of_markup(demo_server: str, demo_key: str) -> Iterator[str]:
                 **facts,
                 "id": f"markup-{n}",
                 "text": f"{MARKUP} boats on the sea {n}",
-                "metadata": {"<b>k</b>": MARKUP, "javascript:alert(1)": 1, "price": n + 1},
+                "metadata": {
+                    "<b>k</b>": MARKUP,
+                    "javascript:alert(1)": 1,
+                    "price": n + 1,
+                    "seen": 1_700_000_000.5 + 86_400 * n,
+                },
             }
             for n in range(2)
         ]
@@ -562,7 +567,11 @@ def test_markup_of_an_item_stays_text(
     expect(page.locator("#hits > li")).to_have_count(1)
     page.get_by_label("Least price").fill("2")  # not beyond the other
     expect(page.get_by_label("Least price")).to_have_value("1")
-    expect(page.get_by_role("button", name="Remove the filter price ≤ 1")).to_be_visible()
+    page.get_by_role("button", name="Remove the filter price ≤ 1").click()
+    expect(page.locator("#hits > li")).to_have_count(2)
+    page.get_by_label("Least seen").fill("1700000600.5")  # far from zero, beside how far apart they are
+    expect(page.get_by_role("button", name="Remove the filter seen ≥ 17000006")).to_be_visible()
+    expect(page.locator("#hits .hit")).to_have_attribute("data-id", "markup-1")
     assert watch.complaints == []
 
 
