@@ -138,7 +138,8 @@ class AutomaticRetraining(_Rounds):
             if collection.active_version is not None:
                 parameters = work.models.get(collection, collection.active_version).report.parameters
         if reason is None:
-            self._due.pop(name, None)
+            for of_last in (self._due, self._refused):
+                of_last.pop(name, None)
             return
         since, revision = self._due.get(name, (now, -1))
         self._due[name] = since, collection.revision
