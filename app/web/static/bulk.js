@@ -27,11 +27,17 @@ function close() {
 
 const linesOf = (id) => [...new Set(byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean))];
 
+/** Return a value as it is written; a number that would be another one, or null and so take its key away, as a text. */
+function valueOf(text) {
+  const value = readValue(text);
+  return typeof value === "number" && Math.abs(value) > Number.MAX_SAFE_INTEGER ? text : value;
+}
+
 /** Return the metadata that lines such as "colour: blue" set; null for a key alone. */
 const metadataOf = (id) => Object.fromEntries(linesOf(id).map((line) => {
   const [key, ...rest] = line.split(":");
   const text = rest.join(":").trim();
-  return [key.trim(), text === "" ? null : readValue(text)];
+  return [key.trim(), text === "" ? null : valueOf(text)];
 }));
 
 const send = async ({ address, body }) => (await call(address, { json: body })).json();

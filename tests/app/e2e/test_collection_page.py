@@ -130,14 +130,14 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     expect(page.locator("#hits .labels").first).to_contain_text("new")
     expect(page.locator("#results-title")).to_have_text(f"7 of {N_TEXTS} texts")
     page.get_by_role("button", name="Change all that pass").click()
-    page.get_by_label("Metadata, one a line").fill("price: 42\ntime : 10:30\nkey")
+    page.get_by_label("Metadata, one a line").fill("price: 42\ntime : 10:30\nkey\ncode: 1e999")
     page.get_by_role("button", name="Count them").click()
     page.get_by_role("button", name="Change 7").click()
     expect(page.locator("#hits .labels").first).to_contain_text("time: 10:30")
     metadata = client.get_item(NAME, "t00").metadata
-    assert metadata == {"price": 42, "time": "10:30"}
+    assert metadata == {"price": 42, "time": "10:30", "code": "1e999"}
     page.get_by_role("button", name="Change all that pass").click()
-    page.get_by_label("Metadata, one a line").fill("price\ntime:")
+    page.get_by_label("Metadata, one a line").fill("price\ntime:\ncode")
     page.get_by_role("button", name="Count them").click()
     page.get_by_role("button", name="Change 7").click()
     expect(page.locator("#hits .labels").first).not_to_contain_text("time")
