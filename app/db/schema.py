@@ -14,7 +14,7 @@ from app.db.session import READ_ONLY, limit_statements, translate_errors
 from app.db.sqlite_file import file_of
 from app.domain.errors import DatabaseUnavailableError, UnavailableError
 
-REVISION = "0017"
+REVISION = "0018"
 """The latest migration; their names are in the order of the alphabet."""
 _WAIT_SECONDS = 60  # for another process's upgrade: the first one may have to rewrite tables
 _MIGRATIONS = Path(__file__).parents[2] / "migrations"
