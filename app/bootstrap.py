@@ -7,7 +7,7 @@ import hashlib
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Engine, event, make_url
 
-from app.db.copies import DatabaseCopies
+from app.db.copies import Counts, DatabaseCopies
 from app.db.schema import DatabaseSchema
 from app.db.session import Database, make_engine
 from app.db.sqlite_file import file_of
@@ -200,6 +200,24 @@ class Services:
         backends = _backends(self.settings, self._stores, self._engine)
         serving = self.snapshots, self.database, self.schema, self.ownership, self._serving[2]
         return HealthService(*serving, paths, backends)
+
+    def copy_to(self, url: str, names: Sequence[str]) -> tuple[Counts, Counts]:
+        """Copy the database into that of a URL, which takes its place; as `DatabaseCopies.copy_to`."""
+        self.ownership.require()
+        folder = self.settings.data_dir
+        settings = Settings(
+            data_dir=folder, database_url=url, database_password_file=None, vector_engine="faiss"
+        )
+        target = _open_database(settings)
+        try:
+            schema = DatabaseSchema(target)
+            if schema.is_empty():
+                schema.upgrade()
+            elif not schema.is_current():
+                raise InvalidFieldError("TARGET_URL", "the database has the schema of another release")
+            return DatabaseCopies(self.database.engine, DATABASE_FILE).copy_to(target, names)
+        finally:
+            target.dispose()
 
     @cached_property
     def _encoders(self) -> EncoderRegistry:

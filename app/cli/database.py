@@ -10,6 +10,7 @@ import typer
 
 from app.cli.backend import ready_services
 from app.cli.console import JsonFlag
+from app.domain.errors import InvalidFieldError
 
 db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
 
@@ -50,6 +51,28 @@ def restore(
     _print(answer, as_json, f"the database and {copied} files are those of {folder}")
 
 
+@db.command("copy")
+def copy(
+    target_url: Annotated[
+        str,
+        typer.Argument(help="of an empty database, or of one that was copied in part; not its data folder"),
+    ],
+    collection: Annotated[
+        list[str] | None, typer.Option(help="only these, with all keys; may be repeated")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy the rows into a database of either kind, which takes the place of this one; resumes."""
+    source, target = ready_services(may_create=False).copy_to(target_url, collection or [])
+    lines = [f"{table}: {_list_counts(counts)}" for table, counts in source.items()]
+    _print({"source": source, "target": target}, as_json, "\n".join(lines))
+    different = [
+        f"{table}: {_list_counts(target[table])}" for table in source if source[table] != target[table]
+    ]
+    if different:
+        raise InvalidFieldError("TARGET_URL", f"the database has other rows, {'; '.join(different)}")
+
+
 @db.command("adopt")
 def adopt(as_json: JsonFlag = False) -> None:
     """Declare that the database and the data folder belong together as they are."""
@@ -87,6 +110,10 @@ def sweep(as_json: JsonFlag = False) -> None:
     services.ownership.require_current()
     swept = services.garbage_collector.sweep(any_share=True)
     _print({"swept": swept}, as_json, f"{swept} unused files and folders were swept")
+
+
+def _list_counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} of {name}" if name else str(count) for name, count in counts.items()) or "0"
 
 
 def _print(answer: dict[str, Any], as_json: bool, words: str) -> None:

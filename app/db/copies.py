@@ -1,24 +1,53 @@
-"""Copies of a database: a SQLite file of the same schema, whichever database it is made of."""
+"""Copies of a database: a SQLite file of the same schema, whichever database it is made of, or the rows of
+another database, which takes its place."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, delete, insert, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    NullPool,
+    Row,
+    Table,
+    create_engine,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    true,
+    tuple_,
+    update,
+)
 
-from app.db.models import Base, CallCountsRow, InstallationRow
+from app.db.models import Base, CallCountsRow, CollectionRow, ImportRow, InstallationRow, JobRow
 from app.db.schema import DatabaseSchema
-from app.db.session import READ_ONLY, Database, make_engine, translate_errors
-from app.domain.entities import Installation
+from app.db.session import READ_ONLY, Database, UnitOfWork, make_engine, translate_errors
+from app.db.sqlite_file import file_of
+from app.domain.entities import Installation, JobState
+from app.domain.errors import InvalidFieldError, UnavailableError
 
 _ROWS = 500  # rows in memory at the same time: with long texts and features some ten megabytes
 _INSTALLATION: Table = Base.metadata.tables[InstallationRow.__tablename__]
 _KEPT = [table for table in Base.metadata.sorted_tables if table.name != CallCountsRow.__tablename__]
 """What is worth a copy: counts of calls are over after a minute."""
+_MOVED = [table for table in _KEPT if table is not _INSTALLATION]
+_COLLECTIONS: Table = Base.metadata.tables[CollectionRow.__tablename__]
+_JOBS: Table = Base.metadata.tables[JobRow.__tablename__]
+_PART = "part"
+"""The point of a database with a part of the rows of another: no folder has it, so no file is removed."""
+_COPY_LOCK = 0x4C524343
+Counts: TypeAlias = dict[str, dict[str, int]]
+"""Numbers of rows by table and collection, whose name is empty for rows of none."""
 
 
 @dataclass(eq=False)
@@ -55,16 +84,39 @@ class DatabaseCopies:
     def is_unused(self) -> bool:
         """Return whether the database, which has the current schema, holds nothing yet."""
         with translate_errors(), self._engine.connect() as connection:
-            return all(
-                connection.execute(select(table).limit(1)).first() is None
-                for table in _KEPT
-                if table is not _INSTALLATION
-            )
+            return all(connection.execute(select(table).limit(1)).first() is None for table in _MOVED)
 
     def restore(self, folder: Path) -> None:
         """Fill the database, which must be unused, with the copy in a folder, in one transaction."""
         with _open_copy(folder / self._file_name) as copy:
             _copy_rows(copy, self._engine)
+
+    def copy_to(self, target: Engine, names: Collection[str] = ()) -> tuple[Counts, Counts]:
+        """Make the rows of another database those of this one, or of these collections and all keys; return
+        the counts of both. May be run again: only what is different is written."""
+        # Raises CollectionNotFoundError; InvalidFieldError if the target must not be overwritten;
+        # UnavailableError while something works on this database, or if it has changed meanwhile.
+        with Database(self._engine).read() as work:
+            source = work.session.connection()
+            ids = [work.collections.get(name).id for name in names] or None
+            _require_other(source, target)
+            _require_rest(work, ids)
+            _claim(work, target, names, ids)
+            for table in _MOVED:
+                _remove_differing(source, target, table, _belongs(table, ids))
+                _add_missing(source, target, table, _belongs(table, ids))
+            state = work.installation.get(), work.installation.progress(), _count(source, ids)
+        with Database(target).read() as work:
+            copied = _count(work.session.connection(), ids)
+        with Database(self._engine).read() as work:
+            counts = _count(work.session.connection(), ids)
+            if (work.installation.get(), work.installation.progress(), counts) != state:
+                message = "the database has changed while it was copied: stop what writes, and run this again"
+                raise UnavailableError("database-unavailable", message)
+        if ids is None and copied == counts:
+            with translate_errors(), target.begin() as writing:
+                writing.execute(update(_INSTALLATION).values(points=list(state[0].points)))
+        return counts, copied
 
     @staticmethod
     def _installation(file: Path) -> Installation:
@@ -138,3 +190,131 @@ def _number_from(connection: Connection, table: Table, last: int) -> None:
         connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table.name})
         query = "INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :last)"
         connection.execute(text(query), {"table": table.name, "last": last})
+
+
+def _refusal(message: str) -> InvalidFieldError:
+    return InvalidFieldError("TARGET_URL", message)
+
+
+def _require_other(source: Connection, target: Engine) -> None:
+    """Raise InvalidFieldError if the target is the same database, or a second copy into it runs."""
+    is_same = False
+    if source.dialect.name == target.dialect.name == "postgresql":
+        # A lock of the database that the transaction of the source holds to its end, whatever the URLs.
+        query = select(func.pg_try_advisory_xact_lock(_COPY_LOCK))
+        with target.connect() as other:
+            is_same = not source.scalar(query) or not other.scalar(query)
+    else:
+        files = file_of(source.engine.url), file_of(target.url)
+        is_same = files[0] is not None and files[1] is not None and files[0].samefile(files[1])
+    if is_same:
+        raise _refusal("is the database that is copied, or another copy of it is being made")
+
+
+def _require_rest(work: UnitOfWork, ids: Sequence[int] | None) -> None:
+    """Raise UnavailableError while a job or an import is at work on collections."""
+    moment = work.now()
+    for row, is_open in (
+        (JobRow, JobRow.state == JobState.RUNNING.value),
+        (ImportRow, ImportRow.state != "published"),
+    ):
+        is_its = true() if ids is None else row.collection_id.in_(ids)
+        if work.session.scalar(select(row.id).where(is_open, row.lease_expires_at > moment, is_its).limit(1)):
+            message = "a job or an import is at work: let it end, or stop it, and run this again"
+            raise UnavailableError("database-unavailable", message)
+
+
+def _claim(work: UnitOfWork, target: Engine, names: Collection[str], ids: Sequence[int] | None) -> None:
+    """Make a database a copy that is not complete; raises InvalidFieldError unless it is unused, or one of
+    this database where nothing was written since."""
+    own, source = work.installation.get(), work.session.connection()
+    last = _last_number(source, _COLLECTIONS)
+    query = select(_COLLECTIONS.c.id, _COLLECTIONS.c.name, _COLLECTIONS.c.revision)
+    revisions = {one.id: one.revision for one in source.execute(query)}
+    is_unused = DatabaseCopies(target, "").is_unused()
+    with translate_errors(), target.begin() as writing:
+        identity, points = writing.execute(select(_INSTALLATION.c.identity, _INSTALLATION.c.points)).one()
+        if identity != own.identity and not is_unused:
+            raise _refusal("the database belongs to another installation: name an empty one")
+        there = writing.execute(query).all()
+        is_served = identity == own.identity and points and points[-1] not in (_PART, *own.points)
+        if is_served or any(
+            one.id > last or one.revision > revisions.get(one.id, one.revision) for one in there
+        ):
+            raise _refusal("the database was written since it was copied: name an empty one")
+        if any(one.name in names and one.id not in (ids or ()) for one in there):
+            raise _refusal("the database has another collection of that name: copy all, or name another")
+        writing.execute(update(_INSTALLATION).values(identity=own.identity, points=[_PART]))
+
+
+def _owner_of(table: Table) -> ColumnElement[int] | None:
+    """Return the id of the collection that a row belongs to; None for a table of rows that belong to none."""
+    if table is _COLLECTIONS:
+        return table.c.id
+    if "job_id" in table.c:
+        return select(_JOBS.c.collection_id).where(_JOBS.c.id == table.c.job_id).scalar_subquery()
+    return table.c.get("collection_id")
+
+
+def _belongs(table: Table, ids: Sequence[int] | None) -> ColumnElement[bool]:
+    """Return the condition that a row belongs to one of these collections, or to none."""
+    owner = _owner_of(table)
+    return true() if ids is None or owner is None else owner.in_(ids)
+
+
+def _are(table: Table, rows: Sequence[Row[Any]]) -> ColumnElement[bool]:
+    """Return the condition that rows have the keys of these."""
+    return tuple_(*table.primary_key.columns).in_([_key_of(table, row) for row in rows])
+
+
+def _key_of(table: Table, row: Row[Any]) -> tuple[Any, ...]:
+    return tuple(row._mapping[column] for column in table.primary_key.columns)
+
+
+def _differences(
+    one: Connection, other: Connection, table: Table, is_meant: ColumnElement[bool]
+) -> Iterator[Sequence[Row[Any]]]:
+    """Yield rows of one database that the other lacks or has otherwise, in the order of their keys."""
+    query = select(table).where(is_meant).order_by(*table.primary_key.columns)
+    options = {"stream_results": True, "yield_per": _ROWS}
+    for rows in one.execute(query, execution_options=options).partitions():
+        same = {_key_of(table, row): row for row in other.execute(select(table).where(_are(table, rows)))}
+        different = [row for row in rows if same.get(_key_of(table, row)) != row]
+        if different:
+            yield different
+
+
+def _remove_differing(
+    source: Connection, target: Engine, table: Table, is_meant: ColumnElement[bool]
+) -> None:
+    """Remove what the source does not have or has otherwise, and what refers to it, in many transactions."""
+    reading = target.execution_options(**{READ_ONLY: True})
+    with translate_errors(), reading.connect() as there, target.connect() as writing:
+        for rows in _differences(there, source, table, is_meant):
+            writing.execute(delete(table).where(_are(table, rows)))
+            writing.commit()
+
+
+def _add_missing(source: Connection, target: Engine, table: Table, is_meant: ColumnElement[bool]) -> None:
+    """Add what the source has besides, in many transactions."""
+    with translate_errors(), target.connect() as writing:
+        for rows in _differences(source, writing, table, is_meant):
+            writing.execute(insert(table), [dict(row._mapping) for row in rows])
+            writing.commit()
+        if table.autoincrement_column is not None:
+            _number_from(writing, table, _last_number(source, table))
+            writing.commit()
+
+
+def _count(connection: Connection, ids: Sequence[int] | None) -> Counts:
+    """Count the rows of these collections, or of all, and those that belong to none."""
+    query = select(_COLLECTIONS.c.id, _COLLECTIONS.c.name)
+    names = {one.id: one.name for one in connection.execute(query)}
+    counts: Counts = {}
+    for table in _MOVED:
+        owner = _owner_of(table)
+        number = literal(0) if owner is None else owner
+        query = select(number.label("owner"), func.count().label("rows")).select_from(table)
+        groups = connection.execute(query.where(_belongs(table, ids)).group_by("owner"))
+        counts[table.name] = {names.get(one.owner, ""): one.rows for one in groups}
+    return counts

@@ -84,6 +84,7 @@ def test_a_misspelt_command_is_told_with_the_nearest_one() -> None:
     [
         ("lrbs co", ["codebook", "collections", "compare"]),
         ("lrbs collections ", ["create", "delete", "list", "retraining", "show"]),
+        ("lrbs db ", ["adopt", "backup", "copy", "reindex", "restore", "sweep", "upgrade"]),
         ("lrbs search shop --t", ["--text", "--to"]),
         ("lrbs ingest nu", ["nus-wide"]),
     ],
