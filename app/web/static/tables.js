@@ -3,7 +3,7 @@
 import { Problem } from "./api.js";
 import { readWorkbook } from "./workbooks.js";
 
-const DELIMITERS = [",", ";", "\t", "|"];
+const DELIMITERS = [";", "\t", ",", "|"]; // of those that fit alike, the first: a comma may be a decimal one
 const SAMPLE_ROWS = 20;
 const LONGEST_RECORD = 1 << 17; // characters within which a quote has to be closed
 const STRAY = "its quotes do not pair: one opens a cell and is not closed, or stands within a quoted cell";
@@ -75,10 +75,9 @@ function delimiterOf(lines) {
   const fits = DELIMITERS.map((delimiter) => {
     const records = recordsOf(lines, 0, delimiter);
     const rows = Array.from({ length: SAMPLE_ROWS + 1 }, () => records.next().value).filter(Boolean).map(({ cells }) => cells ?? []);
-    const nBefore = titlesBefore(rows.map((cells) => ({ cells })));
-    const width = rows[nBefore]?.length ?? 0;
-    const share = width > 1 ? rows.slice(nBefore).filter((cells) => cells.length === width).length / (rows.length - nBefore) : 0;
-    return share + width / 1e6; // among those that fit alike, what gives most columns
+    const width = rows[titlesBefore(rows.map((cells) => ({ cells })))]?.length ?? 0;
+    const share = rows.filter((cells) => cells.length === width).length / Math.max(rows.length, 1); // of titles, too
+    return (width > 1 ? share : share / 1e3) + width / 1e6; // among those that fit alike, what gives most columns
   });
   return DELIMITERS[fits.indexOf(Math.max(...fits))];
 }

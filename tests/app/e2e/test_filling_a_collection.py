@@ -310,6 +310,14 @@ def test_tables_as_people_write_them_and_a_price_list_are_added(
         ([], {**stored[1].metadata, "Preis": 1}),
         ([], {"Preis": 3}),
     ]
+
+    # With a comma as delimiter, too, each row has two cells, but not the header.
+    use_files(page, prices_csv=b"id;Preis\nother;45,76\nA 1;9,50\n")
+    expect(found).to_have_text("prices.csv with 2 rows")
+    expect(page.get_by_label("numbers: Preis")).to_be_checked()
+    page.get_by_role("button", name="Add them").click()
+    expect(state).to_have_text("0 new items, 3 changed, 0 unchanged")
+    assert client.get_item(NAME, "text-other").metadata == {"Preis": 45.76}
     found_by_id = client.list_items(NAME, item_id=["text-other", "none"], modality="text").items
     assert [item.id for item in found_by_id] == ["text-other"]
     assert client.list_items(NAME, item_id=["text-other"], label=["sale"]).items == []
