@@ -1,7 +1,8 @@
 // Deleting all items that pass the chosen filters, or changing their labels and metadata: first they are counted, then it is confirmed.
 
 import { readValue } from "./address.js";
-import { call } from "./api.js";
+import { Problem, call } from "./api.js";
+import { typesOf } from "./columns.js";
 import { byId } from "./elements.js";
 import { conditionsOf } from "./filters.js";
 import { announce, attempt } from "./messages.js";
@@ -27,18 +28,28 @@ function close() {
 
 const linesOf = (id) => [...new Set(byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean))];
 
-/** Return a value as it is written; a number that would be another one, or null and so take its key away, as a text. */
-function valueOf(text) {
-  const value = readValue(text);
-  return typeof value === "number" && Math.abs(value) > Number.MAX_SAFE_INTEGER ? text : value;
+/** Return the metadata that lines such as "colour: blue" set; null for a key alone. */
+async function metadataOf(id, modality) {
+  const entries = linesOf(id).map((line) => {
+    const [key, ...rest] = line.split(":");
+    return [key.trim(), rest.join(":").trim()];
+  });
+  return Object.fromEntries(await Promise.all(entries.map(async ([key, text]) => [key, text === "" ? null : await valueOf(key, text, modality)])));
 }
 
-/** Return the metadata that lines such as "colour: blue" set; null for a key alone. */
-const metadataOf = (id) => Object.fromEntries(linesOf(id).map((line) => {
-  const [key, ...rest] = line.split(":");
-  const text = rest.join(":").trim();
-  return [key.trim(), text === "" ? null : valueOf(text)];
-}));
+/** Return what is written as JSON, or else a text: where other items have numbers of this key it is one, as in a table.
+ * A number that JSON does not keep, or makes null, which takes its key away, is a text, too. */
+async function valueOf(key, text, modality) {
+  const value = readValue(text);
+  if (typeof value === "number" && Math.abs(value) > Number.MAX_SAFE_INTEGER) return text;
+  if (value !== text) return value;
+  const isNumber = { modality, any: [{ gte: 0 }, { lt: 0 }].map((range) => ({ metadata: { [key]: range } })) };
+  const { matched } = await send({ address: `${collectionPath()}/items:update`, body: { filter: isNumber, metadata: { [key]: null }, dry_run: true } });
+  if (matched === 0) return text;
+  const type = typesOf([key], [{ cells: [text] }]).get(key);
+  if (type.word === "number") return type.value(text);
+  throw new Problem(`Other items have numbers as “${key}”, and “${text}” cannot be read as one`, "Write a number such as 9.99, or put it in quotes to store it as text.", 0);
+}
 
 const send = async ({ address, body }) => (await call(address, { json: body })).json();
 
@@ -46,9 +57,12 @@ const send = async ({ address, body }) => (await call(address, { json: body })).
 async function count() {
   const { shown } = state;
   const asked = latest += 1;
-  const change = { add_labels: linesOf("bulk-add"), remove_labels: linesOf("bulk-remove"), metadata: metadataOf("bulk-metadata") };
-  const body = { filter: { ...conditionsOf(shown.filter), modality: shown.target }, ...(verb === "update" ? change : {}) };
   const address = `${collectionPath()}/items:${verb}`;
+  const body = { filter: { ...conditionsOf(shown.filter), modality: shown.target } };
+  if (verb === "update") {
+    const metadata = await metadataOf("bulk-metadata", shown.target);
+    Object.assign(body, { add_labels: linesOf("bulk-add"), remove_labels: linesOf("bulk-remove"), metadata });
+  }
   const { matched, changed } = await send({ address, body: { ...body, dry_run: true } });
   if (asked !== latest || state.shown !== shown || form.hidden) return false;
   const what = `${matched} ${plural(shown.target, matched)}`;

@@ -142,6 +142,17 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     page.get_by_role("button", name="Change 7").click()
     expect(page.locator("#hits .labels").first).not_to_contain_text("time")
     assert client.get_item(NAME, "t00").metadata == {}
+    client.update_items(NAME, filter={"ids": ["t49"]}, metadata={"price": -5})  # not shown
+    page.get_by_role("button", name="Change all that pass").click()
+    page.get_by_label("Metadata, one a line").fill("price: cheap\nsize: 1,5")
+    page.get_by_role("button", name="Count them").click()
+    expect(page.get_by_role("alert")).to_contain_text("numbers as “price”, and “cheap” cannot be read as one")
+    page.get_by_label("Metadata, one a line").fill("price: 9,99 €\nsize: 1,5")
+    page.get_by_role("button", name="Count them").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    page.get_by_role("button", name="Change 7").click()
+    expect(page.locator("#hits .labels").first).to_contain_text("price: 9.99")
+    assert client.get_item(NAME, "t00").metadata == {"price": 9.99, "size": "1,5"}
     delete.click()
     expect(said).to_have_text("Delete 7 texts for good?")
     page.get_by_role("button", name="Keep them as they are").click()
