@@ -18,12 +18,18 @@ let refresh = null;
 export function showBulk({ filter }, showAgain) {
   refresh = showAgain;
   close();
+  showDone("");
   byId("bulk").hidden = filter.length === 0;
 }
 
 function close() {
   form.hidden = true;
   buttons.hidden = false;
+}
+
+function showDone(text) {
+  byId("bulk-done").textContent = text;
+  byId("bulk-done").hidden = text === "";
 }
 
 const linesOf = (id) => [...new Set(byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean))];
@@ -84,6 +90,7 @@ async function perform(sent, done) {
   const { changed } = await send(sent);
   const news = `${changed} ${plural(sent.body.filter.modality, changed)} ${changed === 1 ? "was" : "were"} ${done}`;
   await refresh();
+  showDone(news);
   announce(news);
 }
 
@@ -91,6 +98,7 @@ function open(chosen) {
   [verb, counted] = [chosen, null];
   latest += 1;
   form.reset();
+  showDone("");
   byId("bulk-said").textContent = "";
   byId("bulk-do").textContent = "Count them";
   byId("bulk-fields").hidden = verb === "delete";

@@ -127,6 +127,7 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     assert "new" not in client.get_item(NAME, "t00").labels
     page.get_by_role("button", name="Change 7").click()
     expect(page.locator("#status")).to_have_text("7 texts were changed")
+    expect(page.get_by_text("7 texts were changed").and_(page.locator("#bulk-done"))).to_be_visible()
     expect(page.locator("#hits .labels").first).to_contain_text("new")
     expect(page.locator("#results-title")).to_have_text(f"7 of {N_TEXTS} texts")
     page.get_by_role("button", name="Change all that pass").click()
@@ -166,6 +167,10 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     page.get_by_role("button", name="Delete 8", exact=True).click()
     expect(page.locator("#results-title")).to_have_text(f"0 of {N_TEXTS - 8} texts")
     expect(page.locator("#nothing")).to_be_visible()
+    expect(page.locator("#bulk-done")).to_have_text("8 texts were deleted")
+    page.get_by_role("button", name="Remove the filter seven").click()
+    expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 8} texts")
+    expect(page.locator("#bulk-done")).to_be_hidden()
     assert len(list(client.iter_items(NAME))) == N_TEXTS - 8
     assert watch.complaints == []
 
