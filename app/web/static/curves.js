@@ -21,6 +21,13 @@ export function clearCurves() {
   byId("curves").hidden = true;
 }
 
+/** Say above the curves that the training they are of has ended. */
+export function endCurves() {
+  if (fit.steps.length === 0) return;
+  fit.heading = `Ended: ${fit.heading.toLowerCase()}`;
+  draw();
+}
+
 /** Take a step of a training; one that begins another fit begins other curves. */
 export function addStep(progress, heading) {
   const { phase, iteration } = progress;

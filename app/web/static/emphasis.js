@@ -17,7 +17,10 @@ export function showEmphasis({ emphasis }, { hits, measures = [] }, run) {
     box.replaceChildren(box.firstElementChild, ...names.map(sliderOf));
   }
   const sliders = [...box.querySelectorAll("input")];
-  for (const slider of sliders) slider.value = emphasis[slider.name] ?? usualOf(slider.name);
+  for (const slider of sliders) {
+    slider.value = emphasis[slider.name] ?? usualOf(slider.name);
+    showValue(slider);
+  }
   box.onchange = () => run(Object.fromEntries(
     sliders.map(({ name, value }) => [name, Number(value)]).filter(([name, weight]) => weight !== usualOf(name)),
   ));
@@ -30,6 +33,14 @@ const usualOf = (name) => (isMeasure(name) ? 0 : 1);
 function sliderOf(name) {
   const [line, slider] = [element("label", "", isMeasure(name) ? `${MEASURES[name]} (${name})` : name), element("input")];
   Object.assign(slider, { type: "range", name, min: 0, max: isMeasure(name) ? 1 : MOST, step: isMeasure(name) ? 0.25 : 0.5 });
-  line.append(slider);
+  const output = Object.assign(element("output"), { ariaHidden: "true" }); // the slider itself says it
+  slider.addEventListener("input", () => showValue(slider));
+  line.append(slider, output);
   return line;
+}
+
+/** Show the number of a slider, and whether it is that of the training. */
+function showValue(slider) {
+  const text = Number(slider.value) === usualOf(slider.name) ? `${slider.value}, as trained` : slider.value;
+  slider.ariaValueText = slider.nextElementSibling.value = text;
 }

@@ -1,7 +1,7 @@
 // Training: its options, confirmation, progress, curves, cancellation and outcome.
 
 import { Problem, call } from "./api.js";
-import { clearCurves, addStep } from "./curves.js";
+import { addStep, clearCurves, endCurves } from "./curves.js";
 import { byId, element } from "./elements.js";
 import { announce, attempt, showError } from "./messages.js";
 import { describeOptions, readOptions, showOptions } from "./options.js";
@@ -129,6 +129,7 @@ async function followToEnd(collection, job) {
     if (following !== controller) return;
     Object.assign(collection, current);
     const outcome = describeOutcome(finished);
+    endCurves();
     const movesFocus = hadFocus();
     showRunning(false);
     if (movesFocus) byId("retrain").focus();

@@ -328,7 +328,7 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     expect(page.locator("#status")).to_contain_text("made version 1")
     expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
     expect(page.get_by_role("button", name="Retrain")).to_be_focused()
-    expect(page.get_by_role("heading", name="Learning from all items")).to_be_visible()
+    expect(page.get_by_role("heading", name="Ended: learning from all items", exact=True)).to_be_visible()
     fit = client.get_model("pupils", 1).report["fit"]["convergence"]
     for name in ("Objective", "Relative duality gap", "Rank"):
         curve = page.get_by_role("img", name=re.compile(f"^{name}: .* at iteration {fit['iteration']}$"))
