@@ -72,7 +72,9 @@ async function count() {
   const { matched, changed } = await send({ address, body: { ...body, dry_run: true } });
   if (asked !== latest || state.shown !== shown || form.hidden) return false;
   const what = `${matched} ${plural(shown.target, matched)}`;
-  byId("bulk-said").textContent = verb === "delete" ? `Delete ${what} for good?` : `${changed} of ${what} would change.`;
+  const partners = shown.others.map((name) => plural(name)).join(" and ");
+  const question = `Delete ${what} for good?${partners && ` Partners among the ${partners} stay.`}`;
+  byId("bulk-said").textContent = verb === "delete" ? question : `${changed} of ${what} would change.`;
   counted = changed > 0 ? { address, body } : null;
   byId("bulk-do").textContent = counted ? `${verb === "delete" ? "Delete" : "Change"} ${changed}` : "Count them";
   return true;

@@ -73,6 +73,7 @@ async function showAddress() {
   if (state.shown !== shown) return;
   Object.assign(collection, facts);
   shown.total = items?.[modality] ?? 0;
+  shown.others = Object.keys(items ?? {}).filter((name) => name !== modality && items[name] > 0);
   showTotal(shown);
   showMap();
   showFilters(shown, facts.revision, open).then((numbers) => {

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from app.client import Client, NotFoundError
 from tests.app.e2e.browsing import Watch, drop
+from tests.app.e2e.refusals import png
 from tests.app.sounds import tone
 from tests.conftest import import_extra
 
@@ -172,6 +173,10 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 8} texts")
     expect(page.locator("#bulk-done")).to_be_hidden()
     assert len(list(client.iter_items(NAME))) == N_TEXTS - 8
+    client.create_items(NAME, [{"id": "i", "modality": "image", "picture": png(32, 32), "labels": ["one"]}])
+    page.goto(f"{demo_server}/collection?collection={NAME}&modality=image&label=one")
+    delete.click()
+    expect(said).to_have_text("Delete 1 picture for good? Partners among the texts stay.")
     assert watch.complaints == []
 
 
