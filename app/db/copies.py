@@ -34,7 +34,7 @@ from app.db.schema import DatabaseSchema
 from app.db.session import READ_ONLY, Database, UnitOfWork, make_engine, translate_errors
 from app.db.sqlite_file import file_of
 from app.domain.entities import Installation, JobState
-from app.domain.errors import InvalidFieldError, UnavailableError
+from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 
 _ROWS = 500  # rows in memory at the same time: with long texts and features some ten megabytes
 _INSTALLATION: Table = Base.metadata.tables[InstallationRow.__tablename__]
@@ -95,7 +95,7 @@ class DatabaseCopies:
         """Make the rows of another database those of this one, or of these collections and all keys; return
         the counts of both. May be run again: only what is different is written."""
         # Raises CollectionNotFoundError; InvalidFieldError if the target must not be overwritten;
-        # UnavailableError while something works on this database, or if it has changed meanwhile.
+        # DatabaseUnavailableError while something works on this database, or if it has changed meanwhile.
         with Database(self._engine).read() as work:
             source = work.session.connection()
             ids = [work.collections.get(name).id for name in names] or None
@@ -112,7 +112,7 @@ class DatabaseCopies:
             counts = _count(work.session.connection(), ids)
             if (work.installation.get(), work.installation.progress(), counts) != state:
                 message = "the database has changed while it was copied: stop what writes, and run this again"
-                raise UnavailableError("database-unavailable", message)
+                raise DatabaseUnavailableError(message=message)
         if ids is None and copied == counts:
             with translate_errors(), target.begin() as writing:
                 writing.execute(update(_INSTALLATION).values(points=list(state[0].points)))
@@ -212,7 +212,7 @@ def _require_other(source: Connection, target: Engine) -> None:
 
 
 def _require_rest(work: UnitOfWork, ids: Sequence[int] | None) -> None:
-    """Raise UnavailableError while a job or an import is at work on collections."""
+    """Raise DatabaseUnavailableError while a job or an import is at work on collections."""
     moment = work.now()
     for row, is_open in (
         (JobRow, JobRow.state == JobState.RUNNING.value),
@@ -221,7 +221,7 @@ def _require_rest(work: UnitOfWork, ids: Sequence[int] | None) -> None:
         is_its = true() if ids is None else row.collection_id.in_(ids)
         if work.session.scalar(select(row.id).where(is_open, row.lease_expires_at > moment, is_its).limit(1)):
             message = "a job or an import is at work: let it end, or stop it, and run this again"
-            raise UnavailableError("database-unavailable", message)
+            raise DatabaseUnavailableError(message=message)
 
 
 def _claim(work: UnitOfWork, target: Engine, names: Collection[str], ids: Sequence[int] | None) -> None:
