@@ -190,7 +190,6 @@ class RidgePath:
     # The regression on all samples but one needs no fit of its own: its error on that sample is the error of
     # the regression on all, divided by one minus the sample's leverage (D. M. Allen, "The Relationship
     # between Variable Selection and Data Augmentation and a Method for Prediction", Technometrics 16, 1974).
-
     # The covariance of the samples is that with others, less what these and the mean add to it, which the
     # matrix inversion lemma takes out of each inverse: for few others that costs far less than new axes.
 
@@ -349,7 +348,7 @@ class FacetPosteriors:
 
 class FacetLearner:
     """Learns the posteriors of facets from the same samples; those known of the same samples share a path.
-    `variances` are given where the axes are the principal ones of just all samples."""
+    `variances` are given where the axes are the principal ones of all samples."""
 
     def __init__(
         self, coordinates: FloatArray, heartbeat: Callable[[], None], variances: FloatArray | None = None

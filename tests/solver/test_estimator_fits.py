@@ -35,7 +35,8 @@ def _fit_any(Estimator: type[Any], X: Any, pairs: SyntheticPairs) -> tuple[Any, 
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
-@pytest.mark.parametrize(("order", "dtype"), [("C", np.float64), ("F", np.float32)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_samples_stay_unmodified_and_may_be_read_only(
     Estimator: type[Any], dtype: type, order: Any, pairs: SyntheticPairs
 ) -> None:

@@ -13,7 +13,7 @@ from unicodedata import normalize
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import MOST_PARTNERS, Collection, Content, Features, Item, Matrix
+from app.domain.entities import MOST_PARTNERS, Collection, Content, Features, Item, Matrix, ShownItem
 from app.domain.errors import ConflictError
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, LoadedModel, Names
@@ -71,7 +71,7 @@ def most_frequent_names(counts: Counter[str]) -> list[str]:
     return sorted(telling_names(counts), key=lambda name: (-counts[name], name))[:MOST_NAMES]
 
 
-def words_of(item: Item, without: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+def words_of(item: ShownItem, without: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield the labels and values of an item that say something alone, with their facets, but for some."""
     keys = {facet_name(key): key for key in item.metadata if key not in _OF_IMPORTS}
     facets = {facet: facet_values(item.metadata, key) for facet, key in keys.items()}

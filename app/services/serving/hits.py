@@ -3,7 +3,6 @@ what a client should know beside them."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as AbstractCollection
@@ -16,6 +15,7 @@ from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
 from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter
 from app.domain.words import fold, spell_words
+from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
 
@@ -174,9 +174,7 @@ def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tu
     probability = hits[0].probability
     if probability is None or probability >= weak:
         return ()
-    item = hits[0].item
-    carried = itertools.chain(item.labels or (), (item.metadata or {}).values())
-    if text is not None and any(isinstance(one, str) and fold(one) == fold(text) for one in carried):
+    if text is not None and any(fold(word) == fold(text) for _, word in words_of(hits[0].item)):
         return ()
     message = (
         f"no result stands out: the best is a match with a probability of {100 * probability:.1f} %; "

@@ -76,7 +76,7 @@ export function readSearch() {
     { source: part.from, query: readQuery(part, history.state?.kept?.[number]), weight: part.weight ?? 1 }
   ));
   const emphasis = readValue(parameters.get("emphasis") ?? "{}") ?? {};
-  const groupSize = Number(parameters.get("size") ?? 1);
+  const groupSize = Number(parameters.get("size")) || 1;
   return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), groupSize, emphasis };
 }
 

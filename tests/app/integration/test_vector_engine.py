@@ -306,7 +306,6 @@ def test_galleries_that_another_process_is_making_are_not_made_twice(
     assert wait_for(lambda: found_again(services, vectors.Z[0]))
 
 
-@pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     open_services: Open, vectors: SyntheticPairs, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,6 @@ from tests.app.integration.loading import current, load
 from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 
-ON_SQLITE = pytest.mark.parametrize("kept_three", ["sqlite"], indirect=True)
-"""For what depends on files and on the report of a training, which either database keeps as it is."""
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
 
 
@@ -124,7 +122,6 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     assert (short["method"], short["gate"]) == (long["method"], long["gate"])
 
 
-@ON_SQLITE
 def test_plots_of_a_version_are_drawn(three: Any) -> None:
     path = "/v1/admin/collections/a/models/3/plots"
     report = three.services.versions.model("a", 3).report
@@ -148,7 +145,6 @@ def test_plots_of_a_version_are_drawn(three: Any) -> None:
         assert refused.status_code == 403
 
 
-@ON_SQLITE
 def test_without_matplotlib_the_answer_names_the_extra(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
     with three.client() as client:
@@ -285,7 +281,6 @@ def test_activations_without_an_expectation_follow_each_other(three: Any) -> Non
     assert active_versions(three) == [history[0].version]
 
 
-@ON_SQLITE
 def test_a_damaged_version_is_not_activated(three: Any) -> None:
     before = scores(three)
     damage(three, 1)
@@ -302,7 +297,6 @@ def test_a_damaged_version_is_not_activated(three: Any) -> None:
     assert scores(three) == before
 
 
-@ON_SQLITE
 def test_a_process_goes_on_with_what_is_in_memory_when_the_bundle_is_damaged(three: Any) -> None:
     before = scores(three)
     damage(three, 3)
@@ -346,34 +340,34 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     close(late.services)
 
 
-def test_a_version_that_never_served_does_not_stand_in(pairs: Any) -> None:
-    pairs.fill("a")
-    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
-    pairs.try_to_train("a", NOTHING)  # refused by the gate
-    damage(pairs, 1)
-    late = build(pairs.services.settings)
+def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
+    either.fill("a")
+    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    either.try_to_train("a", NOTHING)  # refused by the gate
+    damage(either, 1)
+    late = build(either.services.settings)
     with pytest.raises(DamagedBundleError):
         current(late.snapshots, "a")
     close(late)
 
 
 def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
-    pairs: Any, monkeypatch: pytest.MonkeyPatch
+    either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs.fill("a")
-    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
-    holding = Pairs(build(pairs.services.settings), pairs.data)
+    either.fill("a")
+    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
+    holding = Pairs(build(either.services.settings), either.data)
     before = scores(holding)
-    pairs.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
-    path = bundle_of(pairs, 2) / "z.faiss"
+    either.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
+    path = bundle_of(either, 2) / "z.faiss"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with holding.client() as client:
         assert scores(holding) == before
         assert holding.search("a").model_version == 1
         # Later writes are replayed, by the old version.
-        pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])])
-        pairs.services.catalogue.delete_item("a", "x05")
+        either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
+        either.services.catalogue.delete_item("a", "x05")
         assert {"new"} == set(holding.ids("a")) - {item_id for item_id, _ in before}
         assert "x05" not in holding.ids("a")
         answer = client.get("/readyz")
@@ -385,12 +379,11 @@ def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
         assert holding.search("a").model_version == 1
         monkeypatch.setattr("app.services.serving.snapshot.RECHECK_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
-        assert scores(holding) == scores(pairs)
+        assert scores(holding) == scores(either)
         assert holding.services.health.check() == Readiness(True)
     close(holding.services)
 
 
-@ON_SQLITE
 def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     damage(three, 3)
     late = Pairs(build(three.services.settings), three.data)
@@ -401,12 +394,12 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     close(late.services)
 
 
-def test_one_damaged_collection_does_not_make_the_service_unready(pairs: Any) -> None:
+def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -> None:
     for name in ("a", "b"):
-        pairs.fill(name)
-        pairs.train(name)
-    damage(pairs, 1)
-    late = build(pairs.services.settings)
+        either.fill(name)
+        either.train(name)
+    damage(either, 1)
+    late = build(either.services.settings)
     state = load(late)
     assert state.is_ready
     assert state.reason is not None
@@ -454,7 +447,6 @@ def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
     assert three.services.versions.activate("a", 4, "test").is_active  # people may overrule it
 
 
-@ON_SQLITE
 def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) -> None:
     report = three.services.versions.model("a", 3).report
     # Other seeds hold out other items: only those held out of both are compared.
@@ -467,7 +459,6 @@ def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) ->
     assert gate.new_map == pytest.approx(mean, abs=1e-6)
 
 
-@ON_SQLITE
 def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
     lenient = build(three.services.settings.model_copy(update={"gate_tolerance": 1.0}))
     three.services = lenient

@@ -87,10 +87,9 @@ FRACTIONS = [1 / 3, 1 / 10, 1 / 30, 1 / 100, 1 / 300, 1 / 1000]
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
+@pytest.mark.parametrize("noise", [0.5, 2.0, 6.0])
 @pytest.mark.parametrize("shape", [(80, 70, 12, 11), (40, 90, 70, 8)])
-@pytest.mark.parametrize(
-    ("noise", "offset"), [(0.5, 30.0), (2.0, 0.0), (6.0, 30.0)]
-)  # far from centred, rounding matters most
+@pytest.mark.parametrize("offset", [0.0, 30.0])  # far from centred, rounding matters most
 def test_gap_reported_by_float32_work_holds_in_dense_float64(
     fraction: float,
     noise: float,

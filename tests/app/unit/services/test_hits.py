@@ -28,7 +28,8 @@ def test_nothing_is_said_of_good_results_of_none_and_of_further_pages(shown: lis
 
 
 @pytest.mark.parametrize(
-    "item", [Item("a", "image", labels=("Head wear",)), Item("a", "image", metadata={"kind": "HEAD WEAR"})]
+    "item",
+    [Item("a", "image", labels=("Head wear",)), Item("a", "image", metadata={"kind": ["Bags", "HEAD WEAR"]})],
 )
 def test_nothing_is_said_where_the_first_hit_carries_what_was_typed(item: Item) -> None:
     shown = [Hit("a", 1, 0.1, 0.001, item)]
