@@ -154,7 +154,7 @@ class UnclosableSpool(ItemSpool):
 def test_a_refused_import_is_told_its_reason_whatever_closing_it_says(
     album: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.bootstrap.ItemSpool", UnclosableSpool)
+    monkeypatch.setattr("app.storage.spool.ItemSpool", UnclosableSpool)
     path = "/v1/collections/album/items:import"
     with album.client(raise_errors=True) as client:
         assert client.post(path, content='{"modality": "text"}\n').status_code == 422
