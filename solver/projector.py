@@ -96,6 +96,10 @@ class Projector(Protocol):
         """Return everything numeric, by name."""
 
     @property
+    def n_features(self) -> tuple[int, int]:
+        """Number of features of samples of both modalities."""
+
+    @property
     def parts(self) -> tuple[SpacePart, ...]:
         """What the dimensions stand for, one part after the other: a single one where they have no names."""
         return (SpacePart("similarity", self.rank),)
@@ -253,6 +257,11 @@ class AffineProjector(Projector):
     @override
     def rank(self) -> int:
         return int(self.x_factors.shape[1])
+
+    @property
+    @override
+    def n_features(self) -> tuple[int, int]:
+        return len(self.x_factors), len(self.z_factors)
 
     @property
     def x_scaling(self) -> str:

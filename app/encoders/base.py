@@ -71,6 +71,8 @@ class BaseEncoder(ABC):
     """Whether `fit_to_stored` learns anything."""
     has_learning_steps = False
     """Whether steps after it learn."""
+    n_further = 0
+    """How many of its last features are of what it has not learned, such as words of later items."""
 
     @property
     def learns_quickly(self) -> bool:

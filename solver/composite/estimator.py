@@ -14,7 +14,7 @@ from solver.composite.learning import Choice, LearningOptions, learn
 from solver.linalg import FloatArray, check_samples
 from solver.progress import Progress, WorkPlan, number_steps
 from solver.supervision.annotations import Annotations, AnyLabels, Queries, annotations_of, check_sizes
-from solver.validation import SupervisionError
+from solver.validation import InvalidInputError, SupervisionError
 
 
 class CompositeBilinear(LearningOptions, CrossModalEstimator):
@@ -104,6 +104,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         with_content: tuple[bool, bool] = (False, False),
         keep: Collection[str] = (),
         served: Mapping[str, float] = MappingProxyType({}),
+        n_further: tuple[int, int] = (0, 0),
     ) -> Self:
         """Learn the terms, then their weights.
 
@@ -130,6 +131,9 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
             the labels. What content says nothing of has none.
         served : mapping of str to float
             `weights_` of the model that serves, of which the objective's floors are shares.
+        n_further : tuple of int
+            How many of the last features of X and of Z no term learns from, such as words that few samples
+            have, or none yet: they count in the content alone.
 
         Raises
         ------
@@ -142,7 +146,13 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
         annotations = annotations_of(checked)
         check_sizes(x_samples, z_samples, annotations)
-        for name, samples, side_queries in zip("XZ", (x_samples, z_samples), queries, strict=True):
+        for name, samples, side_queries, n_others in zip(
+            "XZ", (x_samples, z_samples), queries, n_further, strict=True
+        ):
+            if not 0 <= n_others < samples.shape[1]:
+                raise InvalidInputError(
+                    f"n_further of {name} must be less than its {samples.shape[1]} features"
+                )
             if side_queries is not None:
                 _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
         if reuse is not None:
@@ -157,6 +167,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
             with_content,
             keep,
             served,
+            n_further,
         )
         self.choice_: Choice = choice
         self.weights_ = dict(choice.weights)
@@ -168,12 +179,12 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
     @override
     def n_features_in_(self) -> int:
         self._check_fitted()
-        return self.projector_.x.feature_map.n_features
+        return self.projector_.x.n_features
 
     @override
     def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
         own = self.projector_.x if side == "x" else self.projector_.z
-        return own.project(check_samples(samples, side.upper(), n_features=own.feature_map.n_features))
+        return own.project(check_samples(samples, side.upper(), n_features=own.n_features))
 
 
 def _check_queries(name: str, queries: Queries, n_features: int, annotations: Annotations) -> None:

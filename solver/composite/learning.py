@@ -282,15 +282,17 @@ def learn(
     with_content: tuple[bool, bool] = (False, False),
     keep: Collection[str] = (),
     served: Mapping[str, float] = MappingProxyType({}),
+    n_further: tuple[int, int] = (0, 0),
 ) -> tuple[Choice, float, CompositeProjector, tuple[Contradiction, ...]]:
     """Return what was chosen (or `reused`), its quality, the projector, and wrong values that are carried.
     The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
     is_chosen = reused is not None
     work.plan(costs_of_stages(annotations, options.n_folds, options.max_samples, is_chosen=is_chosen))
-    maps = reused.maps if reused else _choose_maps(samples, annotations, options, work)
-    spaces, coordinates = _fit_spaces(samples, maps, options, work)
+    learned = _without_further(samples[0], n_further[0]), _without_further(samples[1], n_further[1])
+    maps = reused.maps if reused else _choose_maps(learned, annotations, options, work)
+    spaces, coordinates = _fit_spaces(learned, maps, options, work)
     work.begin("facets", 2 * len(annotations.facets) * len(RIDGES))
-    terms = _Terms(samples, annotations, spaces, coordinates, queries, work)
+    terms = _Terms(samples, n_further, annotations, spaces, coordinates, queries, work)
     unused = reused.unused if reused else terms.find_unused(keep)
     terms.forget(unused)
     annotations, queries = terms.annotations, terms.queries
@@ -347,6 +349,10 @@ def learn(
     weights |= {FACET + name: 0.0 for name in unused}
     choice = Choice(maps, pairing, weights, share, unused, emphases)
     return choice, quality, projector, terms.find_contradictions()
+
+
+def _without_further(samples: Samples, n_further: int) -> Samples:
+    return samples[:, : samples.shape[1] - n_further] if n_further else samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -429,6 +435,7 @@ class _Terms:
     def __init__(
         self,
         samples: tuple[Samples, Samples],
+        n_further: tuple[int, int],
         annotations: Annotations,
         spaces: tuple[PrincipalSpace, PrincipalSpace],
         coordinates: Sides,
@@ -436,14 +443,17 @@ class _Terms:
         heartbeat: Heartbeat,
     ) -> None:
         self._samples, self.annotations, self.queries = samples, annotations, queries
-        self._spaces, self._coordinates = spaces, coordinates
+        self._n_further, self._spaces, self._coordinates = n_further, spaces, coordinates
         self._query_coordinates = [
-            np.empty((0, len(space.variances))) if side is None else space.coordinates(side.samples)
-            for space, side in zip(spaces, queries, strict=True)
+            np.empty((0, len(space.variances)))
+            if side is None
+            else space.coordinates(_without_further(side.samples, n))
+            for space, side, n in zip(spaces, queries, n_further, strict=True)
         ]
         self._heartbeat = heartbeat
         self._has_signs = annotations.signs is not None and annotations.signs.nnz > 0
-        self._has_cosine = samples[0].shape[1] == samples[1].shape[1]
+        n_x, n_z = (side.shape[1] - n for side, n in zip(samples, n_further, strict=True))
+        self._has_cosine = n_x == n_z
         self._part_directions: dict[tuple[bytes, float], CanonicalDirections] = {}
         self._part_factors: dict[bytes, Sides | None] = {}
         self._expected_of_all: dict[int, FloatArray] = {}  # by the modality whose content it is
@@ -605,11 +615,11 @@ class _Terms:
             x, z = (
                 np.vstack(
                     [
-                        to_dense(side[chosen]),
-                        *([] if side_queries is None else [to_dense(side_queries.samples)]),
+                        to_dense(_without_further(samples, n))
+                        for samples in (side[chosen], *([] if named is None else [named.samples]))
                     ]
                 )
-                for side, chosen, side_queries in zip(self._samples, rows, queries, strict=True)
+                for side, chosen, named, n in zip(self._samples, rows, queries, self._n_further, strict=True)
             )
             terms[COSINE] = to_unit_length(x), to_unit_length(z)
         return terms
@@ -639,7 +649,8 @@ class _Terms:
     def find_least_likeness(self, side: int, parts: Sequence[Part], seed: int) -> float:
         """Return the least kernel value of the nearest landmark, for 99 of 100 samples without landmarks of
         their part; 0 for a linear map."""
-        feature_map, samples = self._spaces[side].feature_map, self._samples[side]
+        feature_map = self._spaces[side].feature_map
+        samples = _without_further(self._samples[side], self._n_further[side])
         if feature_map.kernel == "linear":
             return 0.0
         drawn = landmark_rows(samples.shape[0], feature_map.landmarks.shape[0], seed)
@@ -717,6 +728,7 @@ class _Terms:
                     of_partners,
                     self._expected_of_all.get(1 - number) if weights.get(CONTENTS[1 - number]) else None,
                     likenesses[number],
+                    self._n_further[number],
                 )
             )
         return built[0], built[1]

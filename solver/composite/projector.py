@@ -29,7 +29,7 @@ from solver.composite.placement import (
     project_words,
     to_unit_length,
 )
-from solver.linalg import FloatArray, Samples, check_array, to_dense
+from solver.linalg import FloatArray, Samples, check_array, check_samples, to_dense
 from solver.projector import WEAK_PROBABILITY, Projector, SpacePart, project_in_range
 from solver.scaling.feature_maps import (
     MAX_MAGNITUDE,
@@ -83,7 +83,7 @@ _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE = ("coefficients", "intercepts"), ("levels", "probabilities")
-_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS = (
+_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER = (
     "values",
     "is_own",
     "partner_share",
@@ -91,6 +91,7 @@ _VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS = (
     "attained",
     "weak",
     "least_likeness",
+    "n_further",
 )  # fields that models of earlier releases lack
 
 
@@ -199,6 +200,7 @@ class CompositeSide:
     partner_share: float = 0.0  # of a sample's partners in its vector in a gallery
     expected: FloatArray | None = None  # of the other modality's content, as of `Block`
     least_likeness: float = 0.0  # kernel value of the nearest landmark, of queries like what was learned from
+    n_further: int = 0  # features that follow those that were learned from, and are content alone
     # (n_landmarks, n_scores), from kernel values to scores, where queries come one by one
     _dual: FloatArray | None = field(default=None, init=False, repr=False)
 
@@ -211,7 +213,7 @@ class CompositeSide:
         if not 0.0 <= self.partner_share <= 1.0:
             raise InvalidInputError(f"partner_share must be from 0 to 1, got {self.partner_share}")
         for head in self.heads:
-            if head.is_own and head.n_scores != content_width(self.feature_map.n_features):
+            if head.is_own and head.n_scores != content_width(self.n_features):
                 raise InvalidInputError(f"{head.term}: {head.n_scores} scores do not suit the features")
             if head.kind == "content" and not head.is_own:
                 n_values = sum(len(other.values) for other in self.heads[: self.heads.index(head)])
@@ -232,6 +234,11 @@ class CompositeSide:
             # To read the whitening, which has landmarks squared, took most of a query's time.
             dual = feature_map.whitening.astype(np.float64) @ self.coefficients.astype(np.float64)
             object.__setattr__(self, "_dual", dual.astype(np.float32))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of samples."""
+        return self.feature_map.n_features + self.n_further
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -294,13 +301,17 @@ class CompositeSide:
         return aligned
 
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
+        learned = samples
+        if self.n_further:
+            check_samples(samples, "the array of samples", n_features=self.n_features)
+            learned = samples[:, : self.feature_map.n_features]
         if self._dual is None:
-            scores = np.asarray(self.feature_map.transform(samples) @ self.coefficients)
+            scores = np.asarray(self.feature_map.transform(learned) @ self.coefficients)
         else:
-            scores = self.feature_map.weigh(samples, self._dual, nearest)
-        return np.hstack(list(self._parts(scores + self.intercepts, samples))).astype(np.float32)
+            scores = self.feature_map.weigh(learned, self._dual, nearest)
+        return np.hstack(list(self._parts(scores + self.intercepts, learned, samples))).astype(np.float32)
 
-    def _parts(self, scores: FloatArray, raw: Samples) -> Iterator[FloatArray]:
+    def _parts(self, scores: FloatArray, learned: Samples, whole: Samples) -> Iterator[FloatArray]:
         start = 0
         directions = scores[:, :0]
         for head in self.heads:
@@ -311,7 +322,7 @@ class CompositeSide:
             if head.kind == "distinctness" and self.bank is not None:
                 yield head.scale * distinctness(to_unit_length(directions), self.bank)
             else:
-                yield head.apply(own, raw)
+                yield head.apply(own, whole if head.kind == "content" else learned)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -349,6 +360,11 @@ class CompositeProjector(Projector):
     @override
     def rank(self) -> int:
         return sum(self.x.widths)
+
+    @property
+    @override
+    def n_features(self) -> tuple[int, int]:
+        return self.x.n_features, self.z.n_features
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
@@ -548,7 +564,7 @@ def _describe(side: CompositeSide) -> dict[str, Any]:
         entry |= {_VALUES: list(head.values)} if head.values else {}
         entry |= {_OWN: True} if head.is_own else {}
     curve = {_LEAST: side.curve.least, _ATTAINED: side.curve.attained, _WEAK: side.curve.weak}
-    own = {_SHARE: side.partner_share, _LIKENESS: side.least_likeness, **curve}
+    own = {_SHARE: side.partner_share, _LIKENESS: side.least_likeness, _FURTHER: side.n_further, **curve}
     return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
 
@@ -571,6 +587,8 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
     for key in (_SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
+    if type(side.get(_FURTHER, 0)) is not int or side.get(_FURTHER, 0) < 0:
+        raise InvalidInputError(f"{name}.{_FURTHER} must be a number of features")
     return side
 
 
@@ -600,6 +618,7 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             side.get(_SHARE, 0.0),
             arrays.get(f"{name}_expected"),
             side.get(_LIKENESS, 0.0),
+            side.get(_FURTHER, 0),
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error

@@ -229,6 +229,12 @@ class PosteriorProjector(Projector):
     def rank(self) -> int:
         return int(self.x_factors.shape[1])
 
+    @property
+    @override
+    def n_features(self) -> tuple[int, int]:
+        x, z = (side.branches[0].feature_map.n_features for side in (self.x_ensemble, self.z_ensemble))
+        return x, z
+
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         return _project(self.x_ensemble, X, self.x_factors)

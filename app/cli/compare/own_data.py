@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from app.bootstrap import Services
 from app.cli.sources.rows import content_of, file_form
-from app.domain.entities import Collection, Content, Item, Matrix
+from app.domain.entities import Collection, Content, Features, Item, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.domain.reports import Supervision
+from app.encoders.base import BaseEncoder
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
 from app.services.models.originals import fit_encoder, item_features
@@ -195,7 +196,7 @@ class SetEncoder:
         """Return the stored features of items, or those of an encoder fitted to their training texts."""
         made: Any = self._encoders.make(options)
         fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
-        return _dense(item_features(items, made))
+        return _dense(_without_further(item_features(items, made), made))
 
 
 def make_encoder(
@@ -632,5 +633,9 @@ def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool
     """Return tf-idf features whose vocabulary and weights come from the training rows."""
     encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_MAX_TEXT_CHARS)
     encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
-    features: Matrix = encoder.encode([Content(text=row.text) for row in rows]).toarray()
-    return features
+    return _dense(_without_further(encoder.encode([Content(text=row.text) for row in rows]), encoder))
+
+
+def _without_further(features: Features, encoder: BaseEncoder) -> Features:
+    """Return features without those of words that an encoder has not learned."""
+    return features[:, : features.shape[1] - encoder.n_further]

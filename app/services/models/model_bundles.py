@@ -21,7 +21,7 @@ from app.domain.ports import GalleryIndex
 from app.domain.reports import TrainingReport
 from app.encoders.registry import EncoderRegistry
 from app.index import ExactIndex, load_index, save_index
-from app.services.models.originals import Originals
+from app.services.models.originals import Originals, features_for
 from app.storage.stores import Bundles
 from solver import ArtifactError, Projector, load_projector, save_projector
 
@@ -161,12 +161,13 @@ class LoadedModel:
     def project(self, modality: str, features: Features) -> Matrix:
         """Return the (n, rank) projections of features of one modality; see `can_be_ranked`."""
         is_x = modality == self.modality_names[0]
+        features = self._taken(modality, features)
         projected: Matrix = self.projector.project_x(features) if is_x else self.projector.project_z(features)
         return projected
 
     def project_query(self, modality: str, features: Features) -> tuple[Matrix, bool]:
         """Return the (1, rank) projection of a query, and whether it is like anything learned from."""
-        return self.projector.project_query(features, self._side(modality))
+        return self.projector.project_query(self._taken(modality, features), self._side(modality))
 
     def probability(self, modality: str, query: ProjectedQuery, scores: Vector) -> Sequence[float | None]:
         """Return the probability of a match for scores of a query, the least of all for one that is unlike
@@ -181,6 +182,10 @@ class LoadedModel:
     def weak_probability(self, modality: str) -> float:
         """Return the probability of a best result below which none stands out, of queries of a modality."""
         return self.projector.weak_probability(self._side(modality))
+
+    def _taken(self, modality: str, features: Features) -> Features:
+        place = self.modality_names.index(modality)
+        return features_for(features, self.encoders[modality], self.projector.n_features[place])
 
     def _side(self, modality: str) -> str:
         return "x" if modality == self.modality_names[0] else "z"

@@ -31,6 +31,12 @@ def item_features(items: Sequence[Item], encoder: BaseEncoder) -> Features:
     return encoder.from_stored(_stored_features(items))
 
 
+def features_for(features: Features, encoder: BaseEncoder, n_features: int) -> Features:
+    """Return features without those that a projector does not take of what the encoder has not learned."""
+    surplus = features.shape[1] - n_features
+    return features[:, :n_features] if 0 < surplus == encoder.n_further else features
+
+
 class _PacedTexts(list[str]):
     """Texts, among which each reading of all of them pauses."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from app.answers import Reason
 from app.domain.entities import Content, Matrix
@@ -41,6 +42,12 @@ def parts_of(model: LoadedModel) -> list[SpacePart]:
         return _NAMES.get(term, term)
 
     return [part._replace(name=rename(part.name)) for part in model.projector.parts]
+
+
+def are_of_words(model: LoadedModel) -> npt.NDArray[np.bool_]:
+    """Return which dimensions of a model's space are of words themselves, of which nothing was learned."""
+    parts = parts_of(model)
+    return np.repeat([part.name == _WORDS for part in parts], [part.width for part in parts])
 
 
 def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, float]) -> ProjectedQuery:

@@ -19,7 +19,7 @@ from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownIte
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
-from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, describe_others
+from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, WordReport, describe_others
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
 from app.services.serving.galleries import Gallery, Page
@@ -32,7 +32,7 @@ from app.services.serving.hits import (
     word_notices,
 )
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.reasons import emphasise, explain, parts_of, words_in
+from app.services.serving.reasons import are_of_words, emphasise, explain, parts_of, words_in
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.refinement import (
     MOST_DIVERSE,
@@ -546,10 +546,16 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         raise BlockingIOError
     encoder.check(query.field, content)
     report = encoder.look_up_words(content)
+    finds_later_words = bool(encoder.n_further and model.projector.uses_words)
+    is_lasting, says_learned = True, report is None or report.n_known > 0
+    if finds_later_words and report is not None and (report.unknown or report.guessed):
+        # What items have of a word that was not learned comes and goes while a version serves.
+        report, is_lasting = _with_later_words(ground, source, report), False
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = encoder.nearest_words if may_offer or is_respelled else None
-    notices = word_notices(report, text, nearest, is_trained=model.is_trained)
+    may_be_newer = model.is_trained and not finds_later_words
+    notices = word_notices(report, text, nearest, may_be_newer=may_be_newer)
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
@@ -557,9 +563,39 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         raise InvalidFieldError(query.field, "its features are not finite")
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
     projection = _project(model, source, query.field, encoded, notices, can_match)
-    if text is not None and may_offer:
+    if can_match and not (says_learned or is_respelled):
+        projected = projection.projected
+        words = np.where(are_of_words(model), projected, np.float32(0.0))
+        projection = replace(projection, projected=words, before_emphasis=projected)
+    if text is not None and may_offer and is_lasting:
         model.texts.put(source, text, projection)
     return projection
+
+
+_LEAST_SHARED = 0.2
+"""Cosine of the words that were not learned of a query and of an item, from which they share one: by chance
+the largest of 2000 is .16, and one of ten words has .3."""
+
+
+def _with_later_words(ground: _Ground, source: str, report: WordReport) -> WordReport:
+    """Return a report in which words that some item of the gallery has are known, learned or not."""
+    if ground.at_once:
+        raise BlockingIOError
+    model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
+    words = (*report.unknown, *report.guessed)[:_MOST_OFFERS]
+    features = encoder.encode([Content(text=word) for word in words])
+    features.data[features.indices < features.shape[1] - encoder.n_further] = 0.0
+    projected = np.where(are_of_words(model), model.project(source, features), np.float32(0.0))
+    squares = np.einsum("ij,ij->i", projected, projected)
+    pages = ground.gallery.search(projected, 1, 0, NO_FILTER)
+    later = {
+        word
+        for word, page, square in zip(words, pages, squares.tolist(), strict=True)
+        if page and page[0][1] >= _LEAST_SHARED * square > 0.0
+    }
+    unknown, guessed = ([word for word in of if word not in later] for of in (report.unknown, report.guessed))
+    n_known = report.n_known + len(report.unknown) - len(unknown)
+    return replace(report, n_known=n_known, unknown=tuple(unknown), guessed=tuple(guessed))
 
 
 def _project(

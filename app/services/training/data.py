@@ -188,6 +188,12 @@ class LabelledItems(LabelledPair):
         return any(encoder.content_form == "text" for encoder in self.encoders or ())
 
     @property
+    def n_further(self) -> tuple[int, int]:
+        """How many of the last features of both modalities no encoder has learned."""
+        x, z = (encoder.n_further for encoder in self.encoders) if self.encoders else (0, 0)
+        return x, z
+
+    @property
     def has_labels(self) -> bool:
         """Whether items of both modalities have a label."""
         return bool((self.x_labels != "").any() and (self.z_labels != "").any())
@@ -354,8 +360,14 @@ def as_values(entries: Sequence[tuple[str, ...]]) -> Values:
 
 
 def with_labels(pair: LabelledPair) -> LabelledPair:
-    """Return the samples that have a label, which methods of one label each learn from; raises
-    SupervisionError if a modality has none."""
+    """Return the samples that have a label, which methods of one label each learn from, with the features
+    that their encoders have learned; raises SupervisionError if a modality has none."""
+    if isinstance(pair, LabelledItems) and pair.encoders is not None:
+        x, z = (
+            features[:, : features.shape[1] - n] if n else features
+            for features, n in zip((pair.X, pair.Z), pair.n_further, strict=True)
+        )
+        pair = LabelledPair(x, z, pair.x_labels, pair.z_labels)
     x_rows, z_rows = (np.flatnonzero(labels != "") for labels in (pair.x_labels, pair.z_labels))
     if (len(x_rows), len(z_rows)) == (len(pair.x_labels), len(pair.z_labels)):
         return pair

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.domain.entities import Item, Matrix, Vector
+from app.domain.entities import Features, Item, Matrix, Vector
 from app.domain.names import join_words
 from app.domain.reports import (
     FEWEST_HELD_OUT,
@@ -24,8 +24,9 @@ from app.domain.reports import (
     ReliabilityBins,
     ServedQuality,
 )
+from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
-from app.services.models.originals import item_features
+from app.services.models.originals import features_for, item_features
 from app.services.models.placement import share_space
 from app.services.training.data import LabelledItems, Names, short_queries
 from solver import (
@@ -396,7 +397,16 @@ def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:
 
 
 def _project(projector: Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:
-    return projector.project_x(items.X), projector.project_z(items.Z)
+    return _project_features(projector, (items.X, items.Z), items.encoders)
+
+
+def _project_features(
+    projector: Projector, features: Sequence[Features], encoders: Iterable[BaseEncoder] | None
+) -> tuple[Matrix, Matrix]:
+    if encoders is not None:
+        taken = zip(features, encoders, projector.n_features, strict=True)
+        features = [features_for(*side) for side in taken]
+    return projector.project_x(features[0]), projector.project_z(features[1])
 
 
 def _as_it_is(rankings: HeldOutRankings) -> HeldOutRankings:
@@ -448,7 +458,8 @@ def compare_with_active(
         for side, name in zip(ids, model.modality_names, strict=True)
     ]
     by_new = _project(new.projector, common)
-    by_active = judged.projector.project_x(features[0]), judged.projector.project_z(features[1])
+    encoders = (model.encoders[name] for name in model.modality_names)
+    by_active = _project_features(judged.projector, features, encoders)
     return _compare_projected((by_new, by_active), common, model, objective, tolerance)
 
 

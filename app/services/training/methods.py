@@ -408,6 +408,7 @@ class CompositeMethod(TrainingMethod):
             with_content=(has_words[0], has_words[1]),
             keep=() if self._parameters.supervision.facets == "auto" else tuple(annotations.facets),
             served=self.served,
+            n_further=data.n_further,
         )
         return estimator
 

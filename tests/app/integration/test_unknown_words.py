@@ -137,7 +137,8 @@ def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_wo
     ] * is_replaced
 
 
-def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
+def fill_with_colours(pairs: Pairs, with_partners: bool = False) -> None:
+    """A trained shop whose items have labels and colours that vectors show and texts name."""
     modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     pairs.services.catalogue.create("shop", modalities)
     rng = np.random.default_rng(0)
@@ -145,12 +146,16 @@ def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
     for number in range(60):
         label, colour = ("handbag", "shoe")[number % 2], ("red", "blue", "grey")[number % 3]
         row = np.concatenate([3 * np.eye(2)[number % 2], 3 * np.eye(3)[number % 3], rng.standard_normal(4)])
-        metadata = {"colour": colour}
-        items.append(pairs.item("x", f"x{number}", row, label, metadata=metadata))
+        facts: Any = {"metadata": {"colour": colour}, "pair_id": f"{number}" if with_partners else None}
+        items.append(pairs.item("x", f"x{number}", row, label, **facts))
         text = Content(text=f"a {colour} {label}")
-        items.append(NewItem("text", text, f"t{number}", (label,), metadata=metadata))
+        items.append(NewItem("text", text, f"t{number}", (label,), **facts))
     pairs.services.catalogue.add_items("shop", items)
     pairs.train("shop", TrainingParameters(method="composite"))
+
+
+def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
+    fill_with_colours(pairs)
 
     def codes(**query: object) -> list[str]:
         answer = pairs.client().post(SEARCH, json=query).json()
@@ -162,6 +167,32 @@ def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
     assert codes(text="red shoe", filter=handbags) == ["weak-match"]
     assert codes(text="red xyzzy shoe", filter=handbags) == ["weak-match", "unknown-words"]
     assert codes(item_id="t1", filter=handbags) == []
+
+
+def test_words_of_later_items_find_them_until_these_items_go(pairs: Pairs) -> None:
+    fill_with_colours(pairs, with_partners=True)
+    client = pairs.client()
+
+    def search(text: str, k: int = 3) -> tuple[list[str], list[str]]:
+        answer = client.post(SEARCH, json={"text": text, "k": k}).json()
+        return [hit["id"] for hit in answer["hits"]], [notice["code"] for notice in answer["notices"]]
+
+    assert search("sunglasses") == ([], ["unknown-words"])
+    shown = pairs.item("x", "worn", np.zeros(9), "sunglasses", pair_id="worn")
+    words = NewItem("text", Content(text="purple aviator sunglasses"), "words", pair_id="worn")
+    alone = pairs.item("x", "alone", np.zeros(9), metadata={"colour": "purple"})
+    pairs.services.catalogue.add_items("shop", [words, shown, alone])
+    assert search("sunglasses", 1) == (["worn"], [])
+    assert search("Aviator", 1) == (["worn"], [])
+    assert set(search("purple", 2)[0]) == {"worn", "alone"}
+    assert search("sunglasses xyzzy", 1) == (["worn"], ["unknown-words"])
+    hits, notices = search("red sunglasses")  # of words that were learned and others both say something
+    assert (hits[0], notices) == ("worn", [])
+    (hit,) = client.post(SEARCH, json={"text": "sunglasses", "k": 1}).json()["hits"]
+    assert hit["probability"] is None
+    pairs.services.catalogue.delete_item("shop", "words")
+    pairs.services.catalogue.change_labels("shop", "worn", ["shoe"])
+    assert search("sunglasses") == ([], ["unknown-words"])
 
 
 def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:

@@ -266,6 +266,38 @@ def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_th
     np.testing.assert_array_equal(stored.place(projected, model.project_z(Z[160:]), {}), placed)
 
 
+def test_no_term_learns_from_further_features_which_are_content_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 90)
+    X = np.eye(3)[labels] + 0.5 * rng.standard_normal((90, 3))
+    learned = np.abs(np.eye(3)[labels] + 0.3 * rng.standard_normal((90, 3))).repeat(3, axis=1)
+    further = np.eye(30)[rng.integers(0, 30, 90)]
+    values = [[str(label)] for label in labels]
+    annotations = Annotations((90, 90), {"label": Facet.of(values, values)}, np.empty((0, 2), np.intp))
+    queries = Queries.of(np.hstack([learned[:3], further[:3]]), {"label": values[:3]}, annotations.facets)
+    Z = np.hstack([learned, further])
+    model = CompositeBilinear().fit(
+        X, Z, annotations, queries=(None, queries), with_content=(False, True), n_further=(0, 30)
+    )
+    assert model.projector_.n_features == (3, 39)
+    (content,) = [part.width for part in model.projector_.parts if part.name == "content:z"]
+    assert content == 39
+    others = np.hstack([learned, 0.0 * further])
+    projected = model.project_z(Z)
+    np.testing.assert_array_equal(projected[:, :-content], model.project_z(others)[:, :-content])
+    assert not np.allclose(projected[:, -content:], model.project_z(others)[:, -content:])
+    alone = CompositeBilinear().fit(X, learned, annotations)
+    facet = projected[:, :3] / model.weights_["facet:label"] ** 0.5
+    np.testing.assert_allclose(facet, alone.project_z(learned)[:, :3], atol=1e-5)
+    with pytest.raises(InvalidInputError, match="9 features, the model expects 39"):
+        model.project_z(learned)
+    save_projector(model.projector_, tmp_path, {})
+    stored, _ = load_projector(tmp_path)
+    np.testing.assert_allclose(stored.project_z(Z), projected, atol=1e-6)
+    with pytest.raises(InvalidInputError, match="n_further"):
+        CompositeBilinear().fit(X, Z, annotations, n_further=(0, 39))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_certainty_is_a_share_of_what_there_is_to_say(dtype: type) -> None:
     sure, unsure = np.eye(N_COLOURS, dtype=dtype), np.full((1, N_COLOURS), 0.5, dtype)

@@ -44,7 +44,7 @@ def test_a_text_encoder_comes_back_from_its_state(characters: int | None) -> Non
     assert scipy.sparse.issparse(features)
     np.testing.assert_array_equal(features.toarray(), restored.encode(contents).toarray())
     assert restored.state() == encoder.state()
-    lengths = np.linalg.norm(features.toarray(), axis=1)
+    lengths = np.linalg.norm(features.toarray()[:, : -encoder.n_further], axis=1)
     known = [any(length == pytest.approx(full, rel=1e-5) for full in (0, 0.5**0.5, 1)) for length in lengths]
     assert all(known), lengths
 
@@ -97,6 +97,7 @@ def test_a_plural_and_a_compound_are_similar_to_the_word_that_was_learned() -> N
     contents = [Content(text=text) for text in ("handbags", "sneakers", "sandalwear", "xyzzy")]
     encoder = TfidfEncoder({"characters": 5}, 1000).fit(texts)
     known = encoder.encode([Content(text=text) for text in texts]).toarray()
+    assert not np.any(known[:, -encoder.n_further :])
     similarity = encoder.encode(contents).toarray() @ known.T
     assert np.argmax(similarity[:3], axis=1).tolist() == [0, 2, 3]
     assert np.all(np.sort(similarity[:3], axis=1)[:, -1] > 0.2)
@@ -104,7 +105,27 @@ def test_a_plural_and_a_compound_are_similar_to_the_word_that_was_learned() -> N
     reports = [encoder.look_up_words(content) for content in contents]
     assert [report.unknown for report in reports if report] == [(), (), ("sandalwear",), ("xyzzy",)]
     words_alone = TfidfEncoder({}, 1000).fit(texts)
-    assert words_alone.encode(contents).nnz == 0
+    assert not np.any(words_alone.encode(contents).toarray()[:, : -words_alone.n_further])
+
+
+def test_words_that_were_not_learned_are_features_of_their_own_beside_those_that_were() -> None:
+    encoder = TfidfEncoder({"characters": 5}, 1000).fit(["a red handbag", "a brown wallet"])
+    texts = ("red", "red purple", "a purple scarf, purple", "purple", "scarves", "green")
+    features = encoder.encode([Content(text=text) for text in texts]).toarray()
+    learned, further = np.split(features, [-encoder.n_further], axis=1)
+    np.testing.assert_array_equal(learned[0], learned[1])
+    assert not np.any(further[0])
+    lengths = np.linalg.norm(further, axis=1)
+    assert lengths[1] == pytest.approx(1.0, rel=1e-5)  # as rare a word as those that were learned
+    assert lengths[3:].tolist() == pytest.approx([1.0, 1.0, 1.0], rel=0.15)  # two parts may share one
+    cosines = further[2:] @ further[2:].T / np.outer(lengths[2:], lengths[2:])
+    assert cosines[0, 1] > 0.6  # with purple
+    assert 0.05 < cosines[0, 2] < 0.3  # scarves, by its parts
+    assert cosines[1:, 3].tolist() == pytest.approx([0.0, 0.0, 1.0], abs=0.05)
+    state = encoder.state()
+    del state["further"]  # as of models of before
+    earlier = TfidfEncoder({"characters": 5}, 1000).restore(state)
+    np.testing.assert_array_equal(earlier.encode([Content(text="red purple")]).toarray()[0], learned[1])
 
 
 def test_a_rare_word_is_learned_before_any_run_of_words() -> None:
