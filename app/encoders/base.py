@@ -87,6 +87,11 @@ class BaseEncoder(ABC):
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) float32 features; raises EncoderUnavailableError without the file it needs."""
 
+    def encode_learned(self, raw: Sequence[Content]) -> Features:
+        """Return the features of what it has learned alone."""
+        features = self.encode(raw)
+        return features[:, : features.shape[1] - self.n_further]
+
     def encode_to_store(self, raw: Sequence[Content]) -> Features:
         """Return what is stored with items: features that depend on nothing learned."""
         return self.encode(raw)

@@ -166,7 +166,7 @@ class SteppedEncoder(BaseEncoder):
 
     @override
     def encode(self, raw: Sequence[Content]) -> Features:
-        return self.from_stored(self._encoder.encode(raw))
+        return self.from_stored(self._encoder.encode_learned(raw))
 
     @override
     def encode_to_store(self, raw: Sequence[Content]) -> Features:
@@ -184,7 +184,7 @@ class SteppedEncoder(BaseEncoder):
         if not self.has_learning_steps:
             return self
         sample = texts[:: _stride(len(texts))]
-        return self.fit_to_stored(self._encoder.encode([Content(text=text) for text in sample]))
+        return self.fit_to_stored(self._encoder.encode_learned([Content(text=text) for text in sample]))
 
     @override
     def fit_to_stored(self, features: Features) -> Self:

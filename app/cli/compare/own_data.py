@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from app.bootstrap import Services
 from app.cli.sources.rows import content_of, file_form
-from app.domain.entities import Collection, Content, Features, Item, Matrix
+from app.domain.entities import Collection, Content, Item, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.domain.reports import Supervision
-from app.encoders.base import BaseEncoder
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.types.tfidf import TfidfEncoder
 from app.services.models.originals import fit_encoder, item_features
@@ -180,7 +179,7 @@ class SetEncoder:
             made.fit(
                 [content.text for content, is_fitted in zip(contents, is_train, strict=True) if is_fitted]
             )
-            return _dense(made.encode(contents))
+            return _dense(made.encode_learned(contents))
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for content in contents:
             raw = content.file if content.file is not None else (content.text or "").encode()
@@ -196,7 +195,8 @@ class SetEncoder:
         """Return the stored features of items, or those of an encoder fitted to their training texts."""
         made: Any = self._encoders.make(options)
         fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
-        return _dense(_without_further(item_features(items, made), made))
+        features = item_features(items, made)
+        return _dense(features[:, : features.shape[1] - made.n_further])
 
 
 def make_encoder(
@@ -633,9 +633,4 @@ def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool
     """Return tf-idf features whose vocabulary and weights come from the training rows."""
     encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_MAX_TEXT_CHARS)
     encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
-    return _dense(_without_further(encoder.encode([Content(text=row.text) for row in rows]), encoder))
-
-
-def _without_further(features: Features, encoder: BaseEncoder) -> Features:
-    """Return features without those of words that an encoder has not learned."""
-    return features[:, : features.shape[1] - encoder.n_further]
+    return _dense(encoder.encode_learned([Content(text=row.text) for row in rows]))

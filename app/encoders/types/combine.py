@@ -86,7 +86,7 @@ class CombinedEncoder(BaseEncoder):
     @override
     def encode(self, raw: Sequence[Content]) -> Features:
         """Return the (n, dim) features, rows of length sqrt(number of parts that are not zero)."""
-        blocks = [with_unit_rows(part.encode(raw)) for part in self._parts]
+        blocks = [with_unit_rows(part.encode_learned(raw)) for part in self._parts]
         if any(scipy.sparse.issparse(block) for block in blocks):
             return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
         return np.concatenate(blocks, axis=1)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Required, Self
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 from pydantic import AfterValidator, Field, WithJsonSchema, with_config
 from typing_extensions import override
@@ -180,7 +181,8 @@ class TfidfEncoder(TextEncoder):
     ) -> scipy.sparse.csr_array:
         shape = learned.shape[0], learned.shape[1] + self.n_further
         features = scipy.sparse.csr_array((learned.data, learned.indices, learned.indptr), shape=shape)
-        idf, cells = self._words.idf, []
+        idf = self._words.idf
+        rows, columns, values = [np.empty(0, np.intp)], [np.empty(0, np.intp)], [np.empty(0, np.float32)]
         for row, text in enumerate(texts):
             words = dict.fromkeys(text)
             further = [word for word in words if word not in self._words.positions]
@@ -188,17 +190,20 @@ class TfidfEncoder(TextEncoder):
                 continue
             own = positions_in(self._words.positions, words)
             length = (len(further) / np.sum((idf[own] / idf.max()) ** 2)) ** 0.5 if len(own) else 1.0
-            parts = [part for word in further for part in self._take_apart(word)] if self._parts else []
-            for terms in filter(None, (further, parts)):
-                value = length / (len(terms) * (1 + bool(parts))) ** 0.5
-                cells += [
-                    (value, row, learned.shape[1] + crc32(term.encode()) % self.n_further) for term in terms
-                ]
-        if not cells:
+            of_words = self._checksums(further)
+            parts = [self._checksums(self._take_apart(word)) for word in further] if self._parts else []
+            for terms in (of_words, *([np.concatenate(parts)] if parts else [])):
+                columns.append(learned.shape[1] + terms)
+                rows.append(np.full(len(terms), row))
+                values.append(np.full(len(terms), length / (len(terms) * (1 + bool(parts))) ** 0.5))
+        if len(rows) == 1:
             return features
-        values, rows, columns = zip(*cells, strict=True)
-        rest: Any = scipy.sparse.csr_array((np.asarray(values, np.float32), (rows, columns)), shape=shape)
+        cells: Any = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+        rest = scipy.sparse.csr_array(cells, shape=shape, dtype=np.float32)
         return scipy.sparse.csr_array(features + rest)
+
+    def _checksums(self, terms: Sequence[str]) -> npt.NDArray[np.intp]:
+        return np.asarray([crc32(term.encode()) % self.n_further for term in terms], np.intp)
 
     @override
     def look_up_words(self, raw: Content) -> WordReport | None:

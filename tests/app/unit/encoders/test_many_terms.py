@@ -78,7 +78,7 @@ def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once
     state = encoder.state()
     assert state["terms"] == terms
     assert state["idf"] == reference.idf_.tolist()
-    encoded = encoder.encode([Content(text=text) for text in texts])
+    encoded = encoder.encode_learned([Content(text=text) for text in texts])
     expected = reference.transform(texts).astype(np.float32)
     assert encoded.shape == expected.shape
     assert (encoded != expected).nnz == 0
@@ -101,10 +101,12 @@ def test_parts_of_words_are_those_of_counting_all_at_once_and_weigh_as_much_as_t
     encoder = TfidfEncoder({"characters": 4, "max_features": size}, 1000).fit(texts)
     assert encoder.state()["parts"] == grams
     contents = [Content(text=text) for text in texts]
-    alone = TfidfEncoder({"max_features": size}, 1000).fit(texts).encode(contents)
+    alone = TfidfEncoder({"max_features": size}, 1000).fit(texts).encode_learned(contents)
     parts = [alone, reference.transform(words)]
     np.testing.assert_allclose(
-        encoder.encode(contents).toarray(), scipy.sparse.hstack(parts).toarray() / np.sqrt(2.0), atol=1e-7
+        encoder.encode_learned(contents).toarray(),
+        scipy.sparse.hstack(parts).toarray() / np.sqrt(2.0),
+        atol=1e-7,
     )
 
 
