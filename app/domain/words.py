@@ -76,6 +76,10 @@ _UNIT = re.compile(
 _PIECE = re.compile(r"[^\s!\"$%&(-*,/:-@\[-`{-~]+")  # part of a text that may be written as one word
 _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
+_NEGATED = re.compile(
+    r"\b(?:not|no|without|instead\s+of)\s+(\S.*?)(?:[,;]|[.:!?](?=\s|$)|\s(?=but\b)|$)", re.IGNORECASE
+)
+
 _MOST_CACHED = 1 << 16
 _SAME = str.maketrans(
     {
@@ -149,6 +153,14 @@ def is_minor(word: str) -> bool:
     if len(word) != 1:
         return False
     return unicodedata.category(word) == "Sc" or (word.isalnum() and not _HAS_UNSPACED.match(word))
+
+
+def split_negated(text: str) -> tuple[str, str]:
+    """Return a text without what it says is not meant, and that alone, up to a comma or "but", in English;
+    either may be empty."""
+    negated = ", ".join(match[1] for match in _NEGATED.finditer(text))
+    rest = _NEGATED.sub("", text).strip(" ,;") if negated else text
+    return (rest if split_words(rest) else ""), negated
 
 
 def spell_words(text: str) -> Iterator[tuple[str, int, int]]:

@@ -77,7 +77,7 @@ def _log_sum_exp(rows: FloatArray) -> FloatArray:
     return result
 
 
-_LEAST_SHARE = 1e-12  # against division by nothing
+_LEAST_SHARE = 1e-30  # against division by nothing
 HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctness", "content")
 _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
@@ -404,8 +404,9 @@ class CompositeProjector(Projector):
     @override
     def compose(self, projected: FloatArray, weights: FloatArray, is_across: BoolArray) -> FloatArray:
         # Of a facet the query decides that is most certain of it, and of little else: "blue" replaces the
-        # colour of a picture, and says nothing of its kind. Words, which pictures lack, are in part those to
-        # be expected of the facets. Chosen with 464 held-out pictures of products and names of other colours.
+        # colour of a picture, and says nothing of its kind, and an item is certain of everything that it
+        # carries. Words, which pictures lack, are in part those to be expected of the facets. Of powers from
+        # 2 to 8, by pictures held out of fits on training products alone, with names of other colours.
         ends = np.cumsum(self.x.widths)[:-1]
         pieces = list(zip(self.x.blocks, self.z.blocks, np.split(projected, ends, axis=1), strict=True))
         sure = {
@@ -417,7 +418,7 @@ class CompositeProjector(Projector):
         posteriors: list[FloatArray] = [projected[0, :0]]
         for own, other, rows in pieces:
             if own.facet is not None:
-                shares = weights * (sure[own.facet] ** 2 / total) ** 2
+                shares = weights * (sure[own.facet] / total) ** 4
             else:
                 shares = weights if own.is_content else across
             part = shares @ rows / max(float(np.abs(shares).sum()), _LEAST_SHARE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from tests.benchmarks.composed import composed_command
 from tests.benchmarks.dask import dask_command
 from tests.benchmarks.encoders import encoders_command
 from tests.benchmarks.engine import engine_command
@@ -16,6 +17,7 @@ from tests.benchmarks.placement import placement_command
 from tests.benchmarks.processes import processes_command
 
 benchmarks = typer.Typer(name="benchmarks", no_args_is_help=True, add_completion=False)
+benchmarks.command("composed")(composed_command)
 benchmarks.command("dask")(dask_command)
 benchmarks.command("encoders")(encoders_command)
 benchmarks.command("engine")(engine_command)

@@ -20,6 +20,7 @@ from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldErr
 from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
 from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, WordReport, describe_others
+from app.domain.words import split_negated
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
 from app.services.serving.galleries import Gallery, Page
@@ -495,17 +496,45 @@ def _check_probabilities(ground: _Ground, search: Search) -> None:
 
 def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
     """Return the query that parts make together; a part that cannot match says nothing."""
-    sources = [_modality_of(ground, part) for part in parts]
-    projections = [
-        _ask(ground, source, part.query, may_offer=True) for source, part in zip(sources, parts, strict=True)
-    ]
+    clauses = parts
+    if len(parts) > 1:
+        clauses = [clause for part in parts for clause in _clauses_of(part)]
+    sources = [_modality_of(ground, part) for part in clauses]
+    projections = [_ask_part(ground, *of_part) for of_part in zip(sources, clauses, strict=True)]
     notices = tuple(notice for one in projections for notice in one.notices)
-    weights = np.array([part.weight * one.can_match for one, part in zip(projections, parts, strict=True)])
+    if [part.query for part in clauses] != [part.query for part in parts]:  # a clause is no text to offer
+        notices = tuple(replace(notice, did_you_mean=()) for notice in notices)
+    weights = np.array([part.weight * one.can_match for one, part in zip(projections, clauses, strict=True)])
     if not weights.any():
         return ProjectedQuery(projections[0].projected, notices, can_match=False)
     is_across = np.array([source != ground.target for source in sources]) & (weights != 0.0)
     rows = np.concatenate([one.projected for one in projections])
     return ProjectedQuery(ground.snapshot.model.projector.compose(rows, weights, is_across)[None], notices)
+
+
+def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
+    """Yield what a part asks for, and what its text says is not meant, of the other sign."""
+    text = None if part.query.content is None else part.query.content.text
+    meant, negated = ("", "") if text is None else split_negated(text)
+    if not negated:
+        yield part
+        return
+    for clause, weight in ((meant, part.weight), (negated, -part.weight)):
+        if clause:
+            yield replace(part, query=replace(part.query, content=Content(text=clause)), weight=weight)
+
+
+def _ask_part(ground: _Ground, source: str, part: QueryPart) -> ProjectedQuery:
+    """Return a projected part; of facets an item says what it does in its gallery, by all that it carries."""
+    asked, item_id = _ask(ground, source, part.query, may_offer=True), part.query.item_id
+    parts = ground.snapshot.model.projector.parts
+    of_facets = np.repeat([bool(one.values) for one in parts], [one.width for one in parts])
+    if item_id is None or not of_facets.any():
+        return asked
+    placed = ground.snapshot.galleries[source].vectors_of([item_id]).get(item_id)
+    if placed is None:  # written since
+        return asked
+    return replace(asked, projected=np.where(of_facets, placed[: len(of_facets)], asked.projected))
 
 
 def _modality_of(ground: _Ground, part: QueryPart) -> str:
