@@ -13,6 +13,7 @@ from tests.app.integration.conftest import Pairs
 
 SEARCH = "/v1/collections/shop/search/x"
 KINDS, COLOURS = ("handbag", "shoe"), ("red", "blue", "grey")
+RED_HANDBAG, REDDISH_HANDBAG = [3.0, 0, 3, 0, 0, 0, 0, 0, 0], [3.0, 0, 1.6, 1.2, 0, 0, 0, 0, 0]
 Ask = Callable[..., Any]
 
 
@@ -32,6 +33,8 @@ def ask(lasting_pairs: Pairs) -> Ask:
         items.append(NewItem("text", Content(text=f"a {colour} {kind}"), f"t{number}", (kind,), **facts))
     pairs.services.catalogue.add_items("shop", items)
     pairs.train("shop", TrainingParameters(method="composite"))
+    unclear = pairs.item("x", "x60", REDDISH_HANDBAG, "handbag", metadata={"colour": "blue"})
+    pairs.services.catalogue.add_items("shop", [unclear])
     client = pairs.client()
 
     def search(*queries: Any, path: str = SEARCH, **options: Any) -> Any:
@@ -47,9 +50,9 @@ def things(answer: Any) -> set[tuple[str, str]]:
 
 
 def test_a_word_replaces_what_it_names_of_an_item_and_leaves_the_rest(ask: Ask) -> None:
-    red_handbag, blue_shoe, pixels = {"item_id": "x0"}, {"item_id": "t1"}, [3.0, 0, 3, 0, 0, 0, 0, 0, 0]
-    for like in (red_handbag, {"item_id": "t0"}, {"vector": pixels}, {"text": "a red handbag"}):
-        for text in ("blue", "in blue", "blue instead"):
+    red_handbag, blue_shoe = {"item_id": "x0"}, {"item_id": "t1"}
+    for like in (red_handbag, {"item_id": "t0"}, {"vector": RED_HANDBAG}, {"text": "a red handbag"}):
+        for text in ("blue", "in blue", "blue instead", "not red, blue", "blue instead of red"):
             assert things(ask(like, {"text": text}, k=5)) == {("handbag", "blue")}, (like, text)
     assert things(ask(red_handbag, {"text": "shoe"}, k=5)) == {("shoe", "red")}
     away = {"text": "red", "weight": -1}
@@ -61,6 +64,28 @@ def test_a_word_replaces_what_it_names_of_an_item_and_leaves_the_rest(ask: Ask) 
     assert things(texts) == {("handbag", "blue")}
 
 
+def test_an_item_is_what_it_carries_and_a_picture_what_it_shows(ask: Ask) -> None:
+    for like, colour in (({"item_id": "x60"}, "blue"), ({"vector": REDDISH_HANDBAG}, "red")):
+        assert things(ask(like, k=5)) == {("handbag", colour)}, like
+        assert things(ask(like, {"text": "grey"}, k=5)) == {("handbag", "grey")}, like
+    assert things(ask({"item_id": "x60"}, {"text": "shoe"}, k=5)) == {("shoe", "blue")}
+
+
+def test_what_a_text_negates_is_that_text_with_a_negative_weight(ask: Ask) -> None:
+    grey_handbag, away = {"item_id": "x2"}, {"text": "grey", "weight": -1}
+    for text, parts in (
+        ("not grey", [away]),
+        ("not grey, red", [{"text": "red"}, away]),
+        ("no blue but red", [{"text": "but red"}, {"text": "blue", "weight": -1}]),
+    ):
+        answer = ask(grey_handbag, {"text": text}, k=5).json()
+        assert answer["hits"] == ask(grey_handbag, *parts, k=5).json()["hits"], text
+    twice = ask(grey_handbag, {"text": "not grey", "weight": -1}, k=5).json()
+    assert twice["hits"] == ask(grey_handbag, {"text": "grey"}, k=5).json()["hits"]
+    misspelt = ask(grey_handbag, {"text": "not graye, red"}, k=5).json()
+    assert [(one["words"], one["did_you_mean"]) for one in misspelt["notices"]] == [(["graye"], [])]
+
+
 def test_one_query_ranks_as_alone_and_its_items_are_no_hits_unless_they_may_be(ask: Ask) -> None:
     alone = ask({"text": "red handbag"}, k=10).json()
     assert things(ask({"text": "red handbag"}, k=10)) == {("handbag", "red")}
@@ -70,10 +95,10 @@ def test_one_query_ranks_as_alone_and_its_items_are_no_hits_unless_they_may_be(a
         given = {"item_id": "x0"}, {"item_id": "x6"}, {"text": "red handbag"}
         return [hit["id"] for hit in ask(*given, **options).json()["hits"]]
 
-    whole = ids(k=60, include_given=True)
-    assert sorted(whole) == sorted(f"x{number}" for number in range(60))
+    whole = ids(k=61, include_given=True)
+    assert sorted(whole) == sorted(f"x{number}" for number in range(61))
     rest = [item for item in whole if item not in ("x0", "x6")]
-    assert ids(k=60) == rest
+    assert ids(k=61) == rest
     assert ids(k=5, offset=5) == rest[5:10]
     assert ids(k=5, filter={"metadata": {"colour": "grey"}}) == [n for n in rest if int(n[1:]) % 3 == 2][:5]
 

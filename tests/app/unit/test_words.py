@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.words import RULE, characters_of, fold, spell_words, split_words
+from app.domain.words import RULE, characters_of, fold, spell_words, split_negated, split_words
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,22 @@ def test_words_are_found_where_they_stand() -> None:
     assert characters_of("手机") == ["手", "机"]
     assert characters_of("word") == []
     assert RULE == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "meant", "negated"),
+    [
+        ("the same but blue", "the same but blue", ""),
+        ("not red, blue", "blue", "red"),
+        ("blue, not red", "blue", "red"),
+        ("Not red. Blue", "Blue", "red"),
+        ("a blue one instead of a red one", "a blue one", "a red one"),
+        ("not red but blue", "but blue", "red"),
+        ("blue, no logo; without laces", "blue", "logo, laces"),
+        ("not 3.5 cm wide", "", "3.5 cm wide"),
+        ("a knot", "a knot", ""),
+        ("not", "not", ""),
+    ],
+)
+def test_what_a_text_negates_ends_with_a_comma_or_but(text: str, meant: str, negated: str) -> None:
+    assert split_negated(text) == (meant, negated)
