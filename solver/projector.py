@@ -134,7 +134,8 @@ class Projector(Protocol):
         Parameters
         ----------
         projected : ndarray of shape (n_queries, rank)
-            Projections of queries of either modality, which count alike whatever their lengths are.
+            Projections of queries of either modality, which count alike whatever their lengths are. Of a
+            sample of a gallery, the facets of its vector there say more than its content does.
         weights : ndarray of shape (n_queries,)
             How much each counts; results are less like those of negative weight.
         is_across : ndarray of bool, shape (n_queries,)

@@ -19,7 +19,15 @@ from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownIte
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
-from app.domain.searches import HIT_FIELDS, SAMPLE, Hit, SearchResult, WordReport, describe_others
+from app.domain.searches import (
+    HIT_FIELDS,
+    LONGEST_TYPED,
+    SAMPLE,
+    Hit,
+    SearchResult,
+    WordReport,
+    describe_others,
+)
 from app.domain.words import split_negated
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
@@ -515,26 +523,26 @@ def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
 def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
     """Yield what a part asks for, and what its text says is not meant, of the other sign."""
     text = None if part.query.content is None else part.query.content.text
-    meant, negated = ("", "") if text is None else split_negated(text)
+    rest, negated = ("", "") if text is None or len(text) > LONGEST_TYPED else split_negated(text)
     if not negated:
         yield part
         return
-    for clause, weight in ((meant, part.weight), (negated, -part.weight)):
+    for clause, weight in ((rest, part.weight), (negated, -part.weight)):
         if clause:
             yield replace(part, query=replace(part.query, content=Content(text=clause)), weight=weight)
 
 
 def _ask_part(ground: _Ground, source: str, part: QueryPart) -> ProjectedQuery:
     """Return a projected part; of facets an item says what it does in its gallery, by all that it carries."""
-    asked, item_id = _ask(ground, source, part.query, may_offer=True), part.query.item_id
+    projection, item_id = _ask(ground, source, part.query, may_offer=True), part.query.item_id
     parts = ground.snapshot.model.projector.parts
     of_facets = np.repeat([bool(one.values) for one in parts], [one.width for one in parts])
     if item_id is None or not of_facets.any():
-        return asked
+        return projection
     placed = ground.snapshot.galleries[source].vectors_of([item_id]).get(item_id)
     if placed is None:  # written since
-        return asked
-    return replace(asked, projected=np.where(of_facets, placed[: len(of_facets)], asked.projected))
+        return projection
+    return replace(projection, projected=np.where(of_facets, placed[: len(of_facets)], projection.projected))
 
 
 def _modality_of(ground: _Ground, part: QueryPart) -> str:

@@ -80,6 +80,8 @@ def test_what_a_text_negates_is_that_text_with_a_negative_weight(ask: Ask) -> No
     ):
         answer = ask(grey_handbag, {"text": text}, k=5).json()
         assert answer["hits"] == ask(grey_handbag, *parts, k=5).json()["hits"], text
+    long = ask(grey_handbag, {"text": "not grey" + " " * 500}, k=5).json()
+    assert long["hits"] == ask(grey_handbag, {"text": "grey"}, k=5).json()["hits"]
     twice = ask(grey_handbag, {"text": "not grey", "weight": -1}, k=5).json()
     assert twice["hits"] == ask(grey_handbag, {"text": "grey"}, k=5).json()["hits"]
     misspelt = ask(grey_handbag, {"text": "not graye, red"}, k=5).json()

@@ -1,4 +1,4 @@
-"""Several queries as one: each facet is decided by the query that speaks of it."""
+"""Several queries as one: each facet is decided by the query that names a value of it."""
 
 import numpy as np
 import pytest
