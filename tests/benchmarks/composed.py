@@ -89,7 +89,7 @@ def _query(way: str, item_id: str, content: Content, text: str, old: str) -> Que
 
 
 def _print(rows: Sequence[dict[str, float | str]], sizes: dict[str, object], as_json: bool) -> None:
-    sizes["machine"] = machine()
+    sizes = machine() | sizes
     if as_json:
         typer.echo(json.dumps({**sizes, "results": rows}, indent=1))
         return
