@@ -33,6 +33,7 @@ from solver.composite.pairs import (
 from solver.composite.placement import (
     CONTENT,
     FACET,
+    FEWEST_TEXTS,
     BothQueries,
     HeldOutVectors,
     RankedScores,
@@ -180,8 +181,8 @@ the largest, half, texts of one value had too low probabilities."""
 _WEAK = (0.2, 0.1, 0.05, 0.02, 0.01, WEAK_PROBABILITY)
 """Probabilities to try, below which a first result is hardly a match. Below .2 that was right for 94 % of the
 texts of two values on parts of 2030 products, with two encoders."""
-_ATTAINED = (1.0, 0.5, 0.0)
-"""Shares of what queries can attain, to try, that are taken off their scores."""
+_ATTAINED, _ATTAINED_BY_TEXTS = (1.0, 0.5, 0.0), (1.0, 1.1)
+"""Shares of what samples, and short texts, can attain, to try, that are taken off their scores."""
 
 
 def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
@@ -193,25 +194,42 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     # 1, so the targets are those of J. Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
     # Of short texts, which may name little and mean just that, what counts is what is missing of what they
     # can attain. Of samples, whose posteriors say how sure they are, it may be the score.
+    # Texts of one value have a curve of their own: at the same margin, which other facets widen, they are
+    # met more often. Products' had probabilities of .53 where .68 matched.
     deciding = [(one, slice(None) if one.decides is None else one.decides) for one in rankings]
-    median = float(np.median(np.concatenate([one.information[rows] for one, rows in deciding])))
+    others = [(one, ~one.decides) for one in rankings if one.decides is not None]
+    has_others = sum(int(rows.sum()) for _, rows in others) >= FEWEST_TEXTS
+    median, little = (
+        float(np.median(np.concatenate([one.information[rows] for one, rows in of])))
+        for of in (deciding, others if has_others else deciding)
+    )
     curves = []
-    for attained in _ATTAINED if any(one.is_own is not None for one in rankings) else _ATTAINED[:1]:
-        levels = [one.scores[rows] - attained * one.attainable[rows, None] for one, rows in deciding]
-        scores = np.concatenate([one.ravel() for one in levels]).astype(np.float64)
-        matches = np.concatenate([one.is_match[rows].ravel() for one, rows in deciding])
-        fit = _fit_isotonic(scores, matches, rng)
-        curves += [MatchCurve(*fit, median * share, attained) for share in reversed(_LEASTS)]
+    for attained in _ATTAINED if any(one.is_own is not None for one in rankings) else _ATTAINED_BY_TEXTS:
+        levels, probabilities = _fit_isotonic(deciding, attained, rng)
+        further: tuple[Any, ...] = ()
+        if has_others and little < median:
+            other_levels, of_others = _fit_isotonic(others, attained, rng)
+            both = np.union1d(levels, other_levels)
+            probabilities = np.interp(both, levels, probabilities)
+            further, levels = (np.interp(both, other_levels, of_others), little, median), both
+        curves += [
+            MatchCurve(levels, probabilities, median * share, attained, WEAK_PROBABILITY, *further)
+            for share in reversed(_LEASTS)
+        ]
     pages = [_first_page(one) for one in rankings]
     best = min(curves, key=lambda curve: _surprise(curve, pages))
     return replace(best, weak=_weak_probability(best, pages))
 
 
 def _fit_isotonic(
-    scores: FloatArray, matches: BoolArray, rng: np.random.Generator
+    rankings: Sequence[tuple[RankedScores, Any]], attained: float, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
+    """Return levels and the probabilities of a match there, by some rows of rankings."""
     from sklearn.isotonic import IsotonicRegression
 
+    margins = [one.scores[rows] - attained * one.attainable[rows, None] for one, rows in rankings]
+    scores = np.concatenate([one.ravel() for one in margins]).astype(np.float64)
+    matches = np.concatenate([one.is_match[rows].ravel() for one, rows in rankings])
     if len(scores) > _MOST_PAIRS:
         chosen = rng.choice(len(scores), _MOST_PAIRS, replace=False)
         scores, matches = scores[chosen], matches[chosen]
@@ -232,15 +250,17 @@ def _first_page(one: RankedScores) -> RankedScores:
 
 
 def _surprise(curve: MatchCurve, pages: Sequence[RankedScores]) -> float:
-    """Return the log loss of a curve's probabilities for samples, and for short queries that did not decide
-    about it, or for all where all did."""
+    """Return the mean log loss of a curve's probabilities for samples, or for short queries that decide, and
+    for those that do not, alike."""
     loss = 0.0
     for one in pages:
-        others = slice(None) if one.decides is None or one.decides.all() else ~one.decides
-        says = one.attainable[others], one.information[others]
-        probability = curve.probability(one.scores[others], *says)
-        of_truth = np.where(one.is_match[others], probability, 1.0 - probability)
-        loss -= float(np.log(np.maximum(of_truth, _LEAST_PROBABILITY)).sum())
+        kinds = [slice(None)] if one.decides is None else [one.decides, ~one.decides]
+        for rows in kinds:
+            says = one.attainable[rows], one.information[rows]
+            probability = curve.probability(one.scores[rows], *says)
+            of_truth = np.where(one.is_match[rows], probability, 1.0 - probability)
+            losses = np.log(np.maximum(of_truth, _LEAST_PROBABILITY))
+            loss -= float(losses.mean()) if losses.size else 0.0
     return loss
 
 

@@ -351,7 +351,7 @@ def project_words(annotations: Annotations, named: BothQueries, queries: Sides) 
     return sides[0], sides[1]
 
 
-_FEWEST_TEXTS = 10  # that say alone what a match is worth
+FEWEST_TEXTS = 10  # that say alone what a match is worth
 
 
 def as_people_ask(rankings: Sequence[RankedScores], side: int) -> list[RankedScores]:
@@ -361,7 +361,7 @@ def as_people_ask(rankings: Sequence[RankedScores], side: int) -> list[RankedSco
     own = [one for one in rankings if one.side == 1 - side and len(one.scores)]
     short = [one for one in own if one.is_own is None]
     several = [one.decides for one in short if one.decides is not None and not one.decides.all()]
-    return short if max(map(np.sum, several), default=0) >= _FEWEST_TEXTS else own
+    return short if max(map(np.sum, several), default=0) >= FEWEST_TEXTS else own
 
 
 def mean_of_partners(is_paired: BoolArray, partners: FloatArray) -> FloatArray:

@@ -82,8 +82,8 @@ HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctne
 _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
-_PARTS, _CURVE = ("coefficients", "intercepts"), ("levels", "probabilities")
-_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER = (
+_PARTS, _CURVE, _OF_LITTLE = ("coefficients", "intercepts"), ("levels", "probabilities"), "of_little"
+_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER, _LITTLE, _MUCH = (
     "values",
     "is_own",
     "partner_share",
@@ -92,6 +92,8 @@ _VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER = (
     "weak",
     "least_likeness",
     "n_further",
+    "little",
+    "much",
 )  # fields that models of earlier releases lack
 
 
@@ -155,21 +157,30 @@ class MatchCurve:
     least: float = 0.0  # information of queries that it holds for, in nats
     attained: float = 1.0  # the share of what is attainable
     weak: float = WEAK_PROBABILITY  # of a best result, below which none stands out
+    of_little: FloatArray | None = None  # as `probabilities`, for queries that say no more than `little`
+    little: float = 0.0  # information from which on `probabilities` count the more, alone from `much` on
+    much: float = 0.0
 
     def __post_init__(self) -> None:
         check_array("levels", self.levels, (None,))
-        check_array("probabilities", self.probabilities, (len(self.levels),))
+        of_little = self.probabilities if self.of_little is None else self.of_little
+        for name, values in (("probabilities", self.probabilities), ("of_little", of_little)):
+            check_array(name, values, (len(self.levels),))
         is_sorted = (np.diff(self.levels) > 0).all() and (np.diff(self.probabilities) >= 0).all()
+        is_sorted &= (np.diff(of_little) >= 0).all() and 0 <= of_little[:1].sum() <= of_little[-1:].sum() <= 1
         if (
             not len(self.levels)
             or not is_sorted
             or not 0 <= self.probabilities[0] <= self.probabilities[-1] <= 1
         ):
             raise InvalidInputError("levels must ascend, and probabilities from 0 to 1 must not descend")
-        if not 0.0 <= self.least < np.inf:
-            raise InvalidInputError(f"least must be finite and at least 0, got {self.least}")
-        if not (0.0 <= self.attained <= 1.0 and 0.0 <= self.weak <= 1.0):
-            raise InvalidInputError("attained and weak must be from 0 to 1")
+        if not (0.0 <= self.least < np.inf and 0.0 <= self.little <= self.much < np.inf):
+            raise InvalidInputError(
+                f"least, little and much must be finite and at least 0, in order, "
+                f"got {self.least}, {self.little} and {self.much}"
+            )
+        if not (0.0 <= self.attained <= 2.0 and 0.0 <= self.weak <= 1.0):
+            raise InvalidInputError("attained must be from 0 to 2, weak from 0 to 1")
 
     def probability(
         self, similarities: FloatArray, attainable: FloatArray, information: FloatArray
@@ -180,8 +191,12 @@ class MatchCurve:
         # many things.
         share = np.exp(np.minimum(information - self.least, 0.0))
         levels = similarities - self.attained * attainable[:, None]
-        probability: FloatArray = np.interp(levels, self.levels, self.probabilities) * share[:, None]
-        return probability
+        probability: FloatArray = np.interp(levels, self.levels, self.probabilities)
+        if self.of_little is not None:
+            above = (information - self.little) / max(self.much - self.little, _LEAST_SHARE)
+            much = np.clip(above, 0.0, 1.0)[:, None]
+            probability = much * probability + (1.0 - much) * np.interp(levels, self.levels, self.of_little)
+        return probability * share[:, None]
 
 
 NO_CURVE = MatchCurve(np.zeros(1), np.zeros(1))  # where nothing says what a match scores
@@ -410,7 +425,9 @@ class CompositeProjector(Projector):
         ends = np.cumsum(self.x.widths)[:-1]
         pieces = list(zip(self.x.blocks, self.z.blocks, np.split(projected, ends, axis=1), strict=True))
         sure = {
-            own.facet: certainty(rows / own.scale, own) for own, _, rows in pieces if own.facet is not None
+            own.facet: certainty(rows / own.scale, own) * rows.any(axis=1)
+            for own, _, rows in pieces
+            if own.facet is not None
         }
         total = np.maximum(sum(sure.values()), _LEAST_SHARE)
         across = weights * is_across if is_across.any() else weights
@@ -508,6 +525,7 @@ class CompositeProjector(Projector):
         for name, side in (("x", self.x), ("z", self.z)):
             arrays |= {f"{name}_{part}": getattr(side.curve, part) for part in _CURVE}
             arrays |= {f"{name}_coefficients": side.coefficients, f"{name}_intercepts": side.intercepts}
+            arrays |= {} if side.curve.of_little is None else {f"{name}_{_OF_LITTLE}": side.curve.of_little}
             arrays |= {} if side.bank is None else {f"{name}_bank": side.bank}
             arrays |= {} if side.expected is None else {f"{name}_expected": side.expected}
             arrays |= {f"{name}_{part}": array for part, array in feature_map_parts(side.feature_map).items()}
@@ -553,6 +571,7 @@ class CompositeProjector(Projector):
 def _further_arrays(side: Mapping[str, Any]) -> list[str]:
     """Return the names of the arrays that some heads of a checked description need."""
     needs = {
+        _OF_LITTLE: side.get(_MUCH, 0.0) > 0.0,
         "bank": any(head["kind"] == "distinctness" for head in side["heads"]),
         "expected": any(head["kind"] == "content" and not head.get(_OWN) for head in side["heads"]),
     }
@@ -565,6 +584,8 @@ def _describe(side: CompositeSide) -> dict[str, Any]:
         entry |= {_VALUES: list(head.values)} if head.values else {}
         entry |= {_OWN: True} if head.is_own else {}
     curve = {_LEAST: side.curve.least, _ATTAINED: side.curve.attained, _WEAK: side.curve.weak}
+    if side.curve.of_little is not None:
+        curve |= {_LITTLE: side.curve.little, _MUCH: side.curve.much}
     own = {_SHARE: side.partner_share, _LIKENESS: side.least_likeness, _FURTHER: side.n_further, **curve}
     return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
@@ -585,7 +606,7 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
             raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")
         if type(head.get(_OWN, False)) is not bool:
             raise InvalidInputError(f"{name}.heads.{number}.{_OWN} must be true or false")
-    for key in (_SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS):
+    for key in (_SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _LITTLE, _MUCH):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
     if type(side.get(_FURTHER, 0)) is not int or side.get(_FURTHER, 0) < 0:
@@ -614,6 +635,9 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
                 side.get(_LEAST, 0.0),
                 side.get(_ATTAINED, 1.0),
                 side.get(_WEAK, WEAK_PROBABILITY),
+                arrays.get(f"{name}_{_OF_LITTLE}"),
+                side.get(_LITTLE, 0.0),
+                side.get(_MUCH, 0.0),
             ),
             arrays.get(f"{name}_bank"),
             side.get(_SHARE, 0.0),
