@@ -170,8 +170,7 @@ class Services:
     @cached_property
     def removal(self) -> Removal:
         """What removes rows and files of deleted collections."""
-        collector = self.garbage_collector
-        return Removal(self.database, collector, lambda deleted: self.snapshots.evict([deleted]))
+        return Removal(self.database, self.garbage_collector, self._evict)
 
     @cached_property
     def tombstones(self) -> Tombstones:
@@ -218,6 +217,10 @@ class Services:
             return DatabaseCopies(self.database.engine, DATABASE_FILE).copy_to(target, names)
         finally:
             target.dispose()
+
+    def _evict(self, deleted: int) -> None:
+        if "_serving" in vars(self):  # else nothing was searched here, and a command starts without all that
+            self.snapshots.evict([deleted])
 
     @cached_property
     def _encoders(self) -> EncoderRegistry:

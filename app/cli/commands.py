@@ -130,7 +130,8 @@ def set_retraining(
     judgements: Annotated[int | None, typer.Option(min=1, help="feedback stored")] = None,
     hours: Annotated[float | None, typer.Option(min=0.0, max=1e6, help="if anything has changed")] = None,
     quiet_hours: Annotated[
-        str | None, typer.Option(metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6")
+        str | None,
+        typer.Option(metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6; keeps limits"),
     ] = None,
     never: Annotated[bool, typer.Option("--never", help="only when somebody asks for it")] = False,
     url: UrlOption = None,
@@ -142,17 +143,20 @@ def set_retraining(
     if quiet_hours is not None and (hours_of_day is None or hours_of_day[1] == hours_of_day[2]):
         fault = f"expected two different hours as 22-6, got {quiet_hours!r}"
         raise typer.BadParameter(fault, param_hint="--quiet-hours")
-    has_limit = any(limit is not None for limit in (changed_items, judgements, hours))
-    if (never and has_limit) or (quiet_hours is not None and not has_limit):
-        raise typer.BadParameter("give one of --changed-items, --judgements, --hours, or --never alone")
-    policy: dict[str, Any] = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
-    if hours_of_day is not None:
-        policy["quiet_hours"] = (int(hours_of_day[1]), int(hours_of_day[2]))
+    limits = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
+    has_limit = any(limit is not None for limit in limits.values())
+    if never and (has_limit or hours_of_day is not None):
+        raise typer.BadParameter("give --never alone")
     with open_backend(url, key) as backend:
-        is_shown = not (never or has_limit)
-        shown = (
-            backend.get_collection(collection) if is_shown else backend.set_retraining(collection, **policy)
-        )
+        shown = backend.get_collection(collection)
+        if hours_of_day is not None and not has_limit:
+            limits = {name: getattr(shown.retraining, name) for name in limits}
+            if not any(limits.values()):
+                fault = f"{shown.name} has no limit yet: give --changed-items, --judgements or --hours as well"
+                raise typer.BadParameter(fault, param_hint="--quiet-hours")
+        if never or has_limit or hours_of_day is not None:
+            begin = None if hours_of_day is None else (int(hours_of_day[1]), int(hours_of_day[2]))
+            shown = backend.set_retraining(collection, **limits, quiet_hours=begin)
         typer.echo(_retraining_line(shown))
 
 

@@ -145,7 +145,12 @@ def test_what_is_written_over_http_is_in_the_database(
     assert json.loads(said(there("collections", "show", NAME, "--json")))["retraining"]["hours"] == 24.0
     assert said(here("collections", "show", NAME)).splitlines()[1].endswith(limits_in_words)
     assert said(here(*retrain)).endswith(f"{limits_in_words}\n")
+    for run, hours in ((here, "1-2"), (there, "3-23")):
+        begin, end = hours.split("-")
+        in_words = f"{limits_in_words.partition(',')[0]}, from {begin}:00 to {end}:00 UTC\n"
+        assert said(run(*retrain, "--quiet-hours", hours)).endswith(in_words)
     assert said(here(*retrain, "--never")) == f"{NAME} is trained when somebody asks for it\n"
+    assert "has no limit yet" in there(*retrain, *limits[4:]).stderr
     for wrong in (
         (*limits, "--never"),
         (*limits[:4], "--quiet-hours", "3-3"),
