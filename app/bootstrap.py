@@ -200,7 +200,9 @@ class Services:
         serving = self.snapshots, self.database, self.schema, self.ownership, self._serving[2]
         return HealthService(*serving, paths, backends)
 
-    def copy_to(self, url: str, names: Sequence[str]) -> tuple[Counts, Counts]:
+    def copy_to(
+        self, url: str, names: Sequence[str], note: Callable[[str, int, int], None] = lambda *_: None
+    ) -> tuple[Counts, Counts]:
         """Copy the database into that of a URL, which takes its place; as `DatabaseCopies.copy_to`."""
         self.ownership.require()
         folder = self.settings.data_dir
@@ -214,7 +216,7 @@ class Services:
                 schema.upgrade()
             elif not schema.is_current():
                 raise InvalidFieldError("TARGET_URL", "the database has the schema of another release")
-            return DatabaseCopies(self.database.engine, DATABASE_FILE).copy_to(target, names)
+            return DatabaseCopies(self.database.engine, DATABASE_FILE).copy_to(target, names, note)
         finally:
             target.dispose()
 

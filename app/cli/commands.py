@@ -131,7 +131,9 @@ def set_retraining(
     hours: Annotated[float | None, typer.Option(min=0.0, max=1e6, help="if anything has changed")] = None,
     quiet_hours: Annotated[
         str | None,
-        typer.Option(metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6; keeps limits"),
+        typer.Option(
+            metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6; keeps limits"
+        ),
     ] = None,
     never: Annotated[bool, typer.Option("--never", help="only when somebody asks for it")] = False,
     url: UrlOption = None,
@@ -143,7 +145,7 @@ def set_retraining(
     if quiet_hours is not None and (hours_of_day is None or hours_of_day[1] == hours_of_day[2]):
         fault = f"expected two different hours as 22-6, got {quiet_hours!r}"
         raise typer.BadParameter(fault, param_hint="--quiet-hours")
-    limits = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
+    limits: dict[str, Any] = {"changed_items": changed_items, "judgements": judgements, "hours": hours}
     has_limit = any(limit is not None for limit in limits.values())
     if never and (has_limit or hours_of_day is not None):
         raise typer.BadParameter("give --never alone")
@@ -152,7 +154,7 @@ def set_retraining(
         if hours_of_day is not None and not has_limit:
             limits = {name: getattr(shown.retraining, name) for name in limits}
             if not any(limits.values()):
-                fault = f"{shown.name} has no limit yet: give --changed-items, --judgements or --hours as well"
+                fault = f"{shown.name} has no limit yet: give --changed-items, --judgements or --hours too"
                 raise typer.BadParameter(fault, param_hint="--quiet-hours")
         if never or has_limit or hours_of_day is not None:
             begin = None if hours_of_day is None else (int(hours_of_day[1]), int(hours_of_day[2]))

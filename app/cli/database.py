@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.backend import ready_services
-from app.cli.console import JsonFlag
+from app.cli.console import LOG, JsonFlag, progress
 from app.domain.errors import InvalidFieldError
 
 db = typer.Typer(no_args_is_help=True, help="The database: its schema and copies of it.")
@@ -63,7 +63,13 @@ def copy(
     as_json: JsonFlag = False,
 ) -> None:
     """Copy the rows into a database of either kind, which takes the place of this one; resumes."""
-    source, target = ready_services(may_create=False).copy_to(target_url, collection or [])
+    services, names = ready_services(may_create=False), collection or []
+    with progress(LOG, f"Copying {', '.join(map(repr, names)) or 'all collections'}.") as show:
+
+        def note(table: str, done: int, total: int) -> None:
+            show("rows", done, total, table)
+
+        source, target = services.copy_to(target_url, names, note)
     lines = [f"{table}: {_list_counts(counts)}" for table, counts in source.items()]
     _print({"source": source, "target": target}, as_json, "\n".join(lines))
     different = [

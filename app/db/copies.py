@@ -4,7 +4,7 @@ another database, which takes its place."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,21 +91,31 @@ class DatabaseCopies:
         with _open_copy(folder / self._file_name) as copy:
             _copy_rows(copy, self._engine)
 
-    def copy_to(self, target: Engine, names: Collection[str] = ()) -> tuple[Counts, Counts]:
+    def copy_to(
+        self,
+        target: Engine,
+        names: Collection[str] = (),
+        note: Callable[[str, int, int], None] = lambda *_: None,
+    ) -> tuple[Counts, Counts]:
         """Make the rows of another database those of this one, or of these collections and all keys; return
         the counts of both. May be run again: only what is different is written."""
         # Raises CollectionNotFoundError; InvalidFieldError if the target must not be overwritten;
         # DatabaseUnavailableError while something works on this database, or if it has changed meanwhile.
+        # `note` gets the table that is being copied, the number of rows that are, and that of all.
         with Database(self._engine).read() as work:
             source = work.session.connection()
             ids = [work.collections.get(name).id for name in names] or None
             _require_other(source, target)
             _require_rest(work, ids)
             _claim(work, target, names, ids)
-            for table in _MOVED:
-                _remove_differing(source, target, table, _belongs(table, ids))
-                _add_missing(source, target, table, _belongs(table, ids))
             state = work.installation.get(), work.installation.progress(), _count(source, ids)
+            done, total = 0, sum(sum(rows.values()) for rows in state[-1].values())
+            for table in _MOVED:
+                note(table.name, done, total)
+                _remove_differing(source, target, table, _belongs(table, ids))
+                for n_rows in _add_missing(source, target, table, _belongs(table, ids)):
+                    done += n_rows
+                    note(table.name, done, total)
         with Database(target).read() as work:
             copied = _count(work.session.connection(), ids)
         with Database(self._engine).read() as work:
@@ -273,15 +283,14 @@ def _key_of(table: Table, row: Row[Any]) -> tuple[Any, ...]:
 
 def _differences(
     one: Connection, other: Connection, table: Table, is_meant: ColumnElement[bool]
-) -> Iterator[Sequence[Row[Any]]]:
-    """Yield rows of one database that the other lacks or has otherwise, in the order of their keys."""
+) -> Iterator[tuple[int, Sequence[Row[Any]]]]:
+    """Yield a number of rows of one database, in the order of their keys, and those of them that the other
+    lacks or has otherwise."""
     query = select(table).where(is_meant).order_by(*table.primary_key.columns)
     options = {"stream_results": True, "yield_per": _ROWS}
     for rows in one.execute(query, execution_options=options).partitions():
         same = {_key_of(table, row): row for row in other.execute(select(table).where(_are(table, rows)))}
-        different = [row for row in rows if same.get(_key_of(table, row)) != row]
-        if different:
-            yield different
+        yield len(rows), [row for row in rows if same.get(_key_of(table, row)) != row]
 
 
 def _remove_differing(
@@ -290,17 +299,22 @@ def _remove_differing(
     """Remove what the source does not have or has otherwise, and what refers to it, in many transactions."""
     reading = target.execution_options(**{READ_ONLY: True})
     with translate_errors(), reading.connect() as there, target.connect() as writing:
-        for rows in _differences(there, source, table, is_meant):
-            writing.execute(delete(table).where(_are(table, rows)))
-            writing.commit()
+        for _, rows in _differences(there, source, table, is_meant):
+            if rows:
+                writing.execute(delete(table).where(_are(table, rows)))
+                writing.commit()
 
 
-def _add_missing(source: Connection, target: Engine, table: Table, is_meant: ColumnElement[bool]) -> None:
-    """Add what the source has besides, in many transactions."""
+def _add_missing(
+    source: Connection, target: Engine, table: Table, is_meant: ColumnElement[bool]
+) -> Iterator[int]:
+    """Add what the source has besides, in many transactions; yield the number of rows that each looks at."""
     with translate_errors(), target.connect() as writing:
-        for rows in _differences(source, writing, table, is_meant):
-            writing.execute(insert(table), [dict(row._mapping) for row in rows])
-            writing.commit()
+        for n_rows, rows in _differences(source, writing, table, is_meant):
+            if rows:
+                writing.execute(insert(table), [dict(row._mapping) for row in rows])
+                writing.commit()
+            yield n_rows
         if table.autoincrement_column is not None:
             _number_from(writing, table, _last_number(source, table))
             writing.commit()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,8 +138,14 @@ def test_a_killed_copy_goes_on_and_a_second_one_writes_nothing(
     assert written.count("items") == -(-(220 - len(there["items"])) // 7)
     assert rows(target) == rows(source.services.database.engine)
     written.clear()
-    counts = copy.copy_to(target)
+    steps: list[tuple[str, int, int]] = []
+    counts = copy.copy_to(target, note=lambda *step: steps.append(step))
     assert (written, counts[0]) == ([], counts[1])
+    total = sum(sum(of_table.values()) for of_table in counts[0].values())
+    assert {step[-1] for step in steps} == {total}
+    assert steps[0][1] == 0
+    assert steps[-1][1] == total
+    assert len([step for step in steps if step[0] == "items"]) == 1 + -(-220 // 7)
 
 
 def test_what_changed_since_is_copied_again(source: Pairs, target: sqlalchemy.Engine) -> None:
@@ -225,6 +232,10 @@ def test_the_command_compares_counts(source: Pairs, tmp_path: Path) -> None:
     done = lrbs(services, "db", "copy", f"sqlite:///{file}")
     assert done.returncode == 0, done.stderr
     assert "items: 110 of a, 110 of b\n" in done.stdout
+    total = sum(int(count) for count in re.findall(r"(?:: |, )(\d+)", done.stdout))
+    began, first, *_, ended = done.stderr.splitlines()
+    assert (began, ended[:7]) == ("Copying all collections.", "done in")
+    assert re.fullmatch(rf" +\d+ s  rows 0 of {total}, [a-z_]+", first), first
     with contextlib.closing(sqlite3.connect(file)) as other, other:
         other.execute("DELETE FROM items WHERE item_id = 'x03'")
         other.execute("CREATE TRIGGER lose BEFORE INSERT ON items BEGIN SELECT raise(ignore); END")
