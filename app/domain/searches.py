@@ -48,6 +48,7 @@ class WordReport:
     unknown: tuple[str, ...]  # in the order of the text
     guessed: tuple[str, ...] = ()  # of the known ones, those that are only spelled somewhat like learned ones
     misspelt: tuple[str, ...] = ()  # of the known ones, those that are most likely others
+    unseen: tuple[str, ...] = ()  # the known ones, where no text, label or value has any of them
 
 
 @dataclass(frozen=True, slots=True)

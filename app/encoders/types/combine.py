@@ -106,7 +106,13 @@ class CombinedEncoder(BaseEncoder):
             for parts in ((one.guessed for one in complete), (one.misspelt for one in complete))
         )
         n_known = first.n_known + len(first.unknown) - len(unknown)
-        return WordReport(n_known, unknown, guessed, misspelt)
+        unseen = next((report.unseen for report in complete if report.unseen), ())
+        if not all(
+            doubted.union(one.unseen).issuperset(unseen)
+            for doubted, one in zip(doubtful, complete, strict=True)
+        ):
+            unseen = ()
+        return WordReport(n_known, unknown, guessed, misspelt, unseen)
 
     @override
     def nearest_words(self, word: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.domain.names import join_words
 from app.domain.searches import LONGEST_TYPED, WordReport
-from app.domain.words import characters_of, fold, spell_words, split_words
+from app.domain.words import characters_of, fold, is_minor, spell_words, split_words
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import ModelFile, OnnxEncoder, Session, load_session, without_folder
@@ -100,11 +100,16 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         spelled = spell_words(text) if len(text) <= LONGEST_TYPED else ()
         words = {word: text[start:end] for word, start, end in spelled}
         misspelt = [written.lower() for word, written in words.items() if self._is_misspelt(word, written)]
-        return WordReport(max(len(words), 1), (), misspelt=tuple(misspelt))
+        telling = [word for word in words if not is_minor(word)]
+        is_any_learned = any(map(self._is_learned, telling))
+        unseen = () if is_any_learned else tuple(words[word].lower() for word in telling)
+        return WordReport(max(len(words), 1), (), misspelt=tuple(misspelt), unseen=unseen)
+
+    def _is_learned(self, word: str) -> bool:
+        return not {word, word + "s", word[:-1]}.isdisjoint(self._learned_words)
 
     def _is_misspelt(self, word: str, written: str) -> bool:
-        forms = {word, word + "s", word[:-1]}
-        if not word.isalpha() or characters_of(word) or not forms.isdisjoint(self._learned_words):
+        if not word.isalpha() or characters_of(word) or self._is_learned(word):
             return False
         tokens = self._tokenizer.get().encode(written, add_special_tokens=False).ids
         return len(tokens) > 1 and bool(self.nearest_words(word))

@@ -128,6 +128,8 @@ def word_notices(
     """Return a notice if a query has unknown words, or none at all; it offers other queries where the encoder
     knows near ones. Unknown ones `may_be_newer` than what was learned from."""
     words = () if report is None else report.misspelt or report.unknown or report.guessed
+    if report is not None and not (words or is_trained):
+        words = report.unseen
     if report is None or (report.n_known and not words):
         return ()
     if not words:
@@ -137,6 +139,10 @@ def word_notices(
         if not others:  # long texts are not respelled
             return ()
         message = f"no text or name has {some_of(words)}: ranked by {others[0]!r} instead"
+    elif not (report.unknown or report.guessed):
+        message = (
+            f"no text, label or value has {some_of(words)}: what means much the same decides the ranking"
+        )
     elif not report.unknown:
         message = f"no text has {some_of(words)}: words that are spelled alike decide the ranking"
     elif report.n_known:
@@ -168,10 +174,14 @@ def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWo
 
 def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tuple[Notice, ...]:
     """Return a notice if even the first result of a text, or of a file without one, is a match with less than
-    the probability `weak`; nothing where it is not shown, or carries the text as a label or value."""
+    the probability `weak`, or has nothing of it; none where it is not shown, or carries the text as a label
+    or value."""
     if not hits or hits[0].rank > 1:
         return ()
     probability = hits[0].probability
+    if probability is None and hits[0].score == 0.0:
+        message = "nothing connects the query with any of these items: their order says nothing"
+        return (Notice("weak-match", message, ()),)
     if probability is None or probability >= weak:
         return ()
     if text is not None and any(fold(word) == fold(text) for _, word in words_of(hits[0].item)):

@@ -74,6 +74,13 @@ def test_words_find_pictures_and_pictures_find_texts_before_any_training(shop: P
         assert client.get(f"/v1/collections/{NAME}").json()["active_version"] is None
         assert client.get(f"/v1/admin/collections/{NAME}/models").json()["models"] == []
         assert client.get(f"/v1/collections/{NAME}/values?modality=picture").status_code == 200
+        shop.services.catalogue.add_items(NAME, [text(len(NAMES), "a torch")])
+        answer = answer_of(client, "text", "picture", text="torch")
+        assert {hit["score"] for hit in answer["hits"]} == {0.0}
+        assert answer["notices"][0]["code"] == "weak-match"
+        assert answer["notices"][0]["message"].startswith(
+            "nothing connects the query with any of these items"
+        )
         assert client.get(f"/v1/collections/{NAME}/map").json()["model_version"] == 0
 
 
@@ -372,6 +379,12 @@ def test_words_that_a_missing_model_could_not_encode_count_once_it_is_back(
                 > 0.5
             )
         )
+        answer = answer_of(client, "text", "picture", text=f"a {WORDS[7]} Torch")
+        assert (len(answer["hits"]), answer["notices"][0]["words"]) == (2, [WORDS[7], "torch"])
+        notice = f"no text, label or value has {WORDS[7]!r} and 'torch': what means much the same decides the"
+        assert answer["notices"][0]["message"] == f"{notice} ranking"
+        codes = [one["code"] for one in answer_of(client, "text", "picture", text=WORDS[4])["notices"]]
+        assert codes == ["not-trained"]
     close(begun.services)
 
 

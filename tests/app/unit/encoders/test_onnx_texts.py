@@ -107,8 +107,16 @@ def test_misspelt_names_are_neither_names_nor_tokens(options: dict[str, Any]) ->
         assert report == WordReport(12, (), misspelt=("walet", "jeens", "flipflops"))
         near = [one.nearest_words(word) for word in report.misspelt]
         assert near == [("wallet",), ("Jeans",), ("Flip Flops",)]
+        report = one.look_up_words(Content(text="a xyzzy bag"))
+        assert report == WordReport(3, (), unseen=("xyzzy", "bag"))
         # What is too long to be respelled is not compared with all that was learned.
         assert one.look_up_words(Content(text="walet " + "-" * 500)) == WordReport(1, ())
+    beside = REGISTRY.make({"type": "combine", "parts": [settled, {"type": "tfidf"}]})
+    beside.learn_names(["Tiara"], texts)
+    beside.fit([*texts, "a bag"])
+    report = beside.look_up_words(Content(text="a xyzzy 501"))
+    assert report == WordReport(3, (), unseen=("xyzzy", "501"))
+    assert beside.look_up_words(Content(text="a xyzzy bag")) == WordReport(3, ())
 
 
 def test_what_is_wrong_with_a_file_is_told_by_the_name_of_its_option(options: dict[str, Any]) -> None:
