@@ -6,6 +6,7 @@ import { isPlain } from "./state.js";
 const METADATA = "meta.";
 const LONGEST_TEXT = 2000; // of a query in an address, as in its field; servers refuse addresses of some 64 KiB
 export const MOST_PARTS = 16; // of a query, as the service takes them
+export const MOST_OF_GROUP = 100; // results of each that are shown
 const pictures = []; // chosen ones have no address; Back finds them here until the page is left
 
 /** Put a search into the address bar; searches that are typed letter by letter share one entry of the history. */
@@ -76,7 +77,7 @@ export function readSearch() {
     { source: part.from, query: readQuery(part, history.state?.kept?.[number]), weight: part.weight ?? 1 }
   ));
   const emphasis = readValue(parameters.get("emphasis") ?? "{}") ?? {};
-  const groupSize = Number(parameters.get("size")) || 1;
+  const groupSize = Math.min(Math.max(Math.trunc(Number(parameters.get("size"))) || 1, 1), MOST_OF_GROUP);
   return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), groupSize, emphasis };
 }
 

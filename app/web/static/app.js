@@ -95,7 +95,7 @@ function openCollection(collection) {
   byId("collection").value = collection.name;
   const address = new URLSearchParams({ collection: collection.name });
   byId("to-collection").href = `collection?${address}`;
-  for (const id of ["to-models", "train"]) byId(id).href = `models?${address}`;
+  byId("to-models").href = `models?${address}`;
   clearError();
   showKey();
   buildBar();

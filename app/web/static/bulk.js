@@ -8,6 +8,8 @@ import { conditionsOf } from "./filters.js";
 import { announce, attempt } from "./messages.js";
 import { collectionPath, plural, state } from "./state.js";
 
+const [ITEMS_PER_PAGE, PAIRS_PER_FILTER, MOST_PAIRS_NAMED] = [500, 100, 1000]; // of more pairs, all items are looked through
+const MOST_PARTNERS = 16; // of each modality; more of one pair are a group, and no partners
 const [form, buttons] = [byId("bulk-form"), byId("bulk-actions")];
 let verb = "delete";
 let counted = null; // {address, body} of the call that is to be confirmed, whatever is shown by then
@@ -59,6 +61,35 @@ async function valueOf(key, text, modality) {
 
 const send = async ({ address, body }) => (await call(address, { json: body })).json();
 
+/** Yield all items that meet some conditions. */
+async function* listAll(filter) {
+  let cursor = null;
+  do {
+    const query = new URLSearchParams({ filter: JSON.stringify(filter), limit: String(ITEMS_PER_PAGE), ...(cursor && { cursor }) });
+    const page = await (await call(`${collectionPath()}/items?${query}`)).json();
+    yield* page.items;
+    cursor = page.next_cursor;
+  } while (cursor !== null);
+}
+
+/** Return the ids of partners that would be left alone: of pairs all of whose items of this modality pass a filter. */
+async function listPartners(filter) {
+  const [ids, pairs] = [new Set(), new Map()];
+  for await (const { id, pair_id: pair } of listAll(filter)) {
+    ids.add(id);
+    if (pair !== null) pairs.set(pair, [[], []]);
+  }
+  const isOneOf = (chunk) => ({ any: chunk.map((pair) => ({ pair_id: pair })) });
+  const filters = pairs.size > MOST_PAIRS_NAMED ? [{}] : chunksOf([...pairs.keys()], PAIRS_PER_FILTER).map(isOneOf);
+  await Promise.all(filters.map(async (one) => {
+    for await (const { id, pair_id: pair, modality } of listAll(one)) pairs.get(pair)?.[Number(modality !== filter.modality)].push(id);
+  }));
+  const isPair = (sides) => sides.every((side) => side.length <= MOST_PARTNERS) && sides[0].every((id) => ids.has(id));
+  return [...pairs.values()].filter(isPair).flatMap(([, others]) => others);
+}
+
+const chunksOf = (list, size) => Array.from({ length: Math.ceil(list.length / size) }, (_, number) => list.slice(number * size, (number + 1) * size));
+
 /** Say what the call would do, which the next click does; return whether nothing else was asked meanwhile. */
 async function count() {
   const { shown } = state;
@@ -70,13 +101,15 @@ async function count() {
     Object.assign(body, { add_labels: linesOf("bulk-add"), remove_labels: linesOf("bulk-remove"), metadata });
   }
   const { matched, changed } = await send({ address, body: { ...body, dry_run: true } });
+  const partners = byId("bulk-partners").checked ? await listPartners(body.filter) : [];
   if (asked !== latest || state.shown !== shown || form.hidden) return false;
-  const what = `${matched} ${plural(shown.target, matched)}`;
-  const partners = shown.others.map((name) => plural(name)).join(" and ");
-  const question = `Delete ${what} for good?${partners && ` Partners among the ${partners} stay.`}`;
+  const [what, [other]] = [`${matched} ${plural(shown.target, matched)}`, shown.others];
+  const also = byId("bulk-partners").checked ? ` and ${partners.length} ${plural(other, partners.length)}` : "";
+  const rest = other && !also ? ` Partners among the ${plural(other)} stay.` : "";
+  const question = `Delete ${what}${also} for good?${rest}`;
   byId("bulk-said").textContent = verb === "delete" ? question : `${changed} of ${what} would change.`;
-  counted = changed > 0 ? { address, body } : null;
-  byId("bulk-do").textContent = counted ? `${verb === "delete" ? "Delete" : "Change"} ${changed}` : "Count them";
+  counted = changed > 0 ? { address, body, partners, other } : null;
+  byId("bulk-do").textContent = counted ? `${verb === "delete" ? "Delete" : "Change"} ${changed + partners.length}` : "Count them";
   return true;
 }
 
@@ -89,8 +122,13 @@ async function confirm() {
 async function perform(sent, done) {
   close();
   byId("results").focus();
+  let alone = 0; // partners go first: without what passes they would not be found again
+  for (const ids of chunksOf(sent.partners, ITEMS_PER_PAGE)) {
+    alone += (await send({ ...sent, body: { filter: { ids, modality: sent.other } } })).changed;
+  }
   const { changed } = await send(sent);
-  const news = `${changed} ${plural(sent.body.filter.modality, changed)} ${changed === 1 ? "was" : "were"} ${done}`;
+  const also = alone > 0 ? ` and ${alone} ${plural(sent.other, alone)}` : "";
+  const news = `${changed} ${plural(sent.body.filter.modality, changed)}${also} ${changed + alone === 1 ? "was" : "were"} ${done}`;
   await refresh();
   showDone(news);
   announce(news);
@@ -104,6 +142,9 @@ function open(chosen) {
   byId("bulk-said").textContent = "";
   byId("bulk-do").textContent = "Count them";
   byId("bulk-fields").hidden = verb === "delete";
+  const [other] = state.shown.others;
+  byId("bulk-with-partners").hidden = verb !== "delete" || !other;
+  byId("bulk-partners").nextSibling.textContent = ` Also the ${plural(other ?? "")} that would be left without a partner`;
   [form.hidden, buttons.hidden] = [false, true];
   (verb === "delete" ? form.querySelector(".cancel") : byId("bulk-add")).focus();
   if (verb === "delete") attempt(count, form);
@@ -111,6 +152,11 @@ function open(chosen) {
 
 byId("bulk-delete").addEventListener("click", () => open("delete"));
 byId("bulk-change").addEventListener("click", () => open("update"));
+byId("bulk-partners").addEventListener("change", () => {
+  byId("bulk-said").textContent = "";
+  counted = null;
+  attempt(count, form);
+});
 byId("bulk-fields").addEventListener("input", () => {
   counted = null;
   latest += 1;

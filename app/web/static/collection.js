@@ -10,6 +10,7 @@ import { byId, element, radioOf } from "./elements.js";
 import { conditionsOf, showFilters } from "./filters.js";
 import { offerMap, showMap } from "./map.js";
 import { announce, attempt, clearError, offerKey, showError } from "./messages.js";
+import { showModel } from "./model.js";
 import { release } from "./pictures.js";
 import { factsOf, pictureOf, playersOf } from "./results.js";
 import { collectionPath, pictureUrlOf, plural, state } from "./state.js";
@@ -56,6 +57,7 @@ async function showAddress() {
   if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
   state.collection = collection;
   byId("collection").value = name;
+  showModel();
   byId("to-search").href = `./?${new URLSearchParams({ collection: name })}`;
   byId("to-models").href = `models?${new URLSearchParams({ collection: name })}`;
   const names = Object.keys(collection.modalities);
@@ -72,10 +74,11 @@ async function showAddress() {
   const { items, ...facts } = await (await call(collectionPath())).json();
   if (state.shown !== shown) return;
   Object.assign(collection, facts);
+  showModel();
   shown.total = items?.[modality] ?? 0;
   shown.others = Object.keys(items ?? {}).filter((name) => name !== modality && items[name] > 0);
   showTotal(shown);
-  showMap();
+  showMap(shown);
   showFilters(shown, facts.revision, open).then((numbers) => {
     shown.passing ??= numbers?.passing; // which the whole list says, too
     showTotal(shown);

@@ -1,13 +1,14 @@
 // Filters of results and items: labels and metadata values of the gallery that is shown, with their numbers of items among
 // those that pass the other filters; and what results are grouped by.
 
-import { readValue } from "./address.js";
+import { MOST_OF_GROUP, readValue } from "./address.js";
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
 import { collectionPath, namesFile, state } from "./state.js";
 
 // A filter is a list of choices: {label}, {key, value}, either with {not: true}, or {key, from, to}, without null.
 
+const CONFLICT = 409;
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
 
@@ -22,13 +23,14 @@ export async function showFilters(shown, revision, run) {
   const { name, active_version: version } = state.collection;
   const gallery = `${name} ${version} ${shown.target}`;
   const counted = `${revision} ${JSON.stringify(shown.filter)}`;
-  showChosen(shown, run);
   if (built?.gallery !== gallery) {
+    byId("chosen").classList.remove("keeps-room");
     byId("facets").replaceChildren();
     byId("filters").hidden = true;
     built = null;
     expanded.clear();
   }
+  showChosen(shown, run);
   if (built?.counted !== counted) {
     const all = built?.revision === revision ? built.whole : countValues(shown, []);
     const [whole, counts] = await Promise.all([all, countWithin(shown, all)]);
@@ -66,11 +68,16 @@ function showPressed(button, filter) {
   button.firstElementChild.textContent = `${choice?.not ? "not " : ""}${label ?? value}`;
 }
 
-/** Return the values of a gallery that pass a filter; none of a list of items where no model serves. */
-async function countValues({ target, parts }, filter) {
-  if (state.collection.active_version === null && !parts) return { labels: [], metadata: {}, ranges: {} };
+const NO_VALUES = { labels: [], metadata: {}, ranges: {} };
+
+/** Return the values of a gallery that pass a filter; none of an empty list, and where an untrained one cannot be searched. */
+async function countValues({ target, total }, filter) {
+  if (total === 0) return NO_VALUES;
   const about = new URLSearchParams({ modality: target, limit: String(VALUES_LISTED), filter: JSON.stringify(conditionsOf(filter)) });
-  return (await call(`${collectionPath()}/values?${about}`)).json();
+  const answer = await call(`${collectionPath()}/values?${about}`).catch((error) => {
+    if (error.status !== CONFLICT || state.collection.active_version !== null) throw error;
+  });
+  return answer?.json() ?? NO_VALUES;
 }
 
 const subjectOf = ({ label, key }) => (label === undefined ? key : null);
@@ -143,7 +150,7 @@ function groupsOf({ labels, metadata, ranges }, counts, { parts, filter }) {
 function grouping(names) {
   const [line, choice, size] = [element("p", "grouping"), element("select"), element("input")];
   choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)), new Option("pair", "pair_id"));
-  Object.assign(size, { type: "number", min: 1, max: 100, required: true });
+  Object.assign(size, { type: "number", min: 1, max: MOST_OF_GROUP, required: true });
   for (const [control, id, label] of [[choice, "group-by", "Group by"], [size, "group-size", "results of each, at most"]]) {
     control.id = id;
     line.append(Object.assign(element("label", "", label), { htmlFor: id }), control);
@@ -273,6 +280,7 @@ const textOf = ({ label, key, value, not, ...bounds }) =>
 /** Show each choice as a button that takes it back, whether or not the gallery has it, beside one that negates it. */
 function showChosen(shown, run) {
   byId("chosen").hidden = shown.filter.length === 0;
+  if (shown.filter.length > 0) byId("chosen").classList.add("keeps-room"); // when the last one goes
   byId("chosen").replaceChildren(...shown.filter.map((choice) => {
     const entry = element("li");
     const add = (className, text, label, more) => {

@@ -19,9 +19,9 @@ export function offerMap() {
   });
 }
 
-/** Show that the open collection has a map, if a model serves it. */
-export function showMap() {
-  byId("map").hidden = state.collection.active_version === null;
+/** Show that the open collection has a map, if it has items of both modalities. */
+export function showMap({ total, others }) {
+  byId("map").hidden = total === 0 || others.length === 0;
   if (byId("map").open && !byId("map").hidden) attempt(draw);
 }
 

@@ -11,5 +11,7 @@ export function showModel() {
   byId("model-state").textContent = version === null
     ? "Not trained yet: words, labels and likeness alone decide."
     : `Model ${version} is live.`;
-  byId("train").hidden = version !== null;
+  const link = byId("model").querySelector("a");
+  link.href = `models?${new URLSearchParams({ collection: state.collection.name })}`;
+  link.hidden = version !== null;
 }

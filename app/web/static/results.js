@@ -11,7 +11,7 @@ const REASONS_SHOWN = 3;
 const paired = new WeakMap(); // whether items of a collection have partners, once that is clear
 
 /** Build one result; `run` takes a search that is clicked. */
-export function resultCard(hit, { target, parts, emphasis }, run) {
+export function resultCard(hit, { target, parts, emphasis, groupBy }, run) {
   const item = element("li");
   const other = Object.keys(state.collection.modalities).find((name) => name !== target);
   const pictureUrl = pictureUrlOf(hit, target);
@@ -19,6 +19,7 @@ export function resultCard(hit, { target, parts, emphasis }, run) {
   const card = element("button", "hit");
   card.dataset.id = hit.id;
   card.title = `Find ${plural(other)} that match this one`;
+  if (groupBy) card.append(element("span", "group", groupOf(hit, groupBy)));
   if (pictureUrl) card.append(pictureOf(hit));
   if (hit.text || !pictureUrl) card.append(element("span", "hit-text", hit.text || hit.id));
   if (paired.get(state.collection) !== false) card.append(element("span", "room"));
@@ -42,6 +43,13 @@ export function resultCard(hit, { target, parts, emphasis }, run) {
   return item;
 }
 
+/** Return the values that a result stands for, of what the results are grouped by; nothing of pairs, before partners are there. */
+function groupOf({ labels, metadata }, name) {
+  if (name === "pair_id") return "";
+  const value = name === "label" ? labels : Object.hasOwn(metadata, name) ? metadata[name] : [];
+  return [value].flat().join(", ") || `no ${name}`;
+}
+
 /** Show on cards of results what these are paired with, where they have room for it; no room where nothing has a partner. */
 export async function showPartners(hits, cards) {
   if (hits.length === 0) return;
@@ -52,6 +60,7 @@ export async function showPartners(hits, cards) {
   paired.set(collection, paired.get(collection) || Object.keys(partners).length > 0);
   hits.forEach(({ id }, number) => {
     const partner = partners[id] && partnerOf(partners[id]);
+    for (const pair of cards[number].querySelectorAll(".group:empty")) pair.textContent = partners[id]?.pair_id ?? "no partner";
     if (partner) cards[number].querySelector(".hit-body").before(partner);
     if (partner || !paired.get(collection)) cards[number].querySelector(".room")?.remove();
   });

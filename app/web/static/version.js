@@ -106,7 +106,7 @@ const titleOf = (direction) => direction.replaceAll("-to-", " to ");
 
 function showQuality(report) {
   const { directions, rows } = qualityOf(report);
-  byId("no-quality").hidden = rows.length > 0;
+  byId("no-quality").hidden = rows.length > 0 || report.held_out.caution !== null; // which says so, too
   byId("quality").hidden = rows.length === 0;
   fillTable(byId("quality"), "Quality by direction", ["", ...directions],
     rows.map(({ name, meaning, values }) => [headOf(name, meaning), ...values]));

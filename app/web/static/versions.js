@@ -60,7 +60,8 @@ function showQuality(table, { version, report }) {
   const { directions, rows } = qualityOf(report);
   table.querySelector("caption").textContent = `Quality of version ${version} on held-out items`;
   if (rows.length === 0) {
-    table.replaceWith(element("p", "facts", "Too few items could be held out to measure its quality."));
+    const text = "Too few items could be held out to measure its quality.";
+    table.replaceWith(...report.held_out.caution ? [] : [element("p", "facts", text)]); // which says so, too
     return;
   }
   const heads = ["Held out", ...directions].map((name) => scoped("col", name));

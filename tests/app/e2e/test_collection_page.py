@@ -26,6 +26,7 @@ DURATION = """player => new Promise((resolve, reject) => {
   player.preload = "metadata";
 })"""
 """Load a sound and return its seconds."""
+TOP = "element => element.getBoundingClientRect().top"
 
 
 @pytest.fixture
@@ -173,10 +174,50 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS - 8} texts")
     expect(page.locator("#bulk-done")).to_be_hidden()
     assert len(list(client.iter_items(NAME))) == N_TEXTS - 8
-    client.create_items(NAME, [{"id": "i", "modality": "image", "picture": png(32, 32), "labels": ["one"]}])
-    page.goto(f"{demo_server}/collection?collection={NAME}&modality=image&label=one")
+    assert watch.complaints == []
+
+
+def test_an_untrained_collection_is_filtered_and_items_go_with_the_partners_they_would_leave_alone(
+    page: Page, watch: Watch, demo_server: str, demo_key: str, shelf: str, client: Client
+) -> None:
+    # The text of "b" has another picture, which stays; of "c" there are too many for partners.
+    sizes = {"a": (1, 2), "b": (2, 1), "c": (1, 17)}
+    for pair, numbers in sizes.items():
+        for side, number in zip(("image", "text"), numbers, strict=True):
+            facts = [{"id": f"{side}-{pair}{n}", "modality": side, "pair_id": pair} for n in range(number)]
+            contents = [{"picture": png(32, 32)} if side == "image" else {"text": pair} for _ in facts]
+            labels = [["one"] if side == "image" and n == 0 else ["other"] for n in range(number)]
+            client.create_items(
+                NAME,
+                [
+                    {**fact, **content, "labels": of_item}
+                    for fact, content, of_item in zip(facts, contents, labels, strict=True)
+                ],
+            )
+    page.goto(f"{demo_server}/collection?collection={NAME}&modality=image")
+    page.evaluate("key => sessionStorage.setItem('lrbs-key', key)", demo_key)
+    expect(page.get_by_role("link", name="Train it")).to_have_attribute("href", f"models?collection={NAME}")
+    page.locator("#map > summary").click()
+    expect(page.locator("#map-title")).to_contain_text("items in the common space")
+    page.locator("#map > summary").click()
+    page.get_by_text("Filters", exact=True).click()
+    tops = [page.locator("#hits").evaluate(TOP)]
+    page.get_by_role("button", name=re.compile("^one ?3$")).click()
+    delete, said = page.get_by_role("button", name="Delete all that pass"), page.locator("#bulk-said")
+    expect(delete).to_be_visible()
+    expect(page.locator("#results-title")).to_have_text("3 of 4 pictures")
+    tops.append(page.locator("#hits").evaluate(TOP))
     delete.click()
-    expect(said).to_have_text("Delete 1 picture for good? Partners among the texts stay.")
+    expect(said).to_have_text("Delete 3 pictures for good? Partners among the texts stay.")
+    page.get_by_label("Also the texts that would be left without a partner").check()
+    expect(said).to_have_text("Delete 3 pictures and 2 texts for good?")
+    page.get_by_role("button", name="Delete 5", exact=True).click()
+    expect(page.locator("#bulk-done")).to_have_text("3 pictures and 2 texts were deleted")
+    left = {item.id for item in client.iter_items(NAME)} - {f"t{n:02d}" for n in range(N_TEXTS)}
+    assert left == {"image-b1", "text-b0", *(f"text-c{n}" for n in range(17))}
+    page.get_by_role("button", name="Remove the filter one").click()
+    expect(page.locator("#results-title")).to_have_text("1 picture")
+    assert len(set(tops)) == 1
     assert watch.complaints == []
 
 

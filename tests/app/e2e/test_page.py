@@ -450,8 +450,11 @@ def test_choices_stay_where_nothing_passes_and_say_what_is_negated(opened: Page,
     names = labels.locator("span:first-child").all_inner_texts()
     counts = [int(text) for text in labels.locator(".count").all_inner_texts()]
     split = opened.get_by_role("group", name="split", exact=True)
+    tops = {opened.locator("#hits").evaluate(_TOP)}
     labels.first.click()
     expect(chosen).to_contain_text(f"{counts[0]} of {sum(counts)} pass")
+    tops.add(opened.locator("#hits").evaluate(_TOP))
+    assert len(tops) == 1
     opened.get_by_role("button", name=f"Negate the filter {names[0]}").click()
     expect(labels.first).to_have_text(f"not {names[0]}{counts[0]}")
     expect(labels.first).to_have_attribute("aria-pressed", "true")
@@ -486,6 +489,7 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     expect(opened.locator("#more")).to_be_hidden()
     labels = opened.locator("#hits .labels > span:not(.fact)").all_inner_texts()
     assert len(labels) == len(set(labels)) == opened.locator("#hits .hit").count()
+    assert opened.locator("#hits .hit > .group").all_inner_texts() == labels
     size = opened.get_by_label("results of each, at most")
     size.fill("2")
     size.press("Enter")
@@ -499,10 +503,20 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     opened.get_by_label("Group by").select_option("pair")
     expect(opened).to_have_url(re.compile("group=pair_id"))
     expect_ids(opened, plain)  # of each pair there is one picture
+    expect(opened.locator("#hits .hit > .group").first).to_have_text(plain[0].removeprefix("image-"))
     opened.get_by_label("Group by").select_option("–")
     expect(opened).not_to_have_url(re.compile("group="))
     expect(size).to_be_hidden()
     expect_ids(opened, plain)
+    expect(opened.locator("#hits .group")).to_have_count(0)
+    address = opened.url
+    for wrong, shown in (("abc", "1"), ("-3", "1"), ("2.9", "2"), ("999999", "100")):
+        opened.goto(f"{address}&group=label&size={wrong}")
+        expect(size).to_have_value(shown)
+        expect(opened.locator("#hits .group").first).to_be_attached()
+    opened.goto(f"{address}&group=nothing")
+    expect(opened.locator("#hits .group").first).to_have_text("no nothing")
+    opened.goto(address)
     sliders = opened.locator("#emphasis input")
     expect(opened.locator("#emphasis")).to_be_hidden()
     opened.get_by_label("Reasons").check()
