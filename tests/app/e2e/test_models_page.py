@@ -432,6 +432,14 @@ def test_a_version_of_few_items_is_shown_with_a_warning_its_fit_and_markup_as_te
     page.get_by_label("Version", exact=True).select_option("2")
     expect(page.get_by_role("heading", name="Version 2, live")).to_be_visible()
     expect(page.locator("#no-plots")).to_contain_text("composite is no single matrix M")
+    client.create_collection("few", {side: {"type": "vector"} for side in VECTORS})
+    add_items(client, "few", VECTORS, 0, 4)
+    client.wait_for_job(client.retrain("few").id)
+    for address in ("models?collection=few", "model?collection=few&version=1"):
+        page.goto(f"{demo_server}/{address}")
+        expect(page.locator("#remarks, .remarks")).to_contain_text("too few items are held out for figures")
+        assert page.locator("main").inner_text().lower().count("too few items") == 1
+    client.delete_collection("few")
     assert watch.complaints == []
 
 

@@ -893,3 +893,11 @@ def test_nothing_is_wider_than_the_window(opened: Page, width: int, demo_key: st
     wait_for_pictures(opened)
     expect(opened.locator("#hits .thumbs").first).to_be_visible()
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    opened.locator("#add-text").click()
+    chips = opened.locator("#parts li")
+    for number, text in enumerate(("at night, with a moon that is far away", "blue"), 2):
+        search_text(opened, text)
+        expect(chips).to_have_count(number)
+    if width < 760:  # on a wider screen they scroll in one line
+        for chip in chips.all():
+            expect(chip).to_be_in_viewport(ratio=1.0)
