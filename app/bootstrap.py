@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Engine, event, make_url
 
-from app.db.copies import Counts, DatabaseCopies
+from app.db.copies import Counts, DatabaseCopies, Note
 from app.db.schema import DatabaseSchema
 from app.db.session import Database, make_engine
 from app.db.sqlite_file import file_of
@@ -200,9 +200,7 @@ class Services:
         serving = self.snapshots, self.database, self.schema, self.ownership, self._serving[2]
         return HealthService(*serving, paths, backends)
 
-    def copy_to(
-        self, url: str, names: Sequence[str], note: Callable[[str, int, int], None] = lambda *_: None
-    ) -> tuple[Counts, Counts]:
+    def copy_to(self, url: str, names: Sequence[str], note: Note = lambda *_: None) -> tuple[Counts, Counts]:
         """Copy the database into that of a URL, which takes its place; as `DatabaseCopies.copy_to`."""
         self.ownership.require()
         folder = self.settings.data_dir

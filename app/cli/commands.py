@@ -130,17 +130,14 @@ def set_retraining(
     judgements: Annotated[int | None, typer.Option(min=1, help="feedback stored")] = None,
     hours: Annotated[float | None, typer.Option(min=0.0, max=1e6, help="if anything has changed")] = None,
     quiet_hours: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6; keeps limits"
-        ),
+        str | None, typer.Option(metavar="FROM-TO", help="UTC, two different hours, to begin between: 22-6")
     ] = None,
     never: Annotated[bool, typer.Option("--never", help="only when somebody asks for it")] = False,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
     """Say when a worker trains a collection by itself: once a limit is reached after the newest version.
-    Without options it is only shown."""
+    Without options it is only shown; --quiet-hours alone keeps the limits."""
     hours_of_day = None if quiet_hours is None else _HOURS.fullmatch(quiet_hours)
     if quiet_hours is not None and (hours_of_day is None or hours_of_day[1] == hours_of_day[2]):
         fault = f"expected two different hours as 22-6, got {quiet_hours!r}"

@@ -65,11 +65,9 @@ def copy(
     """Copy the rows into a database of either kind, which takes the place of this one; resumes."""
     services, names = ready_services(may_create=False), collection or []
     with progress(LOG, f"Copying {', '.join(map(repr, names)) or 'all collections'}.") as show:
-
-        def note(table: str, done: int, total: int) -> None:
-            show("rows", done, total, table)
-
-        source, target = services.copy_to(target_url, names, note)
+        source, target = services.copy_to(
+            target_url, names, lambda table, done, total: show("rows", done, total, table)
+        )
     lines = [f"{table}: {_list_counts(counts)}" for table, counts in source.items()]
     _print({"source": source, "target": target}, as_json, "\n".join(lines))
     different = [

@@ -48,6 +48,7 @@ _PART = "part"
 _COPY_LOCK = 0x4C524343
 Counts: TypeAlias = dict[str, dict[str, int]]
 """Numbers of rows by table and collection, whose name is empty for rows of none."""
+Note: TypeAlias = Callable[[str, int, int], None]  # of the table being copied, the rows done, and all rows
 
 
 @dataclass(eq=False)
@@ -92,16 +93,12 @@ class DatabaseCopies:
             _copy_rows(copy, self._engine)
 
     def copy_to(
-        self,
-        target: Engine,
-        names: Collection[str] = (),
-        note: Callable[[str, int, int], None] = lambda *_: None,
+        self, target: Engine, names: Collection[str] = (), note: Note = lambda *_: None
     ) -> tuple[Counts, Counts]:
         """Make the rows of another database those of this one, or of these collections and all keys; return
         the counts of both. May be run again: only what is different is written."""
         # Raises CollectionNotFoundError; InvalidFieldError if the target must not be overwritten;
         # DatabaseUnavailableError while something works on this database, or if it has changed meanwhile.
-        # `note` gets the table that is being copied, the number of rows that are, and that of all.
         with Database(self._engine).read() as work:
             source = work.session.connection()
             ids = [work.collections.get(name).id for name in names] or None

@@ -106,12 +106,8 @@ class CombinedEncoder(BaseEncoder):
             for parts in ((one.guessed for one in complete), (one.misspelt for one in complete))
         )
         n_known = first.n_known + len(first.unknown) - len(unknown)
-        unseen = next((report.unseen for report in complete if report.unseen), ())
-        if not all(
-            doubted.union(one.unseen).issuperset(unseen)
-            for doubted, one in zip(doubtful, complete, strict=True)
-        ):
-            unseen = ()
+        is_unseen = all(report.unseen or not report.n_known for report in complete)
+        unseen = next((one.unseen for one in complete if one.unseen), ()) if is_unseen else ()
         return WordReport(n_known, unknown, guessed, misspelt, unseen)
 
     @override

@@ -101,8 +101,7 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         words = {word: text[start:end] for word, start, end in spelled}
         misspelt = [written.lower() for word, written in words.items() if self._is_misspelt(word, written)]
         telling = [word for word in words if not is_minor(word)]
-        is_any_learned = any(map(self._is_learned, telling))
-        unseen = () if is_any_learned else tuple(words[word].lower() for word in telling)
+        unseen = () if any(map(self._is_learned, telling)) else tuple(words[one].lower() for one in telling)
         return WordReport(max(len(words), 1), (), misspelt=tuple(misspelt), unseen=unseen)
 
     def _is_learned(self, word: str) -> bool:

@@ -140,9 +140,7 @@ def word_notices(
             return ()
         message = f"no text or name has {some_of(words)}: ranked by {others[0]!r} instead"
     elif not (report.unknown or report.guessed):
-        message = (
-            f"no text, label or value has {some_of(words)}: what means much the same decides the ranking"
-        )
+        message = f"no text, label or value has {some_of(words)}: likeness of meaning decides the ranking"
     elif not report.unknown:
         message = f"no text has {some_of(words)}: words that are spelled alike decide the ranking"
     elif report.n_known:
@@ -174,8 +172,7 @@ def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWo
 
 def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tuple[Notice, ...]:
     """Return a notice if even the first result of a text, or of a file without one, is a match with less than
-    the probability `weak`, or has nothing of it; none where it is not shown, or carries the text as a label
-    or value."""
+    the probability `weak`, or has nothing of it; none where it carries the text as a label or value."""
     if not hits or hits[0].rank > 1:
         return ()
     probability = hits[0].probability

@@ -381,8 +381,10 @@ def test_words_that_a_missing_model_could_not_encode_count_once_it_is_back(
         )
         answer = answer_of(client, "text", "picture", text=f"a {WORDS[7]} Torch")
         assert (len(answer["hits"]), answer["notices"][0]["words"]) == (2, [WORDS[7], "torch"])
-        notice = f"no text, label or value has {WORDS[7]!r} and 'torch': what means much the same decides the"
-        assert answer["notices"][0]["message"] == f"{notice} ranking"
+        notice = (
+            f"no text, label or value has {WORDS[7]!r} and 'torch': likeness of meaning decides the ranking"
+        )
+        assert answer["notices"][0]["message"] == notice
         codes = [one["code"] for one in answer_of(client, "text", "picture", text=WORDS[4])["notices"]]
         assert codes == ["not-trained"]
     close(begun.services)
