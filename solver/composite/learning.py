@@ -646,8 +646,9 @@ class _Terms:
 
     def add_content(self, side: int, parts: Sequence[_HeldOut], weights: Mapping[str, float]) -> None:
         """Add to parts the samples of a modality, then its queries, in its own space; others are zero."""
-        content, named = content_of(self._samples[side]), self.queries[side]
-        of_queries = content[:0] if named is None else content_of(named.samples)
+        n_further, named = self._n_further[side], self.queries[side]
+        content = content_of(self._samples[side], n_further)
+        of_queries = content[:0] if named is None else content_of(named.samples, n_further)
         for part in parts:
             terms = [np.zeros((len(rows), content.shape[1])) for rows in next(iter(part.terms.values()))]
             terms[side] = np.vstack([content[part.rows[side]], of_queries])

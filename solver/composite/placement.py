@@ -12,12 +12,13 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.composite.weights import GradedGain
-from solver.linalg import FloatArray, Samples, is_sparse, to_dense
+from solver.linalg import FloatArray, Samples, to_dense
 from solver.supervision.annotations import Annotations, BoolArray, Queries, join_posteriors
 
 _MOST_DIMENSIONS = 512
 """Names of products, of 4000 features, were ranked almost as well with 512 dimensions; 512 principal axes did
 no better, and those of few texts much worse."""
+_MOST_EXACT = 384  # learned features that have a dimension each, if others follow, which share the rest
 _PER_FEATURE = 8  # dimensions that a feature adds to
 
 
@@ -26,13 +27,16 @@ def content_width(n_features: int) -> int:
     return min(n_features, _MOST_DIMENSIONS)
 
 
-def content_of(samples: Samples) -> FloatArray:
-    """Return the (n_samples, width) rows, of length one, whose inner products are about the cosines."""
+def content_of(samples: Samples, n_further: int = 0) -> FloatArray:
+    """Return the (n_samples, width) rows, of length one, whose inner products are about the cosines; exactly
+    of few features, but for the last `n_further`."""
     n_features = samples.shape[1]
-    if n_features > _MOST_DIMENSIONS:
-        reduced = samples @ _sketch(n_features)
-        return to_unit_length(reduced.toarray() if is_sparse(reduced) else np.asarray(reduced))
-    return to_unit_length(to_dense(samples))
+    if n_features <= _MOST_DIMENSIONS:
+        return to_unit_length(to_dense(samples))
+    n_exact = n_features - n_further
+    n_exact = n_exact if n_further and n_exact <= _MOST_EXACT else 0
+    reduced = to_dense(samples[:, n_exact:] @ _sketch(n_features - n_exact, _MOST_DIMENSIONS - n_exact))
+    return to_unit_length(np.hstack([to_dense(samples[:, :n_exact]), reduced]) if n_exact else reduced)
 
 
 def to_unit_length(rows: FloatArray) -> FloatArray:
@@ -43,17 +47,17 @@ def to_unit_length(rows: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=16)
-def _sketch(n_features: int) -> scipy.sparse.csr_array:
+def _sketch(n_features: int, n_dimensions: int) -> scipy.sparse.csr_array:
     """Return a sparse projection, the same in every process and release."""
     # Of each feature one sign in each of eight blocks of dimensions: Kane and Nelson, "Sparser
     # Johnson-Lindenstrauss Transforms", J. ACM 61, 2014. It learns from nothing, so that samples that come
     # later are as near to each other as those that were there.
-    width = _MOST_DIMENSIONS // _PER_FEATURE
+    width = n_dimensions // _PER_FEATURE
     bits = _mix(np.arange(n_features * _PER_FEATURE, dtype=np.uint64))
     columns = np.tile(np.arange(_PER_FEATURE) * width, n_features) + (bits % np.uint64(width)).astype(np.intp)
     signs = np.where(bits >> np.uint64(63), 1.0, -1.0).astype(np.float32) / np.float32(_PER_FEATURE**0.5)
     starts = np.arange(0, len(bits) + 1, _PER_FEATURE)
-    return scipy.sparse.csr_array((signs, columns, starts), shape=(n_features, _MOST_DIMENSIONS))
+    return scipy.sparse.csr_array((signs, columns, starts), shape=(n_features, n_dimensions))
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

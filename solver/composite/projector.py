@@ -132,12 +132,14 @@ class Head:
         """Number of scores that are linear in the mapped samples."""
         return 0 if self.kind == "content" else self.n_scores
 
-    def apply(self, scores: FloatArray, samples: Samples) -> FloatArray:
-        """Return this part of the projections of samples with these scores."""
+    def apply(self, scores: FloatArray, samples: Samples, n_further: int = 0) -> FloatArray:
+        """Return this part of projections of samples with these scores; `n_further` as of `content_of`."""
         if self.kind == "cosine":
             return self.scale * to_unit_length(to_dense(samples))
         if self.kind == "content":
-            return self.scale * content_of(samples) if self.is_own else np.zeros((len(scores), self.n_scores))
+            if not self.is_own:
+                return np.zeros((len(scores), self.n_scores))
+            return self.scale * content_of(samples, n_further)
         if self.kind == "softmax":
             part: FloatArray = softmax(scores, axis=1)
         elif self.kind == "sigmoid":
@@ -337,7 +339,7 @@ class CompositeSide:
             if head.kind == "distinctness" and self.bank is not None:
                 yield head.scale * distinctness(to_unit_length(directions), self.bank)
             else:
-                yield head.apply(own, whole if head.kind == "content" else learned)
+                yield head.apply(own, whole if head.kind == "content" else learned, self.n_further)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,9 @@ from solver.scaling.feature_maps import FeatureMap
 from solver.scaling.scaler import Scaler
 
 
-def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -> CompositeProjector:
+def untrained_projector(
+    X: Samples, Z: Samples, *, shares_space: bool = False, n_further: tuple[int, int] = (0, 0)
+) -> CompositeProjector:
     """Return a projector that has learned nothing.
 
     Samples of one modality are compared by the cosines of their features, and with samples of the other
@@ -24,6 +26,8 @@ def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -
         Some samples of both modalities, for the number of features.
     shares_space : bool
         Whether both modalities have features of one pretrained space, whose cosine counts between them.
+    n_further : tuple of int
+        As of `CompositeBilinear.fit`.
     """
     sides = []
     for number, samples in enumerate((X, Z)):
@@ -33,8 +37,8 @@ def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -
         ]
         if shares_space:
             heads.append(Head("cosine", "cosine", 0, 1.0))
-        zeros = np.zeros(samples.shape[1], np.float32)
-        none = np.zeros((0, samples.shape[1]), np.float32)
+        zeros = np.zeros(samples.shape[1] - n_further[number], np.float32)
+        none = np.zeros((0, len(zeros)), np.float32)
         feature_map = FeatureMap(Scaler.restore("none", zeros, zeros + 1.0), "linear", 0.0, none, none)
         coefficients = np.zeros((feature_map.n_mapped, 0), np.float32)
         expected = np.zeros((0, content_width((Z, X)[number].shape[1])), np.float32)
@@ -48,6 +52,7 @@ def untrained_projector(X: Samples, Z: Samples, *, shares_space: bool = False) -
                 None,
                 0.5,
                 expected,
+                n_further=n_further[number],
             )
         )
     return CompositeProjector(*sides)

@@ -123,10 +123,15 @@ def filter_notices(gallery: Gallery, item_filter: ItemFilter) -> tuple[Notice, .
 
 
 def word_notices(
-    report: WordReport | None, text: str | None, nearest_words: NearestWords | None, *, may_be_newer: bool
+    report: WordReport | None,
+    text: str | None,
+    nearest_words: NearestWords | None,
+    *,
+    is_trained: bool,
+    finds_later: bool,
 ) -> tuple[Notice, ...]:
     """Return a notice if a query has unknown words, or none at all; it offers other queries where the encoder
-    knows near ones. Unknown ones `may_be_newer` than what was learned from."""
+    knows near ones. Words of later items are unknown unless it `finds_later` ones."""
     words = () if report is None else report.misspelt or report.unknown or report.guessed
     if report is not None and not (words or is_trained):
         words = report.unseen
@@ -149,7 +154,7 @@ def word_notices(
         message = f"the model knows no word of the query, {some_of(words)}: ranked by {others[0]!r} instead"
     else:
         message = f"the model knows no word of the query, so nothing is ranked: {some_of(words)}"
-    if report.unknown and may_be_newer:
+    if report.unknown and is_trained and not finds_later:
         message += "; a training learns the words of newer items"
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
 

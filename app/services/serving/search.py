@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
@@ -585,17 +586,20 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     report = encoder.look_up_words(content)
     finds_later_words = bool(encoder.n_further and model.projector.uses_words)
     is_lasting, says_learned = True, report is None or report.n_known > 0
+    absent = np.empty(0, np.int32)
     if finds_later_words and report is not None and (report.unknown or report.guessed):
         # What items have of a word that was not learned comes and goes while a version serves.
-        report, is_lasting = _with_later_words(ground, source, report), False
+        is_lasting = False
+        report, absent = _with_later_words(ground, source, report)
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = encoder.nearest_words if may_offer or is_respelled else None
-    may_be_newer = model.is_trained and not finds_later_words
-    notices = word_notices(report, text, nearest, may_be_newer=may_be_newer)
+    notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later_words)
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
+    if len(absent):
+        encoded.data[np.isin(encoded.indices, absent)] = 0.0
     if not is_finite(encoded):
         raise InvalidFieldError(query.field, "its features are not finite")
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
@@ -614,8 +618,11 @@ _LEAST_SHARED = 0.2
 the largest of 2000 is .16, and one of ten words has .3."""
 
 
-def _with_later_words(ground: _Ground, source: str, report: WordReport) -> WordReport:
-    """Return a report in which words that some item of the gallery has are known, learned or not."""
+def _with_later_words(
+    ground: _Ground, source: str, report: WordReport
+) -> tuple[WordReport, npt.NDArray[np.int32]]:
+    """Return a report in which words that some item of the gallery has are known, learned or not, and the
+    features of the others."""
     if ground.at_once:
         raise BlockingIOError
     model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
@@ -632,7 +639,11 @@ def _with_later_words(ground: _Ground, source: str, report: WordReport) -> WordR
     }
     unknown, guessed = ([word for word in of if word not in later] for of in (report.unknown, report.guessed))
     n_known = report.n_known + len(report.unknown) - len(unknown)
-    return replace(report, n_known=n_known, unknown=tuple(unknown), guessed=tuple(guessed))
+    columns = [features[[row]].indices for row in range(len(words))]
+    present = [of_word for word, of_word in zip(words, columns, strict=True) if word in later]
+    absent = np.setdiff1d(np.concatenate(columns), np.concatenate([np.empty(0, np.int32), *present]))
+    absent = absent[absent >= features.shape[1] - encoder.n_further]
+    return replace(report, n_known=n_known, unknown=tuple(unknown), guessed=tuple(guessed)), absent
 
 
 def _project(

@@ -319,7 +319,9 @@ def _gains_untrained(
     ranking of items as people find them."""
     partners = held_out.X[annotations.pairs[:, 0]], held_out.Z[annotations.pairs[:, 1]]
     shares_space = share_space(*partners, held_out.encoders or ()) is not False
-    untrained = untrained_projector(held_out.X, held_out.Z, shares_space=shares_space)
+    untrained = untrained_projector(
+        held_out.X, held_out.Z, shares_space=shares_space, n_further=held_out.n_further
+    )
     vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
     rankings = vectors.rankings(untrained.x.partner_share, with_values=True)
     return [ranking.gains() for ranking in rankings]
