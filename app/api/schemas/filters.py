@@ -73,9 +73,11 @@ class LabelConditions(Strict):
 
     @classmethod
     def read(cls, value: Any) -> Any:
-        """Return the form of a list, any of whose labels are asked for; anything else as it is."""
-        if not isinstance(value, list):
+        """Return the form of a list, any of whose labels are asked for; an object as it is."""
+        if isinstance(value, dict):
             return value
+        if not isinstance(value, list):
+            raise ValueError("expected a list of labels, or an object of any, all and none")
         conditions = cls(any=_LABELS.validate_python(value))
         conditions._is_list = True
         return conditions

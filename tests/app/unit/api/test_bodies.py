@@ -58,6 +58,7 @@ NO_WORD = {"metadata": {"n": {"text": "!"}}}
 @pytest.mark.parametrize(
     ("filter_", "field", "message"),
     [
+        ({"labels": "shoes"}, "labels", "expected a list of labels, or an object of any, all and none"),
         ({"metadata": {"price": {"lt": True}}}, "metadata.price.lt", "expected a number or a text"),
         ({"metadata": {"price": {"lt": None}}}, "metadata.price.lt", "expected a number or a text"),
         (
