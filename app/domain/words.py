@@ -77,7 +77,8 @@ _PIECE = re.compile(r"[^\s!\"$%&(-*,/:-@\[-`{-~]+")  # part of a text that may b
 _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
 _NEGATED = re.compile(
-    r"\b(?:not|no|without|instead\s+of)\s+(\S.*?)(?:[,;]|[.:!?](?=\s|$)|\s(?=but\b)|$)", re.IGNORECASE
+    r"\b(?:not(?!\s+only\b)|without|instead\s+of)\s+(\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)",
+    re.IGNORECASE,
 )
 
 _MOST_CACHED = 1 << 16

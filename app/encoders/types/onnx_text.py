@@ -105,7 +105,8 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
         return WordReport(max(len(words), 1), (), misspelt=tuple(misspelt), unseen=unseen)
 
     def _is_learned(self, word: str) -> bool:
-        return not {word, word + "s", word[:-1]}.isdisjoint(self._learned_words)
+        parts = split_words(word)  # more than one of a script without spaces
+        return all(not {part, part + "s", part[:-1]}.isdisjoint(self._learned_words) for part in parts)
 
     def _is_misspelt(self, word: str, written: str) -> bool:
         if not word.isalpha() or characters_of(word) or self._is_learned(word):

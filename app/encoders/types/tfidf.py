@@ -185,7 +185,7 @@ class TfidfEncoder(TextEncoder):
         rows, columns, values = [np.empty(0, np.intp)], [np.empty(0, np.intp)], [np.empty(0, np.float32)]
         for row, text in enumerate(texts):
             words = dict.fromkeys(text)
-            further = [word for word in words if word not in self._words.positions]
+            further = [word for word in words if not self._is_known(word)]
             if not further:
                 continue
             own = positions_in(self._words.positions, words)

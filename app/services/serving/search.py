@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
@@ -26,12 +25,13 @@ from app.domain.searches import (
     SAMPLE,
     Hit,
     SearchResult,
-    WordReport,
     describe_others,
 )
-from app.domain.words import split_negated
+from app.domain.words import split_negated, split_words
+from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
+from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.hits import (
     fetch_hit_items,
@@ -235,7 +235,7 @@ class SearchService:
             return refused
         while True:
             ranking = self._recall(collection, source, target, searches)
-            if ranking is not None:
+            if ranking is not None and not any(isinstance(of, BlockingIOError) for of in ranking.parts):
                 self.rank(ranking)
                 outcomes = self.finish(ranking)
                 if outcomes is not None:
@@ -584,66 +584,71 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         raise BlockingIOError
     encoder.check(query.field, content)
     report = encoder.look_up_words(content)
-    finds_later_words = bool(encoder.n_further and model.projector.uses_words)
-    is_lasting, says_learned = True, report is None or report.n_known > 0
-    absent = np.empty(0, np.int32)
-    if finds_later_words and report is not None and (report.unknown or report.guessed):
-        # What items have of a word that was not learned comes and goes while a version serves.
-        is_lasting = False
-        report, absent = _with_later_words(ground, source, report)
+    says_learned = report is None or report.n_known > 0
+    finds_later = bool(encoder.n_further) and model.projector.uses_words and ground.gallery.is_exact
+    later: AbstractSet[str] = frozenset()
+    is_lasting = report is None or not (report.unknown or report.guessed)
+    if report is not None and not is_lasting and finds_later:
+        later = _later_words(ground, source, (*report.unknown, *report.guessed))
+        unknown, guessed = (
+            tuple(word for word in words if word not in later) for words in (report.unknown, report.guessed)
+        )
+        n_known = report.n_known + len(report.unknown) - len(unknown)
+        report = replace(report, n_known=n_known, unknown=unknown, guessed=guessed)
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = encoder.nearest_words if may_offer or is_respelled else None
-    notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later_words)
+    notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later)
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
-    if len(absent):
-        encoded.data[np.isin(encoded.indices, absent)] = 0.0
     if not is_finite(encoded):
         raise InvalidFieldError(query.field, "its features are not finite")
+    if encoder.n_further:
+        _keep_later(encoder, encoded, later)
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
     projection = _project(model, source, query.field, encoded, notices, can_match)
-    if can_match and not (says_learned or is_respelled):
+    if later:  # of which nothing says how probable a match is
         projected = projection.projected
-        words = np.where(are_of_words(model), projected, np.float32(0.0))
-        projection = replace(projection, projected=words, before_emphasis=projected)
-    if text is not None and may_offer and is_lasting:
+        of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
+        projection = replace(projection, projected=of_words, before_emphasis=projected)
+    if text is not None and may_offer and (is_lasting or not finds_later):
         model.texts.put(source, text, projection)
     return projection
 
 
-_LEAST_SHARED = 0.2
-"""Cosine of the words that were not learned of a query and of an item, from which they share one: by chance
-the largest of 2000 is .16, and one of ten words has .3."""
+_MOST_CARRIERS = 20
+"""Items that are looked through for words that were not learned, those first whose words are most alike."""
 
 
-def _with_later_words(
-    ground: _Ground, source: str, report: WordReport
-) -> tuple[WordReport, npt.NDArray[np.int32]]:
-    """Return a report in which words that some item of the gallery has are known, learned or not, and the
-    features of the others."""
-    if ground.at_once:
+def _later_words(ground: _Ground, source: str, words: Sequence[str]) -> AbstractSet[str]:
+    """Return which words that were not learned some item of the gallery, or a partner, has, but for a last
+    letter."""
+    if ground.at_once or ground.work is None:
         raise BlockingIOError
-    model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
-    words = (*report.unknown, *report.guessed)[:_MOST_OFFERS]
-    features = encoder.encode([Content(text=word) for word in words])
-    features.data[features.indices < features.shape[1] - encoder.n_further] = 0.0
+    model, work, collection = ground.snapshot.model, ground.work, ground.snapshot.collection
+    features = model.encoders[source].encode([Content(text=" ".join(words))])
     projected = np.where(are_of_words(model), model.project(source, features), np.float32(0.0))
-    squares = np.einsum("ij,ij->i", projected, projected)
-    pages = ground.gallery.search(projected, 1, 0, NO_FILTER)
-    later = {
-        word
-        for word, page, square in zip(words, pages, squares.tolist(), strict=True)
-        if page and page[0][1] >= _LEAST_SHARED * square > 0.0
-    }
-    unknown, guessed = ([word for word in of if word not in later] for of in (report.unknown, report.guessed))
-    n_known = report.n_known + len(report.unknown) - len(unknown)
-    columns = [features[[row]].indices for row in range(len(words))]
-    present = [of_word for word, of_word in zip(words, columns, strict=True) if word in later]
-    absent = np.setdiff1d(np.concatenate(columns), np.concatenate([np.empty(0, np.int32), *present]))
-    absent = absent[absent >= features.shape[1] - encoder.n_further]
-    return replace(report, n_known=n_known, unknown=tuple(unknown), guessed=tuple(guessed)), absent
+    (page,) = ground.gallery.search(projected, _MOST_CARRIERS, 0, NO_FILTER)
+    carriers = list(work.items.get_many(collection, [item.id for item, _ in page]).values())
+    pairs = {item.pair_id for item in carriers if item.pair_id is not None}
+    carriers += work.items.of_pairs(collection, pairs)
+    names = (word for item in carriers for _, word in words_of(item))
+    texts = itertools.chain(names, (item.text or "" for item in carriers))
+    carried = {word for text in texts for word in split_words(text)}
+
+    def is_carried(word: str) -> bool:
+        return not carried.isdisjoint({word, word[:-1], f"{word}s"})
+
+    return {word for word in words if all(map(is_carried, split_words(word)))}
+
+
+def _keep_later(encoder: BaseEncoder, encoded: Features, later: AbstractSet[str]) -> None:
+    """Take the words that were not learned out of the features of a text, but for those of later items."""
+    is_further = encoded.indices >= encoded.shape[1] - encoder.n_further
+    if is_further.any():
+        kept = encoder.encode([Content(text=" ".join(later))]).indices
+        encoded.data[is_further & ~np.isin(encoded.indices, kept)] = 0.0
 
 
 def _project(
@@ -825,13 +830,13 @@ def _result(
         )
     ]
     of_weak_match: tuple[Notice, ...] = ()
-    if query.is_text or query.is_file:
+    if (query.is_text or query.is_file) and projection.before_emphasis is None:
         weak = snapshot.model.weak_probability(ground.source)
         of_weak_match = weak_match_notices(hits, weak, query.content.text if query.content else None)
     facts: dict[str, Sequence[str] | None] = {}
     if search.refinement is not None:
         if (least := search.refinement.min_probability) is not None:
-            hits = [hit for hit in hits if (hit.probability or 0.0) >= least]
+            hits = [hit for hit in hits if hit.probability is None or hit.probability >= least]
         if search.refinement.explains:
             facts = {"known_words": _known_words(ground, query), "measures": [*snapshot.model.emphases]}
             parts, vectors = parts_of(snapshot.model), _vectors_of(ground, page)

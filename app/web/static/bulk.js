@@ -115,8 +115,8 @@ async function count() {
 
 /** Do what was counted, once it is counted again: where others have written since, it says so and asks again. */
 async function confirm() {
-  const [sent, done, said] = [counted, verb === "delete" ? "deleted" : "changed", byId("bulk-said").textContent];
-  if (await count() && byId("bulk-said").textContent === said) await attempt(() => perform(sent, done), form);
+  const [done, said] = [verb === "delete" ? "deleted" : "changed", byId("bulk-said").textContent];
+  if (await count() && byId("bulk-said").textContent === said) await attempt(() => perform(counted, done), form);
 }
 
 async function perform(sent, done) {

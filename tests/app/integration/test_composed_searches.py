@@ -76,7 +76,7 @@ def test_what_a_text_negates_is_that_text_with_a_negative_weight(ask: Ask) -> No
     for text, parts in (
         ("not grey", [away]),
         ("not grey, red", [{"text": "red"}, away]),
-        ("no blue but red", [{"text": "but red"}, {"text": "blue", "weight": -1}]),
+        ("not blue but red", [{"text": "red"}, {"text": "blue", "weight": -1}]),
     ):
         answer = ask(grey_handbag, {"text": text}, k=5).json()
         assert answer["hits"] == ask(grey_handbag, *parts, k=5).json()["hits"], text
