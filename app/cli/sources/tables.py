@@ -50,6 +50,7 @@ _GUESSES = {
 }
 """Words of names of columns that are often for something."""
 _SAMPLE_ROWS = 50
+_LEAST_DIFFERENT = 0.9  # of the cells of ids: a few rows may come twice
 _PROSE_CHARACTERS = 15  # texts are longer than this on average, and of several words
 _MARKS = "|;,"  # what may stand between labels in a cell
 _EXAMPLES = 3
@@ -175,6 +176,7 @@ def _guess(columns: Mapping[str, Sequence[Any]], taken: set[str]) -> dict[str, s
             for name in free
             if (_rank(name, role) < inf or (role == "id" and name == _INDEX))
             and not (_holds_files(columns[name]) or (role == "id" and _numbers_rows(columns, name)))
+            and (role != "id" or len(set(columns[name])) >= _LEAST_DIFFERENT * len(columns[name]))
         ]
         for best in sorted(likely, key=lambda name: _rank(name, role))[:1]:
             guesses[role] = best

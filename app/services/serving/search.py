@@ -469,9 +469,7 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
             item_filter = ground.snapshot.read_filter(search.item_filter, ground.target, ground.work)
             search = replace(search, item_filter=item_filter)
         projections = [
-            _compose(ground, query.parts)
-            if query.parts
-            else _ask(ground, ground.source, query, n < _MOST_OFFERS)
+            _compose(ground, query.parts) if query.parts else _ask_plainly(ground, query, n < _MOST_OFFERS)
             for n, query in enumerate(search.queries)
         ]
         if search.refinement is not None:
@@ -531,6 +529,16 @@ def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
     for clause, weight in ((rest, part.weight), (negated, -part.weight)):
         if clause:
             yield replace(part, query=replace(part.query, content=Content(text=clause)), weight=weight)
+
+
+def _ask_plainly(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
+    """Return a projected query of the source; one that says what is meant and what is not is composed."""
+    clauses = [*_clauses_of(QueryPart(query, modality=ground.source))]
+    if len(clauses) == 1:
+        return _ask(ground, ground.source, query, may_offer)
+    composed = _compose(ground, clauses)
+    notices = tuple(replace(notice, did_you_mean=()) for notice in composed.notices)
+    return replace(composed, notices=notices, before_emphasis=composed.projected)
 
 
 def _ask_part(ground: _Ground, source: str, part: QueryPart) -> ProjectedQuery:

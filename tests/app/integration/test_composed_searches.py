@@ -71,6 +71,19 @@ def test_an_item_is_what_it_carries_and_a_picture_what_it_shows(ask: Ask) -> Non
     assert things(ask({"item_id": "x60"}, {"text": "shoe"}, k=5)) == {("shoe", "blue")}
 
 
+def test_a_typed_text_is_turned_away_from_what_it_negates(ask: Ask, lasting_pairs: Pairs) -> None:
+    client = lasting_pairs.client()
+
+    def typed(text: str) -> Any:
+        return client.post("/v1/collections/shop/search/text-to-x", json={"text": text, "k": 20})
+
+    assert things(typed("handbag not red")) == {("handbag", "blue"), ("handbag", "grey")}
+    answer = typed("handbag without red").json()
+    assert answer["hits"] == ask({"text": "handbag"}, {"text": "red", "weight": -1}, k=20).json()["hits"]
+    assert answer["notices"] == []
+    assert things(typed("not only red handbag")) >= {("handbag", "red")}
+
+
 def test_what_a_text_negates_is_that_text_with_a_negative_weight(ask: Ask) -> None:
     grey_handbag, away = {"item_id": "x2"}, {"text": "grey", "weight": -1}
     for text, parts in (
