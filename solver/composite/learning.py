@@ -265,12 +265,13 @@ def _surprise(curve: MatchCurve, pages: Sequence[RankedScores]) -> float:
 
 
 def _weak_probability(curve: MatchCurve, pages: Sequence[RankedScores]) -> float:
-    """Return the largest probability of a first result below which nine of ten queries have no match among
-    the first; the smallest to try where there is none."""
+    """Return the largest probability of a first result below which nine of ten queries, ten at least, have no
+    match among the first; the smallest to try where there is none."""
     best = [curve.probability(one.scores[:, :1], one.attainable, one.information)[:, 0] for one in pages]
     first, has_match = np.concatenate(best), np.concatenate([one.is_match.any(axis=1) for one in pages])
+    below = {weak: has_match[first < weak] for weak in _WEAK}
     return next(
-        (weak for weak in _WEAK if has_match[first < weak].sum() <= 0.1 * (first < weak).sum()), _WEAK[-1]
+        (weak for weak, of in below.items() if len(of) >= FEWEST_TEXTS and of.mean() <= 0.1), _WEAK[-1]
     )
 
 
