@@ -655,8 +655,8 @@ def _keep_later(encoder: BaseEncoder, encoded: Features, later: AbstractSet[str]
     """Take the words that were not learned out of the features of a text, but for those of later items."""
     is_further = encoded.indices >= encoded.shape[1] - encoder.n_further
     if is_further.any():
-        kept = encoder.encode([Content(text=" ".join(later))]).indices
-        encoded.data[is_further & ~np.isin(encoded.indices, kept)] = 0.0
+        own = encoder.encode([Content(text=" ".join(later))]).indices
+        encoded.data[is_further & ~np.isin(encoded.indices, own)] = 0.0
 
 
 def _project(
