@@ -105,6 +105,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         keep: Collection[str] = (),
         served: Mapping[str, float] = MappingProxyType({}),
         n_further: tuple[int, int] = (0, 0),
+        with_likeness: tuple[bool, bool] = (False, False),
     ) -> Self:
         """Learn the terms, then their weights.
 
@@ -134,6 +135,9 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         n_further : tuple of int
             How many of the last features of X and of Z no term learns from, such as words that few samples
             have, or none yet: they count in the content alone.
+        with_likeness : tuple of bool
+            Of which modality, such as few pictures, the cosine counts likewise, with as much weight as so few
+            samples need. It has no part in queries that several make together.
 
         Raises
         ------
@@ -168,6 +172,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
             keep,
             served,
             n_further,
+            with_likeness,
         )
         self.choice_: Choice = choice
         self.weights_ = dict(choice.weights)

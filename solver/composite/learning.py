@@ -304,6 +304,7 @@ def learn(
     keep: Collection[str] = (),
     served: Mapping[str, float] = MappingProxyType({}),
     n_further: tuple[int, int] = (0, 0),
+    with_likeness: tuple[bool, bool] = (False, False),
 ) -> tuple[Choice, float, CompositeProjector, tuple[Contradiction, ...]]:
     """Return what was chosen (or `reused`), its quality, the projector, and wrong values that are carried.
     The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
@@ -342,7 +343,7 @@ def learn(
         if share is None:
             share = choose_partner_share([part.vectors(weights, queries) for part in everything])
     for side, name in enumerate(CONTENTS):
-        if with_content[side]:
+        if with_content[side] or with_likeness[side]:
             terms.add_content(side, everything, weights)
             if reused and name in reused.weights:
                 weights[name] = reused.weights[name]
@@ -351,7 +352,9 @@ def learn(
                 def with_weight(weight: float, name: str = name) -> list[HeldOutVectors]:
                     return [part.vectors({**weights, name: weight}, queries) for part in everything]
 
-                weights[name] = choose_content_weight(with_weight, side, share, min(annotations.shape))
+                weights[name] = choose_content_weight(
+                    with_weight, side, share, min(annotations.shape), with_likeness[side]
+                )
             emphases = {measure: {**trial, name: weights[name]} for measure, trial in emphases.items()}
     vectors = [part.vectors(weights, queries) for part in everything]
     rankings = [ranking for part in vectors for ranking in part.rankings(share, with_values=True)]
@@ -365,7 +368,7 @@ def learn(
         0.0 if has_words else terms.find_least_likeness(side, parts, options.random_state)
         for side, has_words in enumerate(with_content)
     ]
-    projector = CompositeProjector(*terms.sides(weights, pairing, share, curves, likenesses))
+    projector = CompositeProjector(*terms.sides(weights, pairing, share, curves, likenesses, with_likeness))
     work.finish()
     weights |= {FACET + name: 0.0 for name in unused}
     choice = Choice(maps, pairing, weights, share, unused, emphases)
@@ -696,6 +699,7 @@ class _Terms:
         share: float | None,
         curves: Sequence[MatchCurve],
         likenesses: Sequence[float],
+        with_likeness: Sequence[bool],
     ) -> tuple[CompositeSide, CompositeSide]:
         """Return how both modalities are projected, by terms that learned from all samples."""
         directions = None
@@ -734,7 +738,8 @@ class _Terms:
             for owner, name in enumerate(CONTENTS):
                 if weights.get(name, 0.0) > 0.0:
                     width = content_width(self._samples[owner].shape[1])
-                    heads.append(Head(name, "content", width, weights[name] ** 0.5, is_own=owner == number))
+                    is_own, is_likeness = owner == number, with_likeness[owner]
+                    heads.append(Head(name, "content", width, weights[name] ** 0.5, (), is_own, is_likeness))
             lifted = space.lift(np.hstack(coefficients), np.concatenate(intercepts))
             factors, offsets = (part.astype(np.float32) for part in lifted)
             bank = None if banks is None else banks[number]

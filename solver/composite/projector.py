@@ -83,7 +83,7 @@ _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE, _OF_LITTLE = ("coefficients", "intercepts"), ("levels", "probabilities"), "of_little"
-_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER, _LITTLE, _MUCH = (
+_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER, _LITTLE, _MUCH, _ALIKE = (
     "values",
     "is_own",
     "partner_share",
@@ -94,6 +94,7 @@ _VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER, _LITTLE, _
     "n_further",
     "little",
     "much",
+    "is_likeness",
 )  # fields that models of earlier releases lack
 
 
@@ -109,6 +110,7 @@ class Head:
     is_own: bool = (
         False  # of "content": whether it is of this modality, and not of the other, which has zeros
     )
+    is_likeness: bool = False  # of "content": whether it is that of few samples that have no words
 
     def __post_init__(self) -> None:
         if self.kind not in HEAD_KINDS:
@@ -303,6 +305,7 @@ class CompositeSide:
                 width,
                 head.kind == "content",
                 self.expected if head.kind == "content" and not head.is_own else None,
+                head.is_likeness,
             )
             for head, width in zip(self.heads, self.widths, strict=True)
         ]
@@ -436,6 +439,9 @@ class CompositeProjector(Projector):
         parts: list[FloatArray] = []
         posteriors: list[FloatArray] = [projected[0, :0]]
         for own, other, rows in pieces:
+            if own.is_likeness and len(weights) > 1:  # it would find what looks like a part
+                parts.append(np.zeros(own.width))
+                continue
             if own.facet is not None:
                 shares = weights * (sure[own.facet] / total) ** 4
             else:
@@ -585,6 +591,7 @@ def _describe(side: CompositeSide) -> dict[str, Any]:
     for entry, head in zip(heads, side.heads, strict=True):
         entry |= {_VALUES: list(head.values)} if head.values else {}
         entry |= {_OWN: True} if head.is_own else {}
+        entry |= {_ALIKE: True} if head.is_likeness else {}
     curve = {_LEAST: side.curve.least, _ATTAINED: side.curve.attained, _WEAK: side.curve.weak}
     if side.curve.of_little is not None:
         curve |= {_LITTLE: side.curve.little, _MUCH: side.curve.much}
@@ -606,8 +613,9 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
         values = head.get(_VALUES, [])
         if type(values) is not list or not all(type(value) is str for value in values):
             raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")
-        if type(head.get(_OWN, False)) is not bool:
-            raise InvalidInputError(f"{name}.heads.{number}.{_OWN} must be true or false")
+        for key in (_OWN, _ALIKE):
+            if type(head.get(key, False)) is not bool:
+                raise InvalidInputError(f"{name}.heads.{number}.{key} must be true or false")
     for key in (_SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _LITTLE, _MUCH):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
@@ -622,6 +630,7 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             **{key: head[key] for key in _HEAD_FIELDS},
             values=tuple(head.get(_VALUES, ())),
             is_own=head.get(_OWN, False),
+            is_likeness=head.get(_ALIKE, False),
         )
         for head in side["heads"]
     )

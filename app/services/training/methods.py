@@ -397,6 +397,10 @@ class CompositeMethod(TrainingMethod):
             random_state=self._parameters.seed, objective=self._parameters.objective
         )
         annotations = data.annotations()
+        sides = zip(data.encoders or (), (data.x_ids, data.z_ids), strict=False)
+        few = [
+            one.content_form in ("picture", "sound") and len(ids) <= _FEW_PICTURES for one, ids in sides
+        ] or [False, False]
         has_words = [encoder.content_form == "text" for encoder in data.encoders or ()] or [False, False]
         estimator.fit(
             data.X,
@@ -409,10 +413,14 @@ class CompositeMethod(TrainingMethod):
             keep=() if self._parameters.supervision.facets == "auto" else tuple(annotations.facets),
             served=self.served,
             n_further=data.n_further,
+            with_likeness=(few[0], few[1]),
         )
         return estimator
 
 
+_FEW_PICTURES = 400
+"""Or sounds, with which what they are like says more than what was learned. With 20, 50, 100 and 300 products
+it took nDCG@10 of names by 500 other pictures for training from .32, .56, .72, .78 to .68, .70, .73, .79."""
 _FEW_ITEMS = 1000  # of both modalities: "lrbs" takes seconds then; of 4000 it took 80 seconds
 _FEW_LABELS = 200  # with which "composite" is tried for a space that both modalities may share
 _LABEL_ALONE = (

@@ -186,3 +186,26 @@ def test_sounds_are_stored_found_and_given_back(pairs: Pairs) -> None:
 
 def sound(frequency: float) -> str:
     return base64.b64encode(tone(frequency)).decode()
+
+
+def test_a_few_pictures_find_their_own_words_after_a_training_as_before(pairs: Pairs) -> None:
+    client = pairs.client()
+    modalities = {"image": {"encoder": {"type": "hog-color"}}, "text": {"encoder": {"type": "tfidf"}}}
+    client.post("/v1/collections", json={"name": "shop", "modalities": modalities})
+    rng, items, contents = np.random.default_rng(0), [], []
+    for number in range(24):
+        stored = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (2, 2, 3)).astype(np.uint8)).resize((32, 32)).save(stored, "PNG")
+        contents.append(base64.b64encode(stored.getvalue()).decode())
+        facts: dict[str, Any] = {"pair_id": f"p{number}", "labels": [f"kind {number % 3}"]}
+        items.append({"id": f"i{number}", "modality": "image", "image_base64": contents[-1], **facts})
+        items.append({"id": f"t{number}", "modality": "text", "text": f"thing number {number}", **facts})
+    assert client.post("/v1/collections/shop/items", json={"items": items}).status_code == 201
+
+    def n_right() -> int:
+        first = [hits(client, "image-to-text", {"image_base64": content})[0][0] for content in contents]
+        return sum(item_id == f"t{number}" for number, item_id in enumerate(first))
+
+    assert n_right() == 24
+    pairs.train("shop", TrainingParameters(method="composite"))
+    assert n_right() >= 22

@@ -266,6 +266,33 @@ def test_words_that_nothing_was_learned_of_find_the_pictures_whose_names_have_th
     np.testing.assert_array_equal(stored.place(projected, model.project_z(Z[160:]), {}), placed)
 
 
+def test_likeness_counts_in_plain_queries_by_few_samples_and_not_in_composed_ones(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((60, 12)), rng.standard_normal((60, 7))
+    values = [[f"colour {number % 2}"] for number in range(60)]
+    pairs = np.repeat(np.arange(20)[:, None], 2, axis=1)
+    annotations = Annotations((20, 20), {"colour": Facet.of(values[:20], values[:20])}, pairs)
+    model = CompositeBilinear(kernels=("linear",)).fit(
+        X[:20], Z[:20], annotations, with_likeness=(True, False)
+    )
+    assert model.weights_["content:x"] >= 51.2  # of 20 samples; they were drawn at random
+    save_projector(model.projector_, tmp_path, {})
+    stored, _ = load_projector(tmp_path)
+    x, z = stored.project_x(X), stored.project_z(Z)
+    placed = stored.place(z, x, {"colour": values}, side="z")
+    seen_again = stored.project_x(X + 0.1 * rng.standard_normal(X.shape))
+    assert np.mean(np.argmax(seen_again @ placed.T, axis=1) == np.arange(60)) > 0.9
+    (width,) = [part.width for part in stored.parts if part.name == "content:x"]
+    ends = np.cumsum([part.width for part in stored.parts])
+    start = int(ends[[part.name for part in stored.parts].index("content:x")]) - width
+    likeness = slice(start, start + width)
+    across = np.array([True, True])
+    assert not stored.compose(np.stack([x[0], z[1]]), np.ones(2), across)[likeness].any()
+    np.testing.assert_allclose(
+        stored.compose(x[:1], np.ones(1), across[:1])[likeness], x[0, likeness], rtol=1e-5
+    )
+
+
 def test_no_term_learns_from_further_features_which_are_content_alone(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 90)
