@@ -50,7 +50,7 @@ _GUESSES = {
 }
 """Words of names of columns that are often for something."""
 _SAMPLE_ROWS = 50
-_LEAST_DIFFERENT = 0.9  # of the cells of ids: a few rows may come twice
+_LEAST_DIFFERENT = 0.8  # of the cells of ids: a few rows may come twice
 _PROSE_CHARACTERS = 15  # texts are longer than this on average, and of several words
 _MARKS = "|;,"  # what may stand between labels in a cell
 _EXAMPLES = 3

@@ -17,7 +17,7 @@ const COLUMNS = { // what a table's columns may be for, and how they are often c
   label: "label labels class category kind type kategorie klasse warengruppe catégorie categoría categoria rubrik tags",
   split: "split",
 };
-const [GUESS_ROWS, PROSE_CHARACTERS, LEAST_DIFFERENT] = [50, 15, 0.9]; // a few rows may come twice
+const [GUESS_ROWS, PROSE_CHARACTERS, LEAST_DIFFERENT] = [50, 15, 0.8]; // a few rows may come twice
 const HEADINGS = { id: "Ids", file: "Pictures or sounds", text: "Texts", label: "Labels", split: "Split (train or test)" };
 const SEPARATORS = [["no: a cell is one label", ""], ...["|", ";", ","].map((mark) => [`separated by ${mark}`, mark])];
 const RATE_AFTER_SECONDS = 2; // before that, the start says more about the rate than the files do
