@@ -89,8 +89,11 @@ class BaseEncoder(ABC):
 
     def encode_learned(self, raw: Sequence[Content]) -> Features:
         """Return the features of what it has learned alone."""
-        features = self.encode(raw)
-        return features[:, : features.shape[1] - self.n_further]
+        return self.without_further(self.encode(raw))
+
+    def without_further(self, features: Features) -> Features:
+        """Return its features but for the further ones."""
+        return features[:, : features.shape[1] - self.n_further] if self.n_further else features
 
     def encode_to_store(self, raw: Sequence[Content]) -> Features:
         """Return what is stored with items: features that depend on nothing learned."""

@@ -122,6 +122,7 @@ async def search(request: Request, collection: str, source: str, target: str) ->
 
     The two may be the same: `image-to-image` finds pictures that are similar in what the model has learned to
     compare. Scores are cosines of projections then, no item is its own result, and there is no probability.
+    Nor is there for "handbag not red", which is composed, and for words that came after the training.
     """
     query, options = await READ_SEARCH.dependency(request)
     return await _answer(request, (collection, source, target), [query], options, b"".join)

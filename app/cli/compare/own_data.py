@@ -195,8 +195,7 @@ class SetEncoder:
         """Return the stored features of items, or those of an encoder fitted to their training texts."""
         made: Any = self._encoders.make(options)
         fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
-        features = item_features(items, made)
-        return _dense(features[:, : features.shape[1] - made.n_further])
+        return _dense(made.without_further(item_features(items, made)))
 
 
 def make_encoder(

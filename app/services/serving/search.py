@@ -19,14 +19,7 @@ from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownIte
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
-from app.domain.searches import (
-    HIT_FIELDS,
-    LONGEST_TYPED,
-    SAMPLE,
-    Hit,
-    SearchResult,
-    describe_others,
-)
+from app.domain.searches import HIT_FIELDS, LONGEST_TYPED, SAMPLE, Hit, SearchResult, describe_others
 from app.domain.words import split_negated, split_words
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
@@ -503,9 +496,9 @@ def _check_probabilities(ground: _Ground, search: Search) -> None:
 
 def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
     """Return the query that parts make together; a part that cannot match says nothing."""
-    clauses = parts
-    if len(parts) > 1:
-        clauses = [clause for part in parts for clause in _clauses_of(part)]
+    clauses = [clause for part in parts for clause in _clauses_of(part)]
+    if len(clauses) == 1:  # "not red" alone
+        clauses = [*parts]
     sources = [_modality_of(ground, part) for part in clauses]
     projections = [_ask_part(ground, *of_part) for of_part in zip(sources, clauses, strict=True)]
     notices = tuple(notice for one in projections for notice in one.notices)
@@ -533,12 +526,11 @@ def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
 
 def _ask_plainly(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
     """Return a projected query of the source; one that says what is meant and what is not is composed."""
-    clauses = [*_clauses_of(QueryPart(query, modality=ground.source))]
-    if len(clauses) == 1:
+    part = QueryPart(query, modality=ground.source)
+    if len([*_clauses_of(part)]) == 1:
         return _ask(ground, ground.source, query, may_offer)
-    composed = _compose(ground, clauses)
-    notices = tuple(replace(notice, did_you_mean=()) for notice in composed.notices)
-    return replace(composed, notices=notices, before_emphasis=composed.projected)
+    composed = _compose(ground, [part])
+    return replace(composed, before_emphasis=composed.projected)
 
 
 def _ask_part(ground: _Ground, source: str, part: QueryPart) -> ProjectedQuery:

@@ -364,8 +364,8 @@ def with_labels(pair: LabelledPair) -> LabelledPair:
     that their encoders have learned; raises SupervisionError if a modality has none."""
     if isinstance(pair, LabelledItems) and pair.encoders is not None:
         x, z = (
-            features[:, : features.shape[1] - n] if n else features
-            for features, n in zip((pair.X, pair.Z), pair.n_further, strict=True)
+            encoder.without_further(features)
+            for encoder, features in zip(pair.encoders, (pair.X, pair.Z), strict=True)
         )
         pair = LabelledPair(x, z, pair.x_labels, pair.z_labels)
     x_rows, z_rows = (np.flatnonzero(labels != "") for labels in (pair.x_labels, pair.z_labels))

@@ -236,6 +236,7 @@ function offerExamples(source) {
       image.alt = item.labels?.length ? `Picture: ${item.labels.join(", ")}` : `Picture ${item.id}`;
       showFile(image, pictureUrl, state.examples);
       const made = button({ itemId: item.id, pictureUrl });
+      made.ariaLabel = image.alt; // also until it is there
       made.append(image);
       return made;
     }));

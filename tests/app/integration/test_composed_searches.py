@@ -81,6 +81,7 @@ def test_a_typed_text_is_turned_away_from_what_it_negates(ask: Ask, lasting_pair
     answer = typed("handbag without red").json()
     assert answer["hits"] == ask({"text": "handbag"}, {"text": "red", "weight": -1}, k=20).json()["hits"]
     assert answer["notices"] == []
+    assert ask({"text": "handbag without red"}, k=20).json()["hits"] == answer["hits"]
     assert things(typed("not only red handbag")) >= {("handbag", "red")}
 
 
