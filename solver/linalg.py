@@ -242,6 +242,16 @@ def dense_where_small(samples: Any) -> Any:
     return scipy.sparse.csr_array(samples)
 
 
+def first_columns(samples: Samples, n_columns: int) -> Samples:
+    """Return the first columns of samples, as `samples[:, :n_columns]`, which takes longer of sparse ones."""
+    if not is_sparse(samples):
+        return samples[:, :n_columns]
+    is_first = samples.indices < n_columns
+    ends = np.concatenate([[0], np.cumsum(is_first)])[samples.indptr]
+    entries = samples.data[is_first], samples.indices[is_first], ends
+    return scipy.sparse.csr_array(entries, shape=(samples.shape[0], n_columns))
+
+
 def is_finite(samples: Any) -> bool:
     """Return whether dense or sparse samples contain neither NaN nor infinity."""
     return bool(np.isfinite(samples.data if is_sparse(samples) else samples).all())
@@ -288,14 +298,12 @@ def check_samples(
 
 def _is_plain(samples: Any, dtypes: Sequence[npt.DTypeLike], n_features: int | None) -> bool:
     """Return whether these are a finite array as asked for."""
-    if (
-        type(samples) is not np.ndarray
-        or samples.ndim != 2
-        or not samples.size
-        or samples.dtype not in dtypes
-    ):
+    is_rows = type(samples) is scipy.sparse.csr_array and samples.ndim == 2 and samples.has_canonical_format
+    if not is_rows and (type(samples) is not np.ndarray or samples.ndim != 2):
         return False
-    return n_features in (None, samples.shape[1]) and bool(np.isfinite(samples).all())
+    if 0 in samples.shape or samples.dtype not in dtypes or n_features not in (None, samples.shape[1]):
+        return False
+    return is_finite(samples)
 
 
 def feature_names(samples: Any) -> npt.NDArray[np.object_] | None:

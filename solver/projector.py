@@ -276,15 +276,20 @@ class AffineProjector(Projector):
 
     @override
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        return project_in_range(
-            lambda samples: self.x_scaler.transform(samples) @ self.x_factors + self.x_intercept, X, self.rank
-        )
+        return self._project(self.x_scaler, self.x_factors, self.x_intercept, X)
 
     @override
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return project_in_range(
-            lambda samples: self.z_scaler.transform(samples) @ self.z_factors + self.z_intercept, Z, self.rank
-        )
+        return self._project(self.z_scaler, self.z_factors, self.z_intercept, Z)
+
+    def _project(
+        self, scaler: Scaler, factors: FloatArray, intercept: FloatArray, samples: npt.ArrayLike
+    ) -> FloatArray:
+        def project(batch: Samples) -> FloatArray:
+            projected: FloatArray = scaler.transform(dense_where_small(batch)) @ factors + intercept
+            return projected
+
+        return project_in_range(project, samples, self.rank)
 
     @override
     def probability(
@@ -328,7 +333,7 @@ def project_in_range(
 ) -> FloatArray:
     """Return projections; those of samples out of the range of floats are NaN or infinite.
     `project` may raise OutOfRangeError."""
-    checked = dense_where_small(check_samples(samples, "the array of samples"))
+    checked = check_samples(samples, "the array of samples")
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return project(checked)

@@ -228,10 +228,10 @@ def positions_in(positions: dict[str, int], terms: Iterable[str]) -> Positions:
 
 
 def term_features(
-    kinds: Sequence[WeightedTerms], texts: Sequence[Sequence[Positions]]
+    kinds: Sequence[WeightedTerms], texts: Sequence[Sequence[Positions]], n_further: int = 0
 ) -> scipy.sparse.csr_array:
     """Return the features of texts, (n_texts, terms of all kinds together), as sparse float32; both arguments
-    by kind."""
+    by kind. Of `n_further` more each text has none."""
     # A feature is 1 + log(count) times the inverse document frequency. What a row has of each kind is scaled
     # to the same length, the one that gives a row with terms of every kind unit length: otherwise the kind of
     # which a text has most terms would decide alone.
@@ -255,7 +255,7 @@ def term_features(
     features = (values / norms[part]).astype(np.float32)
     ends = np.searchsorted(rows, np.arange(len(texts) + 1))
     columns, ends = indices.astype(np.int32), ends.astype(np.int32)
-    return scipy.sparse.csr_array((features, columns, ends), shape=(len(texts), n_terms))
+    return scipy.sparse.csr_array((features, columns, ends), shape=(len(texts), n_terms + n_further))
 
 
 _WORD = re.compile(r"\b\w\w+\b")  # a word by the first rule: what scikit-learn's vectorizers take for one

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.composite.weights import GradedGain
-from solver.linalg import FloatArray, Samples, to_dense
+from solver.linalg import FloatArray, Samples, is_sparse, to_dense
 from solver.supervision.annotations import Annotations, BoolArray, Queries, join_posteriors
 
 _MOST_DIMENSIONS = 512
@@ -20,6 +20,7 @@ _MOST_DIMENSIONS = 512
 no better, and those of few texts much worse."""
 _MOST_EXACT = 384  # learned features that have a dimension each, if others follow, which share the rest
 _PER_FEATURE = 8  # dimensions that a feature adds to
+_MOST_DENSE = 8192  # features whose projection may be kept dense, 16 MiB: a text reads a few rows of it
 
 
 def content_width(n_features: int) -> int:
@@ -35,7 +36,9 @@ def content_of(samples: Samples, n_further: int = 0) -> FloatArray:
         return to_unit_length(to_dense(samples))
     n_exact = n_features - n_further
     n_exact = n_exact if n_further and n_exact <= _MOST_EXACT else 0
-    reduced = to_dense(samples[:, n_exact:] @ _sketch(n_features - n_exact, _MOST_DIMENSIONS - n_exact))
+    rest = samples[:, n_exact:] if n_exact else samples
+    is_dense = is_sparse(rest) and n_features <= _MOST_DENSE
+    reduced = to_dense(rest @ _sketch(n_features - n_exact, _MOST_DIMENSIONS - n_exact, is_dense))
     return to_unit_length(np.hstack([to_dense(samples[:, :n_exact]), reduced]) if n_exact else reduced)
 
 
@@ -46,9 +49,9 @@ def to_unit_length(rows: FloatArray) -> FloatArray:
     return unit
 
 
-@lru_cache(maxsize=16)
-def _sketch(n_features: int, n_dimensions: int) -> scipy.sparse.csr_array:
-    """Return a sparse projection, the same in every process and release."""
+@lru_cache(maxsize=8)
+def _sketch(n_features: int, n_dimensions: int, is_dense: bool) -> Samples:
+    """Return a sparse projection, the same in every process and release; as a dense array if asked for."""
     # Of each feature one sign in each of eight blocks of dimensions: Kane and Nelson, "Sparser
     # Johnson-Lindenstrauss Transforms", J. ACM 61, 2014. It learns from nothing, so that samples that come
     # later are as near to each other as those that were there.
@@ -57,7 +60,8 @@ def _sketch(n_features: int, n_dimensions: int) -> scipy.sparse.csr_array:
     columns = np.tile(np.arange(_PER_FEATURE) * width, n_features) + (bits % np.uint64(width)).astype(np.intp)
     signs = np.where(bits >> np.uint64(63), 1.0, -1.0).astype(np.float32) / np.float32(_PER_FEATURE**0.5)
     starts = np.arange(0, len(bits) + 1, _PER_FEATURE)
-    return scipy.sparse.csr_array((signs, columns, starts), shape=(n_features, n_dimensions))
+    sketch = scipy.sparse.csr_array((signs, columns, starts), shape=(n_features, n_dimensions))
+    return sketch.toarray() if is_dense else sketch
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax
+from scipy.special import expit
 from typing_extensions import override
 
 from solver.composite.placement import (
@@ -29,7 +29,7 @@ from solver.composite.placement import (
     project_words,
     to_unit_length,
 )
-from solver.linalg import FloatArray, Samples, check_array, check_samples, to_dense
+from solver.linalg import Centered, FloatArray, Samples, check_array, check_samples, first_columns, to_dense
 from solver.projector import WEAK_PROBABILITY, Projector, SpacePart, project_in_range
 from solver.scaling.feature_maps import (
     MAX_MAGNITUDE,
@@ -75,6 +75,13 @@ def _log_sum_exp(rows: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore"):  # of rows with NaN none is largest
         result: FloatArray = np.log1p(others / n_largest) + np.log(n_largest) + largest
     return result
+
+
+def _softmax(rows: FloatArray) -> FloatArray:
+    """Return shares of the exponentials of each row: SciPy's, which takes three times as long for a query."""
+    exponentials = np.exp(rows - rows.max(axis=1, keepdims=True))
+    shares: FloatArray = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return shares
 
 
 _LEAST_SHARE = 1e-30  # against division by nothing
@@ -143,7 +150,7 @@ class Head:
                 return np.zeros((len(scores), self.n_scores))
             return self.scale * content_of(samples, n_further)
         if self.kind == "softmax":
-            part: FloatArray = softmax(scores, axis=1)
+            part: FloatArray = _softmax(scores)
         elif self.kind == "sigmoid":
             part = expit(scores)
         else:
@@ -297,6 +304,7 @@ class CompositeSide:
     @cached_property
     def blocks(self) -> list[Block]:
         """Parts of a projection."""
+        expected = None if self.expected is None else self.expected.astype(np.float32)
         return [
             Block(
                 head.facet,
@@ -304,7 +312,7 @@ class CompositeSide:
                 head.scale,
                 width,
                 head.kind == "content",
-                self.expected if head.kind == "content" and not head.is_own else None,
+                expected if head.kind == "content" and not head.is_own else None,
                 head.is_likeness,
             )
             for head, width in zip(self.heads, self.widths, strict=True)
@@ -320,15 +328,25 @@ class CompositeSide:
                 aligned[:, columns[value]] = indicators[:, column]
         return aligned
 
+    @cached_property
+    def _scores_of_shift(self) -> FloatArray:
+        """What the shift of sparse samples takes from every score."""
+        scores: FloatArray = self.feature_map.scaler.shift @ self.coefficients
+        return scores
+
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
         learned = samples
         if self.n_further:
             check_samples(samples, "the array of samples", n_features=self.n_features)
-            learned = samples[:, : self.feature_map.n_features]
-        if self._dual is None:
-            scores = np.asarray(self.feature_map.transform(learned) @ self.coefficients)
-        else:
+            learned = first_columns(samples, self.feature_map.n_features)
+        if self._dual is not None:
             scores = self.feature_map.weigh(learned, self._dual, nearest)
+        else:
+            mapped = self.feature_map.transform(learned)
+            if isinstance(mapped, Centered):
+                scores = np.asarray(mapped.sparse @ self.coefficients) - self._scores_of_shift
+            else:
+                scores = np.asarray(mapped @ self.coefficients)
         return np.hstack(list(self._parts(scores + self.intercepts, learned, samples))).astype(np.float32)
 
     def _parts(self, scores: FloatArray, learned: Samples, whole: Samples) -> Iterator[FloatArray]:

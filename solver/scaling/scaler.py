@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from solver.linalg import Centered, FloatArray, Samples, check_samples, is_sparse
 from solver.validation import InvalidInputError, NotFittedError, OutOfRangeError, one_of
@@ -46,7 +47,7 @@ class Scaler:
         if self.kind == "sqrt" and array.min() < 0:
             raise InvalidInputError("scaling 'sqrt' needs features >= 0")
         if is_sparse(array):
-            mean, scale = _learn_sparse(_prepare_sparse(array, self.kind), self.kind)
+            mean, scale = _learn_sparse(array, self.kind)
         else:
             mean, scale = _learn(_prepare(array, self.kind), self.kind)
         self.kind_, self.mean_, self.scale_ = self.kind, mean, scale
@@ -106,18 +107,25 @@ class Scaler:
             raise OutOfRangeError(f"samples reach {largest:g}: scaling them overflows float32", ~is_finite)
         return result
 
+    @property
+    def shift(self) -> FloatArray:
+        """What is subtracted from scaled features, of shape (n_features,), float32."""
+        shift: FloatArray = (self.mean_ * self.scale_).astype(np.float32)
+        return shift
+
     def _transform_sparse(self, array: Samples) -> Samples:
-        scaled = _prepare_sparse(array, self.kind_)
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled.data *= self.scale_[scaled.indices]
-            result = scaled.astype(np.float32)
-            shift = (self.mean_ * self.scale_).astype(np.float32)
-        if not np.isfinite(result.data).all():
+            values = _prepare_sparse(array, self.kind_)
+            values *= self.scale_[array.indices]
+            scaled = values.astype(np.float32)
+        is_finite = np.isfinite(scaled)
+        if not is_finite.all():
             is_outside = np.zeros(array.shape[0], np.bool)
-            is_outside[_row_numbers(result)[~np.isfinite(result.data)]] = True
+            is_outside[_row_numbers(array)[~is_finite]] = True
             largest = np.abs(array.data).max()
             raise OutOfRangeError(f"samples reach {largest:g}: scaling them overflows float32", is_outside)
-        return Centered(result, shift) if self.kind_ in _CENTRING else result
+        result = scipy.sparse.csr_array((scaled, array.indices, array.indptr), shape=array.shape)
+        return Centered(result, self.shift) if self.kind_ in _CENTRING else result
 
 
 def _check_kind(kind: object) -> None:
@@ -157,26 +165,27 @@ def _learn(prepared: FloatArray, kind: str) -> tuple[FloatArray, FloatArray]:
     return mean * peak, scale / _root_mean_square((shares - mean) * scale) / peak
 
 
-def _prepare_sparse(array: Samples, kind: str) -> Samples:
-    exact = array.astype(np.float64)  # a copy, also of float64
+def _prepare_sparse(array: Samples, kind: str) -> FloatArray:
+    """Return what `_prepare` makes of the entries that are stored."""
+    exact: FloatArray = array.data.astype(np.float64)  # a copy, also of float64
     if kind == "l2":
-        rows, n_samples = _row_numbers(exact), exact.shape[0]
+        rows, n_samples = _row_numbers(array), array.shape[0]
         peaks = np.zeros(n_samples)
-        np.maximum.at(peaks, rows, np.abs(exact.data))
-        exact.data /= np.where(peaks > 0, peaks, 1.0)[rows]
-        norms = np.sqrt(np.bincount(rows, exact.data**2, n_samples))
-        exact.data /= np.where(norms > 0, norms, 1.0)[rows]
+        np.maximum.at(peaks, rows, np.abs(exact))
+        exact /= np.where(peaks > 0, peaks, 1.0)[rows]
+        norms = np.sqrt(np.bincount(rows, exact**2, n_samples))
+        exact /= np.where(norms > 0, norms, 1.0)[rows]
     elif kind == "sqrt":
-        np.sqrt(np.maximum(exact.data, 0.0), out=exact.data)
+        np.sqrt(np.maximum(exact, 0.0), out=exact)
     return exact
 
 
-def _learn_sparse(prepared: Samples, kind: str) -> tuple[FloatArray, FloatArray]:
-    n_samples, n_features = prepared.shape
-    columns = prepared.indices
-    peak = max(float(np.abs(prepared.data).max(initial=0.0)), np.finfo(np.float64).tiny)
-    shares = prepared.data / peak
-    rounding = max(prepared.shape) * np.finfo(np.float64).eps
+def _learn_sparse(array: Samples, kind: str) -> tuple[FloatArray, FloatArray]:
+    n_samples, n_features = array.shape
+    prepared, columns = _prepare_sparse(array, kind), array.indices
+    peak = max(float(np.abs(prepared).max(initial=0.0)), np.finfo(np.float64).tiny)
+    shares = prepared / peak
+    rounding = max(array.shape) * np.finfo(np.float64).eps
     mean, scale = np.zeros(n_features), np.ones(n_features)
     if kind in _CENTRING:
         mean = np.bincount(columns, shares, n_features) / n_samples

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from solver.linalg import FloatArray, Samples, check_array
+from solver.linalg import FloatArray, Samples, check_array, dense_where_small
 from solver.logistic import LinearClassifier
 from solver.losses.base import LOSSES
 from solver.projector import Projector, match_probability, project_in_range
@@ -333,7 +333,7 @@ class PosteriorProjector(Projector):
 
 def _project(ensemble: Ensemble, samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
     def project(batch: Samples) -> FloatArray:
-        projected: FloatArray = ensemble.predict(batch).astype(np.float32) @ factors
+        projected: FloatArray = ensemble.predict(dense_where_small(batch)).astype(np.float32) @ factors
         return projected
 
     return project_in_range(project, samples, factors.shape[1])

@@ -172,16 +172,14 @@ class TfidfEncoder(TextEncoder):
         rows = []
         for start in range(0, len(raw), _BATCH):
             texts = [self._split(content.text or "") for content in raw[start : start + _BATCH]]
-            learned = term_features(kinds, [self._positions(words) for words in texts])
+            learned = term_features(kinds, [self._positions(words) for words in texts], self.n_further)
             rows.append(self._with_further(learned, texts) if self.n_further else learned)
         return rows[0] if len(rows) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(rows))
 
     def _with_further(
         self, learned: scipy.sparse.csr_array, texts: Sequence[list[str]]
     ) -> scipy.sparse.csr_array:
-        shape = learned.shape[0], learned.shape[1] + self.n_further
-        features = scipy.sparse.csr_array((learned.data, learned.indices, learned.indptr), shape=shape)
-        idf = self._words.idf
+        idf, first = self._words.idf, learned.shape[1] - self.n_further
         rows, columns, values = [np.empty(0, np.intp)], [np.empty(0, np.intp)], [np.empty(0, np.float32)]
         for row, text in enumerate(texts):
             words = dict.fromkeys(text)
@@ -193,14 +191,14 @@ class TfidfEncoder(TextEncoder):
             of_words = self._checksums(further)
             parts = [self._checksums(self._take_apart(word)) for word in further] if self._parts else []
             for terms in (of_words, *([np.concatenate(parts)] if parts else [])):
-                columns.append(learned.shape[1] + terms)
+                columns.append(first + terms)
                 rows.append(np.full(len(terms), row))
                 values.append(np.full(len(terms), length / (len(terms) * (1 + bool(parts))) ** 0.5))
         if len(rows) == 1:
-            return features
+            return learned
         cells: Any = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
-        rest = scipy.sparse.csr_array(cells, shape=shape, dtype=np.float32)
-        return scipy.sparse.csr_array(features + rest)
+        rest = scipy.sparse.csr_array(cells, shape=learned.shape, dtype=np.float32)
+        return scipy.sparse.csr_array(learned + rest)
 
     def _checksums(self, terms: Sequence[str]) -> npt.NDArray[np.intp]:
         return np.asarray([crc32(term.encode()) % self.n_further for term in terms], np.intp)

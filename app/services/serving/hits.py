@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as AbstractCollection
+from contextlib import AbstractContextManager
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
@@ -36,7 +37,7 @@ _WORDS_LISTED = 20  # a query may be a text of thousands of unknown words; a per
 
 
 def fetch_hit_items(
-    work: UnitOfWork | None,
+    read: Callable[[], AbstractContextManager[UnitOfWork]] | None,
     snapshot: Snapshot,
     is_newest: bool,
     modality: str,
@@ -44,11 +45,11 @@ def fetch_hit_items(
     fields: AbstractCollection[str],
     max_bytes: int,
 ) -> Mapping[str, ShownItem]:
-    """Return the items of results by id, with the `HIT_FIELDS` requested; without a transaction, as the
+    """Return the items of results by id, with the `HIT_FIELDS` requested; without a way to read, as the
     ranking knows them. Items written since are shown as ranked."""
     # Raises ContentTooLargeError (names `k`) within a hundred items of `max_bytes`.
     results = list(hits)
-    if work is None and len(results) * _LARGEST_ITEM_BYTES <= max_bytes:
+    if read is None and len(results) * _LARGEST_ITEM_BYTES <= max_bytes:
         return {item.id: item for item in results}
     n_results_by_id = Counter(item.id for item in results)
     ranked = {item.id: item for item in results}
@@ -66,7 +67,10 @@ def fetch_hit_items(
         batch = {item_id: item for item_id in batch_ids if (item := shown.get((item_id, kind))) is not None}
         unread = [item_id for item_id in batch_ids if item_id not in batch]
         batch |= {item_id: _as_ranked(ranked[item_id], modality, fields) for item_id in unread}
-        stored = {} if work is None or not unread else work.items.get_many(collection, unread, fields)
+        stored: Mapping[str, Item] = {}
+        if read is not None and unread:
+            with read() as work:
+                stored = work.items.get_many(collection, unread, fields)
         for item in stored.values():
             if item.revision <= collection.revision:
                 batch[item.id] = item

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -304,8 +304,7 @@ class SearchService:
             return self._show_all(ground, ranking)
         if ground.at_once and not self._snapshots.may_read_at_once():
             return None
-        with self._snapshots.read() as work:
-            outcomes = self._show_all(replace(ground, work=work), ranking)
+        outcomes = self._show_all(ground, ranking)
         is_newest = self._snapshots.recall(ground.snapshot.collection.name) is ground.snapshot
         return outcomes if is_newest else None
 
@@ -401,9 +400,14 @@ class SearchService:
         """Return the results of ranked queries, with what they show of the items."""
         snapshot, gallery, search = ground.snapshot, ground.gallery, part.search
         hits = (item for page in part.pages for item, _ in page)
-        read_from = None if _is_all_ranked(snapshot, ground.target) else ground.work
         items = fetch_hit_items(
-            read_from, snapshot, ground.is_newest, ground.target, hits, search.fields, self._max_answer_bytes
+            None if _is_all_ranked(snapshot, ground.target) else partial(self._read_in, ground),
+            snapshot,
+            ground.is_newest,
+            ground.target,
+            hits,
+            search.fields,
+            self._max_answer_bytes,
         )
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
@@ -414,6 +418,10 @@ class SearchService:
             of_gallery += filter_notices(gallery, search.item_filter)
         of_queries = zip(search.queries, part.pages, part.projections, strict=True)
         return [_result(ground, search, *of_query, items, took_ms, of_gallery) for of_query in of_queries]
+
+    def _read_in(self, ground: _Ground) -> AbstractContextManager[UnitOfWork]:
+        """Return the transaction of searches, or one that begins now."""
+        return self._snapshots.read() if ground.work is None else nullcontext(ground.work)
 
     def _refuse_hits(self, search: Search) -> InvalidFieldError | None:
         """Return why a search ranks too many results; None if it does not. Results before `offset` have to be

@@ -203,8 +203,8 @@ def test_the_texts_remembered_are_few_and_short() -> None:
 def test_a_write_that_comes_before_the_rows_are_read_is_in_the_answer(
     texts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = [Search([Query(Content(vector=texts.data.X[0].tolist()))], 3)]
-    ((before,),) = texts.services.search.search("a", "x", "t", search)
+    query = Query(Content(vector=texts.data.X[0].tolist()))
+    ((before,),) = texts.services.search.search("a", "x", "t", [Search([query], 3)])
     best = before.hits[0].id
     read, written = texts.services.snapshots.read, []
 
@@ -215,7 +215,7 @@ def test_a_write_that_comes_before_the_rows_are_read_is_in_the_answer(
         return read()
 
     monkeypatch.setattr(texts.services.snapshots, "read", write_first)
-    ((after,),) = texts.services.search.search("a", "x", "t", search)
+    ((after,),) = texts.services.search.search("a", "x", "t", [Search([query], 4)])
     assert written
     assert best not in [hit.id for hit in after.hits]
     assert after.index_revision > before.index_revision
