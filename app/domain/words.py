@@ -81,6 +81,14 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 
+# fmt: off
+_FUNCTION_WORDS = frozenset((
+    "a", "an", "and", "any", "are", "at", "but", "by", "for", "from", "her", "his", "i", "in", "instead",
+    "is", "it", "its", "like", "me", "my", "of", "on", "one", "or", "our", "same", "some", "something",
+    "that", "the", "their", "this", "to", "us", "want", "with", "your",
+))
+# fmt: on
+
 _MOST_CACHED = 1 << 16
 _SAME = str.maketrans(
     {
@@ -154,6 +162,11 @@ def is_minor(word: str) -> bool:
     if len(word) != 1:
         return False
     return unicodedata.category(word) == "Sc" or (word.isalnum() and not _HAS_UNSPACED.match(word))
+
+
+def is_telling(word: str) -> bool:
+    """Return whether a word says something itself: neither a minor one, nor a function word of English."""
+    return not is_minor(word) and word not in _FUNCTION_WORDS
 
 
 def split_negated(text: str) -> tuple[str, str]:

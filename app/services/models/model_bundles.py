@@ -36,13 +36,15 @@ _MOST_TEXTS = 512
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectedQuery:
     """A projected query, of shape (1, rank), and what is to be said of its words, of which some are known if
-    it `can_match`; `is_like` anything that was learned from. `before_emphasis`: what it was then."""
+    it `can_match`; `is_like` anything that was learned from."""
 
     projected: Matrix
     notices: tuple[Notice, ...] = ()
     can_match: bool = True
     is_like: bool = True
-    before_emphasis: Matrix | None = None
+    before_emphasis: Matrix | None = None  # what it was then
+    judged: Matrix | None = None  # what probabilities are of, where they are not of what is ranked by
+    alone: ProjectedQuery | None = None  # as it is ranked by where it is no part of another query
 
 
 class RecentTexts:

@@ -19,7 +19,15 @@ from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownIte
 from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
 from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
 from app.domain.names import join_path
-from app.domain.searches import HIT_FIELDS, LONGEST_TYPED, SAMPLE, Hit, SearchResult, describe_others
+from app.domain.searches import (
+    HIT_FIELDS,
+    LONGEST_TYPED,
+    SAMPLE,
+    Hit,
+    SearchResult,
+    WordReport,
+    describe_others,
+)
 from app.domain.words import split_negated, split_words
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
@@ -35,7 +43,15 @@ from app.services.serving.hits import (
     word_notices,
 )
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.reasons import are_of_words, emphasise, explain, parts_of, words_in
+from app.services.serving.reasons import (
+    are_of_words,
+    emphasise,
+    explain,
+    parts_of,
+    stress,
+    words_apart,
+    words_in,
+)
 from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.refinement import (
     MOST_DIVERSE,
@@ -375,8 +391,8 @@ class SearchService:
             ranking.pages.append((same, partial(ground.gallery.pages, rows, spans)))
         if ground.is_live and not ground.is_within_one:
             matching = (one for part in parts for one in part.projections if one.can_match)
-            # Emphasis asks for what no index was chosen by.
-            seen = [one.projected for one in matching if one.before_emphasis is None]
+            # Emphasis, and words that count more, ask for what no index was chosen by.
+            seen = [one.projected for one in matching if one.before_emphasis is None and one.judged is None]
             if seen:
                 self._recall_monitor.see(ground.snapshot, ground.target, np.concatenate(seen))
 
@@ -536,7 +552,8 @@ def _ask_plainly(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQue
     """Return a projected query of the source; one that says what is meant and what is not is composed."""
     part = QueryPart(query, modality=ground.source)
     if len([*_clauses_of(part)]) == 1:
-        return _ask(ground, ground.source, query, may_offer)
+        projection = _ask(ground, ground.source, query, may_offer)
+        return projection.alone or projection
     composed = _compose(ground, [part])
     return replace(composed, before_emphasis=composed.projected)
 
@@ -620,9 +637,51 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         projected = projection.projected
         of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
         projection = replace(projection, projected=of_words, before_emphasis=projected)
+    if text is not None and can_match and says_learned:
+        projection = _with_words_apart(ground, source, content, report, later, projection)
     if text is not None and may_offer and (is_lasting or not finds_later):
         model.texts.put(source, text, projection)
     return projection
+
+
+def _with_words_apart(
+    ground: _Ground,
+    source: str,
+    content: Content,
+    report: WordReport | None,
+    later: AbstractSet[str],
+    projection: ProjectedQuery,
+) -> ProjectedQuery:
+    """Return a text with what it is alone, if it has words that name no value, of what was learned."""
+    model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
+    if not (model.is_trained and model.projector.uses_words):
+        return projection
+    words, are_all = words_apart(model, content.text or "", report)
+    if not words:
+        return projection
+    encoded = encoder.encode([Content(text=" ".join(words))])
+    if encoder.n_further:
+        _keep_later(encoder, encoded, later)
+    of_words, _ = model.project_query(source, encoded)
+    of_words = np.where(are_of_words(model), of_words, np.float32(0.0))
+    if not of_words.any() or not _are_carried(ground, of_words, encoded.shape[1]):
+        return projection
+    return replace(projection, alone=stress(model, projection, of_words, are_all))
+
+
+def _are_carried(ground: _Ground, of_words: Matrix, n_features: int) -> bool:
+    """Return whether some item has words like these, more than by chance where features share dimensions."""
+    # Of n items without any, the cosines of sketches of d dimensions deviate by 1 / sqrt(d), and the largest
+    # is about sqrt(2 ln(n) / d): the words of long texts do not exceed that.
+    parts = ground.snapshot.model.projector.parts
+    ends = np.cumsum([part.width for part in parts])
+    own = [part for part, row in zip(parts, np.split(of_words[0], ends[:-1]), strict=True) if row.any()]
+    width = sum(part.width for part in own)
+    if n_features <= width:
+        return True
+    (page,) = ground.gallery.search(of_words, 1, 0, NO_FILTER)
+    by_chance = math.sqrt(2.0 * math.log(max(ground.gallery.size, 2)) / width)
+    return bool(page) and page[0][1] > by_chance * sum(part.scale**2 for part in own)
 
 
 _MOST_CARRIERS = 20
@@ -714,8 +773,12 @@ def _find_probable(
     page = _find(ground, part, number, k)
     if refinement.min_probability is not None:
         probable = _probabilities(ground, part.search.queries[number], part.projections[number], page)
-        n_probable = sum((one or 0.0) >= refinement.min_probability for one in probable)
-        del page[max(n_probable, 1) :]
+        least = refinement.min_probability
+        page[:] = [
+            hit
+            for number, (hit, one) in enumerate(zip(page, probable, strict=True))
+            if number == 0 or one is None or one >= least
+        ]
     return page
 
 
@@ -749,6 +812,9 @@ def _probabilities(
     if ground.is_within_one or query.parts or projection.before_emphasis is not None:
         return [None] * len(page)
     scores = np.asarray([score for _, score in page])
+    if projection.judged is not None:
+        scores = _vectors_of(ground, page) @ projection.judged[0]
+        projection = replace(projection, projected=projection.judged)
     return ground.snapshot.model.probability(ground.source, projection, scores)
 
 

@@ -195,28 +195,71 @@ def test_words_of_later_items_find_them_until_these_items_go(pairs: Pairs) -> No
     assert search("sunglasses") == ([], ["unknown-words"])
 
 
-def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:
+BRANDS = [f"{start}{end}" for start in ("ar", "bel", "cor", "dun") for end in ("fex", "gomi", "hul", "jask")]
+
+
+def fill_with_brands(pairs: Pairs) -> list[tuple[str, str, str]]:
+    """Train a collection in which every brand has four items; return brand, colour and label of each."""
     modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     pairs.services.catalogue.create("shop", modalities)
-    rng = np.random.default_rng(0)
-    brands = [
-        f"{start}{end}" for start in ("ar", "bel", "cor", "dun") for end in ("fex", "gomi", "hul", "jask")
-    ]
-    items = []
+    rng, items, shown = np.random.default_rng(0), [], []
     for number in range(64):
         kind, shade = rng.integers(4), rng.integers(4)
         row = np.concatenate([3 * np.eye(4)[kind], 2 * np.eye(4)[shade], rng.standard_normal(4)])
         label, colour = ("handbag", "shoe", "watch", "belt")[kind], ("red", "blue", "grey", "green")[shade]
         facts: dict[str, Any] = {"metadata": {"colour": colour}, "pair_id": f"p{number}"}
         items.append(pairs.item("x", f"x{number}", row, label, **facts))
-        text = Content(text=f"{brands[number % 16]} men {colour} {label}")
+        text = Content(text=f"{BRANDS[number % 16]} men {colour} {label}")
         items.append(NewItem("text", text, f"t{number}", (label,), **facts))
+        shown.append((BRANDS[number % 16], colour, label))
     pairs.services.catalogue.add_items("shop", items)
     pairs.train("shop", TrainingParameters(method="composite"))
-    for number, brand in enumerate(brands):
+    return shown
+
+
+def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:
+    shown = fill_with_brands(pairs)
+    for brand in BRANDS:
         answer = pairs.client().post(SEARCH, json={"text": brand, "k": 4}).json()
-        assert {hit["id"] for hit in answer["hits"]} == {f"x{row}" for row in range(number, 64, 16)}
+        ids = {f"x{number}" for number, (of_item, _, _) in enumerate(shown) if of_item == brand}
+        assert {hit["id"] for hit in answer["hits"]} == ids
+        assert {hit["probability"] for hit in answer["hits"]} == {None}  # nothing was learned of it
         assert answer["notices"] == []
+
+
+@pytest.mark.parametrize("form", ["{brand} {label}s", "{label} by {brand}", "{colour} {brand}"])
+def test_items_that_have_both_a_value_and_a_brand_come_first(pairs: Pairs, form: str) -> None:
+    shown, client = fill_with_brands(pairs), pairs.client()
+    for brand, colour, label in shown:
+        text = form.format(brand=brand, colour=colour, label=label)
+        both = {
+            f"x{number}"
+            for number, item in enumerate(shown)
+            if item[0] == brand and (item[1] == colour if "{colour}" in form else item[2] == label)
+        }
+        answer = client.post(SEARCH, json={"text": text, "k": len(both), "include": ["explanation"]}).json()
+        assert {hit["id"] for hit in answer["hits"]} == both
+        for hit in answer["hits"]:
+            assert hit["probability"] > 0.5  # of what has the value
+            assert sum(reason["score"] for reason in hit["explanation"]) == pytest.approx(hit["score"], 1e-4)
+
+
+def test_words_of_longer_texts_count_as_they_were_learned(pairs: Pairs) -> None:
+    fill_with_brands(pairs)
+
+    def scores(text: str) -> list[float]:
+        answer = pairs.client().post(SEARCH, json={"text": text, "k": 64}).json()
+        return [hit["score"] for hit in answer["hits"]]
+
+    text = "arfex men red handbag belgomi"
+    assert scores(f"{text}, by the") == scores(text)
+    assert max(scores(text)) < max(scores("arfex red handbag"))
+
+
+def test_results_of_unknown_probability_stay_where_one_is_asked_for(pairs: Pairs) -> None:
+    fill_with_brands(pairs)
+    answer = pairs.client().post(SEARCH, json={"text": "arfex", "k": 4, "min_probability": 0.9}).json()
+    assert len(answer["hits"]) == 4
 
 
 def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:
