@@ -15,6 +15,7 @@ from tests.benchmarks.load import load_command
 from tests.benchmarks.overload import overload_command
 from tests.benchmarks.placement import placement_command
 from tests.benchmarks.processes import processes_command
+from tests.benchmarks.words import words_command
 
 benchmarks = typer.Typer(name="benchmarks", no_args_is_help=True, add_completion=False)
 benchmarks.command("composed")(composed_command)
@@ -28,6 +29,7 @@ benchmarks.command("load")(load_command)
 benchmarks.command("overload")(overload_command)
 benchmarks.command("placement")(placement_command)
 benchmarks.command("processes")(processes_command)
+benchmarks.command("words")(words_command)
 
 if __name__ == "__main__":
     benchmarks()
