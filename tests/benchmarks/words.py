@@ -14,12 +14,12 @@ from app.cli.backend import ready_services
 from app.cli.console import OUT
 from app.domain.entities import Content
 from app.domain.words import is_telling, split_words
-from app.services.serving.search import Query, QueryPart, Search, results_of
+from app.services.serving.search import Query, Search, results_of
 from solver.benchmark import machine
 from solver.evaluation.metrics import FIRST_PAGE
 
 _BANDS = ((1, 2), (3, 8), (9, 32), (33, 200))  # training texts that have a word
-_WAYS = ("alone", "as a part")
+_COLUMNS = ("typed", "queries", "share")
 
 
 def words_command(
@@ -30,7 +30,7 @@ def words_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Type words of training texts that name no value, alone and with a value of an item that has them: the
-    share of the first ten that have what was typed, of those that can. Parts of others count as learned."""
+    share of the first ten that have what was typed, of those that can."""
     services = ready_services(False)
     target, source = services.catalogue.collection(collection)[0].modality_names
     items = [pair[0] for pair in services.catalogue.originals(collection) if pair is not None]
@@ -48,7 +48,7 @@ def words_command(
         form for fact in facts for word in split_words(fact) for form in (word, f"{word}s", word[:-1])
     }
     rng = np.random.default_rng(seed)
-    shares: dict[tuple[str, str], list[float]] = defaultdict(list)
+    shares: dict[str, list[float]] = defaultdict(list)
     for least, largest in _BANDS:
         band = [
             word
@@ -64,24 +64,19 @@ def words_command(
                 (f"{word} {value.lower()}", both, "word and value"),
             ):
                 ids = {shown[row][0].id for row in fitting}
-                query = Query(Content(text=text))
-                for way, asked in zip(_WAYS, (query, Query(parts=[QueryPart(query)])), strict=True):
-                    direction = ("" if asked.parts else source, target)
-                    (outcome,) = services.search.search(collection, *direction, [Search([asked], FIRST_PAGE)])
-                    (result,) = results_of(outcome)
-                    n_right = sum(hit.id in ids for hit in result.hits)
-                    name = f"{form}, in {least} to {largest} texts"
-                    shares[name, way].append(n_right / min(len(ids), FIRST_PAGE))
-    rows: list[dict[str, str | float]] = []
-    for name in dict.fromkeys(name for name, _ in shares):
-        means = {way: round(float(np.mean(shares[name, way])), 3) for way in _WAYS}
-        rows.append({"typed": name, "queries": len(shares[name, _WAYS[0]]), **means})
+                search = Search([Query(Content(text=text))], FIRST_PAGE)
+                (outcome,) = services.search.search(collection, source, target, [search])
+                (result,) = results_of(outcome)
+                n_right = sum(hit.id in ids for hit in result.hits)
+                shares[f"{form}, in {least} to {largest} texts"].append(n_right / min(len(ids), FIRST_PAGE))
+    rows = [(name, len(of_name), round(float(np.mean(of_name)), 3)) for name, of_name in shares.items()]
     sizes = machine() | {"items": len(shown), "seed": seed}
     if as_json:
-        typer.echo(json.dumps({**sizes, "results": rows}, indent=1))
+        results = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+        typer.echo(json.dumps({**sizes, "results": results}, indent=1))
         return
-    table = Table(*rows[0])
+    table = Table(*_COLUMNS)
     for row in rows:
-        table.add_row(*map(str, row.values()))
+        table.add_row(*map(str, row))
     OUT.print(table)
     typer.echo(", ".join(f"{name} {size}" for name, size in sizes.items()))

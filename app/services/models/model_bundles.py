@@ -44,7 +44,6 @@ class ProjectedQuery:
     is_like: bool = True
     before_emphasis: Matrix | None = None  # what it was then
     judged: Matrix | None = None  # what probabilities are of, where they are not of what is ranked by
-    alone: ProjectedQuery | None = None  # as it is ranked by where it is no part of another query
 
 
 class RecentTexts:

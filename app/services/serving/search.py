@@ -552,8 +552,7 @@ def _ask_plainly(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQue
     """Return a projected query of the source; one that says what is meant and what is not is composed."""
     part = QueryPart(query, modality=ground.source)
     if len([*_clauses_of(part)]) == 1:
-        projection = _ask(ground, ground.source, query, may_offer)
-        return projection.alone or projection
+        return _ask(ground, ground.source, query, may_offer)
     composed = _compose(ground, [part])
     return replace(composed, before_emphasis=composed.projected)
 
@@ -638,13 +637,13 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
         projection = replace(projection, projected=of_words, before_emphasis=projected)
     if text is not None and can_match and says_learned:
-        projection = _with_words_apart(ground, source, content, report, later, projection)
+        projection = _stress_words(ground, source, content, report, later, projection)
     if text is not None and may_offer and (is_lasting or not finds_later):
         model.texts.put(source, text, projection)
     return projection
 
 
-def _with_words_apart(
+def _stress_words(
     ground: _Ground,
     source: str,
     content: Content,
@@ -652,7 +651,7 @@ def _with_words_apart(
     later: AbstractSet[str],
     projection: ProjectedQuery,
 ) -> ProjectedQuery:
-    """Return a text with what it is alone, if it has words that name no value, of what was learned."""
+    """Return a text in which the words that name no value of what was learned count more, if it has any."""
     model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
     if not (model.is_trained and model.projector.uses_words):
         return projection
@@ -666,7 +665,7 @@ def _with_words_apart(
     of_words = np.where(are_of_words(model), of_words, np.float32(0.0))
     if not of_words.any() or not _are_carried(ground, of_words, encoded.shape[1]):
         return projection
-    return replace(projection, alone=stress(model, projection, of_words, are_all))
+    return stress(model, projection, of_words, are_all)
 
 
 def _are_carried(ground: _Ground, of_words: Matrix, n_features: int) -> bool:
