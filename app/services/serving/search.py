@@ -762,8 +762,8 @@ def _find(ground: _Ground, part: _Part, number: int, k: int, offset: int = 0) ->
 def _find_probable(
     ground: _Ground, part: _Part, number: int, refinement: Refinement, k: int, rest: ItemFilter = NO_FILTER
 ) -> Page:
-    """Return the first results of a query that pass a filter besides and are as probable as asked for, or
-    the first one alone, which says how improbable it is."""
+    """Return the first results of a query that pass a filter besides and are as probable as asked for, where
+    they have a probability, or the first one alone, which says how improbable it is."""
     if not rest.is_empty:
         item_filter = ItemFilter((part.search.item_filter, rest))
         if item_filter.is_of_rows:

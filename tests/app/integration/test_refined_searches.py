@@ -207,6 +207,10 @@ def test_less_probable_hits_are_left_out_where_probabilities_are(ask: Ask) -> No
     makers = [facts(int(item[1:]))["maker"] for item in expected]
     firsts = [item for n, item in enumerate(expected) if makers[n] not in makers[:n]]
     assert ids(grouped) == firsts[:10]
+    for options in ({}, {"group_by": "maker"}, {"diversity": 0.5}):
+        turned = ids(ask(TO_X, text="handbag not red", **options))  # which have no probability
+        assert len(turned) > 5
+        assert ids(ask(TO_X, text="handbag not red", min_probability=0.9, **options)) == turned
     for path, query, reason in (
         (*QUERIES[1], "within one modality scores are cosines"),
         (*QUERIES[3], "the query is composed"),
