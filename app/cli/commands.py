@@ -554,6 +554,9 @@ def search(
         str | None, typer.Option(help="metadata keys to show, comma-separated; those of --where are, too")
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, max=MAX_K, help="number of results")] = 10,
+    include_given: Annotated[
+        bool, typer.Option("--include-given", help="items of the query may be results, too")
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="show what each part gave of a score, and values that agree")
     ] = False,
@@ -582,6 +585,8 @@ def search(
     item_filter = read_filter(label, where)
     if group_size is not None and not group_by:
         raise typer.BadParameter("takes --group-by beside it", param_hint="--group-size")
+    if include_given and len(parts) == 1:
+        raise typer.BadParameter("is for a query of several parts", param_hint="--include-given")
     refinement: dict[str, Any] = {
         "min_probability": min_probability,
         "group_by": group_by,
@@ -604,7 +609,9 @@ def search(
                 {**query, "modality": source, "weight": weight}
                 for (source, query), (_, weight) in zip(read, parts, strict=True)
             ]
-            result = backend.search_composed(collection, target, queries, **options)
+            result = backend.search_composed(
+                collection, target, queries, include_given=include_given, **options
+            )
         partners = {} if as_json else _read_partners(backend, collection, result.hits)
     _print_notices(result)
     conditions = [item_filter, *item_filter.get("all", ())]

@@ -162,11 +162,12 @@ class LocalBackend:
         k: int,
         filter: Mapping[str, Any],
         include: Sequence[str] | None = None,
+        include_given: bool = False,
         **refinement: Any,
     ) -> SearchResult:
         from app.cli import local_search
 
-        query, direction = local_search.composed_of(queries), ("", target)
+        query, direction = local_search.composed_of(queries, include_given), ("", target)
         return local_search.search(
             self.services, collection, direction, query, k, filter, include, refinement
         )

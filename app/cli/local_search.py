@@ -37,10 +37,10 @@ def search(
     return msgspec.json.decode(encode_result(collection, result, SHOWN_FIELDS, ""), type=SearchResult)
 
 
-def composed_of(queries: Sequence[Mapping[str, Any]]) -> Query:
-    """Return the query of several parts; hits that are parts are left out."""
+def composed_of(queries: Sequence[Mapping[str, Any]], include_given: bool) -> Query:
+    """Return the query of several parts; hits that are parts are left out, unless `include_given`."""
     parts = [_part(**query) for query in queries]
-    ids = (part.query.item_id for part in parts)
+    ids = () if include_given else (part.query.item_id for part in parts)
     return Query(parts=parts, left_out=frozenset(name for name in ids if name is not None))
 
 

@@ -150,6 +150,8 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
     assert all(name.startswith("image-sky") for name in ids[:3])
     assert not [name for name in ids if name.startswith("image-brick")]
     assert "image-sky1" not in ids
+    of_two = ("--text", "sky", "--item", "image-sky1", "--include-given")
+    assert "image-sky1" in said(lrbs("search", "things", *of_two))
     texts = ("--text", "sky", "--text", "grass^-1", "--to", "text")
     of_texts = said(lrbs("search", "things", *texts, "-k", "3"))
     assert "text-sky" in of_texts
@@ -160,6 +162,7 @@ def test_a_table_is_brought_in_trained_and_searched(lrbs: Lrbs, tmp_path: Path) 
         (("--text", "a", "--picture", "nothing.png^2"), "'nothing.png' does not exist"),
         (("--text", "a") * 17, "1 to 16"),
         (("--text", "a", "--group-size", "2"), "takes --group-by beside it"),
+        (("--text", "a", "--include-given"), "for a query of several parts"),
     ):
         refused = lrbs("search", "things", *wrong)
         assert refused.returncode == 2

@@ -31,7 +31,7 @@ READING = [
     ("search", "sample", "--item", "image-cats-000", "--text", "at night^2", "--text", "rain^-0.5"),
     (*_SEARCH, "--explain", "--min-probability", "0", "--group-by", "label", "--group-size", "2"),
     (*_SEARCH, "--diversity", ".5", "--emphasis", "label=2", "--emphasis", "words=.5"),
-    (*_SEARCH, "--item", "image-cats-000", "--explain", "--group-by", "label"),
+    (*_SEARCH, "--item", "image-cats-000", "--explain", "--group-by", "label", "--include-given"),
     ("models", "sample"),
     ("models", "sample", "--history"),
 ]
