@@ -11,6 +11,7 @@ import { collectionPath, namesFile, state } from "./state.js";
 const CONFLICT = 409;
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
+const NUMBERS = { "group-size": "groupSize", "min-probability": "minProbability", diversity: "diversity" }; // of a search, by their fields
 
 const expanded = new Set(); // groups of which all values are shown
 let built = null; // {gallery, revision, counted, whole, counts}: values of the whole gallery, and of what passes the filter in `counted`
@@ -44,7 +45,7 @@ export async function showFilters(shown, revision, run) {
   if (byId("group-by")) showGrouping(shown);
   byId("facets").onchange = ({ target }) => {
     if (target.id === "group-by") run({ ...latestOf(shown), groupBy: target.value || null });
-    if (target.id === "group-size" && target.reportValidity()) run({ ...latestOf(shown), groupSize: Number(target.value) });
+    if (Object.hasOwn(NUMBERS, target.id) && target.reportValidity()) run({ ...latestOf(shown), [NUMBERS[target.id]]: Number(target.value) });
     if (target.type === "range") target.form.requestSubmit();
   };
   byId("facets").onclick = ({ target }) => {
@@ -146,24 +147,35 @@ function groupsOf({ labels, metadata, ranges }, counts, { parts, filter }) {
   return groups;
 }
 
-/** Return what says of which label, value or pair the results are a few each; each of the rest shows them all. */
+/** Return what says of which label, value or pair the results are a few each, how probable they are at least, and how much they differ. */
 function grouping(names) {
-  const [line, choice, size] = [element("p", "grouping"), element("select"), element("input")];
+  const [line, choice, size, least, diversity] = ["p", "select", "input", "input", "input"].map((name) => element(name));
+  line.className = "grouping";
   choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)), new Option("pair", "pair_id"));
   Object.assign(size, { type: "number", min: 1, max: MOST_OF_GROUP, required: true });
-  for (const [control, id, label] of [[choice, "group-by", "Group by"], [size, "group-size", "results of each, at most"]]) {
+  for (const share of [least, diversity]) Object.assign(share, { type: "number", min: 0, max: 1, step: "any", required: true });
+  const controls = [
+    [choice, "group-by", "Group by"],
+    [size, "group-size", "results of each, at most"],
+    [least, "min-probability", "Least probability"],
+    [diversity, "diversity", "Diversity"],
+  ];
+  for (const [control, id, label] of controls) {
     control.id = id;
     line.append(Object.assign(element("label", "", label), { htmlFor: id }), control);
   }
   return line;
 }
 
-/** Show what results are grouped by, of which nothing that passes the filters may have a value. */
-function showGrouping({ groupBy, groupSize }) {
-  const [choice, size] = [byId("group-by"), byId("group-size")];
+/** Show how results are chosen: what they are grouped by may be of nothing that passes the filters. */
+function showGrouping(shown) {
+  const { groupBy } = shown;
+  const [choice, size, least] = [byId("group-by"), byId("group-size"), byId("min-probability")];
   if (groupBy && ![...choice.options].some(({ value }) => value === groupBy)) choice.add(new Option(groupBy, groupBy));
-  [choice.value, size.value] = [groupBy ?? "", groupSize];
+  choice.value = groupBy ?? "";
+  for (const [id, name] of Object.entries(NUMBERS)) byId(id).value = shown[name];
   for (const part of [size, size.labels[0]]) part.hidden = !groupBy;
+  for (const part of [least, least.labels[0]]) part.hidden = !shown.hasProbabilities;
 }
 
 function groupOf(heading, values, choiceFrom, filter) {

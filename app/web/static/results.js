@@ -117,7 +117,7 @@ function detailsOf(hit, isMadeOfParts) {
     bar.setAttribute("aria-hidden", "true");
     body.append(bar);
   }
-  if (hit.explanation) body.append(element("span", "reasons", reasonsOf(hit.explanation)));
+  if (hit.explanation) body.append(reasonsOf(hit.explanation));
   const labels = element("span", "labels");
   labels.append(...(hit.labels ?? []).map((label) => element("span", "", label)), ...factsOf(hit.metadata ?? {}));
   if (labels.childElementCount > 0) body.append(labels);
@@ -125,15 +125,20 @@ function detailsOf(hit, isMadeOfParts) {
   return body;
 }
 
-/** Return what made most of a score, with the values that agree, such as "colour Red: 62 %, label Bags: 30 %". */
+/** Return bars of what made most of a score, with the values that agree, such as "colour Red: 62 %", "label Bags: 30 %". */
 function reasonsOf(parts) {
   const total = parts.reduce((sum, { score }) => sum + Math.abs(score), 0) || 1;
-  return parts.map(({ name, score, agrees }) => ({ said: [name, agrees.join(", ")].filter(Boolean).join(" "), share: Math.round((100 * score) / total) }))
+  const shares = parts.map(({ name, score, agrees }) => ({ said: [name, agrees.join(", ")].filter(Boolean).join(" "), share: Math.round((100 * score) / total) }))
     .filter(({ share }) => share !== 0)
     .toSorted((left, right) => Math.abs(right.share) - Math.abs(left.share))
-    .slice(0, REASONS_SHOWN)
-    .map(({ said, share }) => `${said}: ${share} %`)
-    .join(", ");
+    .slice(0, REASONS_SHOWN);
+  const reasons = element("span", "reasons");
+  reasons.append(...shares.map(({ said, share }) => {
+    const bar = element("span", share < 0 ? "is-less" : "", `${said}: ${share} %`);
+    bar.style.setProperty("--share", `${Math.abs(share)}%`);
+    return bar;
+  }));
+  return reasons;
 }
 
 /** Return the first short values of an item's metadata. */

@@ -39,10 +39,20 @@ export async function showTraining(refresh) {
   showForm(null);
   clearCurves();
   showRunning(false);
+  byId("retraining").textContent = describePolicy(collection.retraining);
+  byId("retraining").hidden = byId("retraining").textContent === "";
   const { jobs: [job] } = await (await call(`${adminPath(collection)}/jobs?limit=1`)).json();
   if (state.collection !== collection) return;
   if (job && PENDING.has(job.state)) followToEnd(collection, job).catch(showError);
   else showState(job ? describeOutcome(job) : "There was no training yet.");
+}
+
+/** Say after what a collection is trained by itself, as the command line does; nothing where somebody has to ask for it. */
+function describePolicy({ changed_items: items, judgements, hours, quiet_hours: quiet }) {
+  const limits = Object.entries({ "changed items": items, judgements, "hours with changes": hours });
+  const named = limits.filter(([, limit]) => limit).map(([name, limit]) => `${limit} ${name}`).join(" or ");
+  const when = quiet ? `, from ${quiet[0]}:00 to ${quiet[1]}:00 UTC` : "";
+  return named && `Trained by itself after ${named}${when}.`;
 }
 
 const showState = (text) => { byId("training-state").textContent = text; };

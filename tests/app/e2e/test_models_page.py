@@ -99,7 +99,7 @@ def give_key(page: Page, key: str) -> None:
 
 
 def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
-    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str
+    page: Page, watch: Watch, demo_server: str, demo_key: str, trained: str, client: Client
 ) -> None:
     page.goto(f"{demo_server}{trained}")
     expect(page.get_by_label("Models need a key")).to_be_focused()
@@ -107,13 +107,18 @@ def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
     give_key(page, demo_key)
     expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
     expect(page.locator("#key-form")).to_be_hidden()
+    expect(page.locator("#retraining")).to_be_hidden()
     page.get_by_label("Collection", exact=True).select_option("sample")
     expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
     expect(version(page, 2).locator("p.facts")).to_contain_text("· <b>new prices</b>")
+    client.set_retraining(NAME, changed_items=500, hours=24.0, quiet_hours=(22, 6))
     page.reload()
     expect(page.locator(".version")).to_have_count(2)
+    policy = "Trained by itself after 500 changed items or 24 hours with changes, from 22:00 to 6:00 UTC."
+    expect(page.locator("#retraining")).to_have_text(policy)
+    client.set_retraining(NAME)
     page.get_by_role("link", name="Search").click()
     expect(page.locator("#model-state")).to_have_text("Model 2 is live.")
     page.get_by_role("link", name="Models").click()

@@ -235,7 +235,12 @@ def test_reasons_are_shown_where_they_are_wanted(opened: Page, watch: Watch, pic
     expect(reasons).to_have_count(0)
     opened.get_by_label("Reasons").check()
     expect(reasons).to_have_count(len(ids))
-    expect(reasons.first).to_have_text(re.compile(r"^(\w+[^:]*: -?\d+ %(, |$)){1,3}"))
+    bars = reasons.first.locator("span").all()
+    assert 1 <= len(bars) <= 3
+    for bar in bars:
+        share = re.fullmatch(r"\w+[^:]*: -?(\d+) %", bar.inner_text())
+        assert share is not None
+        assert bar.get_attribute("style") == f"--share: {share[1]}%;"
     expect(opened.locator("#notices")).to_contain_text("the model knows “boats”")
     assert shown_ids(opened) == ids
     opened.get_by_role("button", name="Clear", exact=True).click()
@@ -514,6 +519,9 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
         opened.goto(f"{address}&group=label&size={wrong}")
         expect(size).to_have_value(shown)
         expect(opened.locator("#hits .group").first).to_be_attached()
+    opened.goto(f"{address}&diversity=7&min_probability=no")
+    expect(opened.get_by_label("Diversity")).to_have_value("1")
+    expect(opened.get_by_label("Least probability")).to_have_value("0")
     opened.goto(f"{address}&group=nothing")
     expect(opened.locator("#hits .group").first).to_have_text("no nothing")
     opened.goto(address)
@@ -785,11 +793,40 @@ def test_without_texts_and_pictures_the_focus_stays_in_the_bar(
         client.delete_collection("numbers")
 
 
+def test_results_are_probable_enough_and_differ(opened: Page, watch: Watch) -> None:
+    search_text(opened, "boats on the sea")
+    wait_for_pictures(opened)
+    plain, least = shown_ids(opened), opened.get_by_label("Least probability")
+    opened.get_by_text("Filters", exact=True).click()
+    least.fill("0.3")
+    least.press("Enter")
+    expect(opened).to_have_url(re.compile("min_probability=0.3"))
+    expect(opened.locator("#more")).to_be_hidden()
+    probable = shown_ids(opened)
+    assert 0 < len(probable) < len(plain)
+    assert plain[: len(probable)] == probable
+    opened.get_by_label("Diversity").fill("0.9")
+    opened.get_by_label("Diversity").press("Enter")
+    expect(opened).to_have_url(re.compile("min_probability=0.3&diversity=0.9"))
+    expect(opened.locator("#hits .hit").nth(1)).not_to_have_attribute("data-id", probable[1])
+    differing = shown_ids(opened)
+    opened.reload()
+    expect(least).to_have_value("0.3")
+    assert shown_ids(opened) == differing
+    opened.get_by_role("button", name="More like this: result 1", exact=True).click()
+    expect(opened.locator(".hit-probability")).to_have_count(0)
+    expect(least).to_be_hidden()  # nor is it asked for, which would be refused
+    expect(opened.locator("#error")).to_be_hidden()
+    assert watch.complaints == []
+
+
 def test_two_rows_of_results_have_their_buttons_on_the_screen(opened: Page, demo_key: str) -> None:
     use_key(opened, demo_key)
     search_text(opened, "boats")
     wait_for_pictures(opened)
     expect(opened.locator("#hits .thumbs")).to_have_count(24)
+    high = "nodes => nodes.forEach(node => { node.style.minHeight = getComputedStyle(node).maxHeight; })"
+    opened.locator("#hits .labels").evaluate_all(high)  # as of items with many labels and values
     places = opened.locator("#hits .actions").evaluate_all("rows => rows.map(r => r.getBoundingClientRect())")
     firsts = [place for place in places if place["y"] == places[0]["y"]]
     assert places[len(firsts)]["bottom"] <= 900
