@@ -363,14 +363,11 @@ def project_words(annotations: Annotations, named: BothQueries, queries: Sides) 
 FEWEST_TEXTS = 10  # that say alone what a match is worth
 
 
-def as_people_ask(rankings: Sequence[RankedScores], side: int) -> list[RankedScores]:
-    """Return the rankings by queries of one modality: by short ones if there are enough of several values,
-    since these are what people type, or else by samples, too."""
+def has_several(texts: Sequence[RankedScores]) -> bool:
+    """Return whether enough of the short queries are of several values."""
     # Names alone are always sure: by those of ten labels sentences had .65 where .93 matched.
-    own = [one for one in rankings if one.side == 1 - side and len(one.scores)]
-    short = [one for one in own if one.is_own is None]
-    several = [one.decides for one in short if one.decides is not None and not one.decides.all()]
-    return short if max(map(np.sum, several), default=0) >= FEWEST_TEXTS else own
+    several = [one.decides for one in texts if one.decides is not None and not one.decides.all()]
+    return bool(max(map(np.sum, several), default=0) >= FEWEST_TEXTS)
 
 
 def mean_of_partners(is_paired: BoolArray, partners: FloatArray) -> FloatArray:

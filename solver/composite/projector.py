@@ -19,7 +19,6 @@ from solver.composite.placement import (
     HeldOutVectors,
     RankedScores,
     Sides,
-    as_people_ask,
     attainable,
     certainty,
     content_of,
@@ -521,9 +520,10 @@ class CompositeProjector(Projector):
         return HeldOutVectors(samples, short, blocks, annotations, queries, carried, words)
 
     def estimates(self, rankings: Sequence[RankedScores]) -> Iterator[tuple[FloatArray, BoolArray]]:
-        """Yield the probabilities of a match in rankings of `held_out` as people ask, and what matches."""
-        for number, side in enumerate((self.x, self.z)):
-            for one in as_people_ask(rankings, number):
+        """Yield the probabilities of a match in rankings of `held_out`, and what matches."""
+        for one in rankings:
+            side = (self.x, self.z)[1 - one.side]
+            if len(one.scores):
                 yield side.curve.probability(one.scores, one.attainable, one.information), one.is_match
 
     @property
