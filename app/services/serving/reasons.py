@@ -14,7 +14,7 @@ from app.domain.entities import Content, Matrix
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
 from app.domain.searches import WordReport
-from app.domain.words import is_minor, is_telling, spell_words, split_words
+from app.domain.words import is_minor, is_telling, spell_words, split_stretches, split_words
 from app.services.models.model_bundles import LoadedModel, ProjectedQuery
 from solver import SpacePart
 
@@ -70,40 +70,46 @@ def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, 
             message = f"version {model.version} has no such part; its parts are {join_words(names, 'and')}"
             measures = f", its measures {join_words(model.emphases, 'and')}" if model.emphases else ""
             raise InvalidFieldError(f"emphasis.{name[:100]}", message + measures)
+    # Words that count alone leave nothing else to weigh: it is taken as it was learned.
+    weighed = query.projected if query.before_emphasis is None or query.judged is None else query.judged
     weights = np.array([emphasis.get(part.name, 1.0) for part in parts])
     for measure, best in model.emphases.items():
         ratios = [best.get(part.name, part.scale**2) / part.scale**2 for part in model.projector.parts]
         weights *= 1.0 + emphasis.get(measure, 0.0) * (np.array(ratios) - 1.0)
     scales = np.repeat(weights, [part.width for part in parts])
-    scaled = (query.projected * scales).astype(np.float32)
-    return ProjectedQuery(scaled, query.notices, query.can_match, query.is_like, query.projected)
+    scaled = (weighed * scales).astype(np.float32)
+    return ProjectedQuery(scaled, query.notices, query.can_match, query.is_like, weighed)
 
 
 def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tuple[list[str], bool]:
     """Return the words of a short text that name no value that was learned, and whether all are such words;
     neither those that are not known for sure, nor any of a longer text."""
     doubtful = set() if report is None else {*report.unknown, *report.guessed, *report.misspelt}
-    spelled = [(word, text[start:end].lower()) for word, start, end in spell_words(text) if is_telling(word)]
-    if len(spelled) > _MOST_STRESSED:
-        return [], False
     names = _words_of_values(model.projector.parts)
+    telling = [word for word, _ in split_stretches(text) if is_telling(word) or word in names]
+    if not names or len(telling) > _MOST_STRESSED:
+        return [], False
+    spelled = ((word, text[start:end].lower()) for word, start, end in spell_words(text) if word in telling)
     apart = [
         written
         for word, written in spelled
         if not {word, written} & doubtful
-        and any(names.isdisjoint(_forms(part)) for part in split_words(word))
+        and all(names.isdisjoint(_forms(part)) for part in split_words(word))
     ]
-    return apart, len(apart) == len(spelled)
+    return apart, len(apart) == len(telling)
 
 
 def _forms(word: str) -> set[str]:
-    """Return a word and its other forms: a last letter more or less, or two after a hissing sound."""
-    return {word, word[:-1], f"{word}s", f"{word}es", word.removesuffix("es")}
+    """Return a word and its other forms: a last letter more or less, two after hissing sounds, -y or -ies."""
+    others = {f"{word}s", f"{word}es", f"{word.removesuffix('y')}ies", f"{word.removesuffix('ies')}y"}
+    return {word, word[:-1], word.removesuffix("es")} | others
 
 
 @lru_cache(maxsize=16)
 def _words_of_values(parts: Sequence[SpacePart]) -> frozenset[str]:
-    return frozenset(word for part in parts for value in part.values for word in split_words(value))
+    """Return the words of values that say something, and what else is a whole value, such as a size."""
+    values = (split_words(value) for part in parts for value in part.values)
+    return frozenset(word for words in values for word in words if is_telling(word) or len(words) == 1)
 
 
 def stress(model: LoadedModel, query: ProjectedQuery, words: Matrix, are_all: bool) -> ProjectedQuery:
@@ -113,12 +119,14 @@ def stress(model: LoadedModel, query: ProjectedQuery, words: Matrix, are_all: bo
     # `tfidf`, .54 to .88 with a sentence encoder (.36 to .77 and .12 to .55 as learned); beside a type, which
     # they had, too, .88 to .97 and .83 to .94 (.43 to .68 and .56 to .80).
     if are_all:
-        return replace(query, projected=words, before_emphasis=query.projected)
+        return replace(query, projected=words, judged=query.projected, before_emphasis=query.projected)
     parts = model.projector.parts
     own = [part.scale**2 for part, columns in _columns_of(parts) if words[0, columns].any()]
     rest = [part.scale**2 for part in parts if part.name != "distinctness"]
     projected = (query.projected + sum(rest) / sum(own) * words).astype(np.float32)
-    return replace(query, projected=projected, judged=query.projected)
+    return replace(
+        query, projected=projected, judged=query.projected if query.before_emphasis is None else None
+    )
 
 
 def explain(

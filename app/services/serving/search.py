@@ -375,7 +375,8 @@ class SearchService:
         together: dict[bytes, list[_Part]] = {}
         for part in parts:
             search = part.search
-            if search.refinement is not None and search.refinement.looks_deeper:
+            if _looks_deeper(part):
+                assert search.refinement is not None
                 part.pages = [
                     self._refine(ground, part, n, search.refinement) for n in range(len(part.pages))
                 ]
@@ -636,9 +637,10 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         projected = projection.projected
         of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
         projection = replace(projection, projected=of_words, before_emphasis=projected)
+    are_carried = True
     if text is not None and can_match and says_learned:
-        projection = _stress_words(ground, source, content, report, later, projection)
-    if text is not None and may_offer and (is_lasting or not finds_later):
+        projection, are_carried = _stress_words(ground, source, content, report, later, projection)
+    if text is not None and may_offer and are_carried and (is_lasting or not finds_later):
         model.texts.put(source, text, projection)
     return projection
 
@@ -650,22 +652,23 @@ def _stress_words(
     report: WordReport | None,
     later: AbstractSet[str],
     projection: ProjectedQuery,
-) -> ProjectedQuery:
-    """Return a text in which the words that name no value of what was learned count more, if it has any."""
+) -> tuple[ProjectedQuery, bool]:
+    """Return a text in which the words that name no value of what was learned count more, if it has any;
+    and whether that lasts: it does not where no item has them until one is written."""
     model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
     if not (model.is_trained and model.projector.uses_words):
-        return projection
+        return projection, True
     words, are_all = words_apart(model, content.text or "", report)
     if not words:
-        return projection
+        return projection, True
     encoded = encoder.encode([Content(text=" ".join(words))])
     if encoder.n_further:
         _keep_later(encoder, encoded, later)
     of_words, _ = model.project_query(source, encoded)
     of_words = np.where(are_of_words(model), of_words, np.float32(0.0))
     if not of_words.any() or not _are_carried(ground, of_words, encoded.shape[1]):
-        return projection
-    return stress(model, projection, of_words, are_all)
+        return projection, False
+    return stress(model, projection, of_words, are_all), True
 
 
 def _are_carried(ground: _Ground, of_words: Matrix, n_features: int) -> bool:
@@ -683,6 +686,8 @@ def _are_carried(ground: _Ground, of_words: Matrix, n_features: int) -> bool:
     return bool(page) and page[0][1] > by_chance * sum(part.scale**2 for part in own)
 
 
+_MOST_JUDGED = 4096
+"""Results among which probable ones are looked for: the vectors of each are read."""
 _MOST_CARRIERS = 20
 """Items that are looked through for words that were not learned, those first whose words are most alike."""
 
@@ -759,6 +764,17 @@ def _find(ground: _Ground, part: _Part, number: int, k: int, offset: int = 0) ->
     return Page(rest[offset : offset + k], page.is_exact)
 
 
+def _looks_deeper(part: _Part) -> bool:
+    """Return whether results are chosen from more than a page of the ranking: improbable ones come last, but
+    where probabilities are not of what is ranked by."""
+    refinement = part.search.refinement
+    if refinement is None:
+        return False
+    is_judged = any(one.judged is not None for one in part.projections)
+    is_shallow = part.search.offset + part.search.k <= _MOST_JUDGED
+    return refinement.looks_deeper or (refinement.min_probability is not None and is_judged and is_shallow)
+
+
 def _find_probable(
     ground: _Ground, part: _Part, number: int, refinement: Refinement, k: int, rest: ItemFilter = NO_FILTER
 ) -> Page:
@@ -769,16 +785,21 @@ def _find_probable(
         if item_filter.is_of_rows:
             item_filter = ground.snapshot.read_filter(item_filter, ground.target, ground.work)
         part = _Part(replace(part.search, item_filter=item_filter), part.projections)
-    page = _find(ground, part, number, k)
-    if refinement.min_probability is not None:
-        probable = _probabilities(ground, part.search.queries[number], part.projections[number], page)
-        least = refinement.min_probability
-        page[:] = [
-            hit
-            for number, (hit, one) in enumerate(zip(page, probable, strict=True))
-            if number == 0 or one is None or one >= least
-        ]
-    return page
+    query, projection = part.search.queries[number], part.projections[number]
+    least = refinement.min_probability
+    if least is None:
+        return _find(ground, part, number, k)
+    depth = k
+    while True:
+        page = _find(ground, part, number, depth)
+        chances = _probabilities(ground, query, projection, page)
+        probable = [hit for hit, one in zip(page, chances, strict=True) if one is None or one >= least]
+        # More probable results come later only where these are not of what is ranked by.
+        is_last = len(page) < depth or depth >= _MOST_JUDGED or projection.judged is None
+        if is_last or len(probable) >= k:
+            page[:] = probable[:k] or page[:1]
+            return page
+        depth *= 4
 
 
 def _groups_by(ground: _Ground, name: str) -> GroupsOf:
@@ -796,7 +817,7 @@ def _groups_by(ground: _Ground, name: str) -> GroupsOf:
     return pairs_of
 
 
-def _vectors_of(ground: _Ground, page: Page) -> Matrix:
+def _vectors_of(ground: _Ground, page: Sequence[tuple[IndexedItem, float]]) -> Matrix:
     """Return the projections of results; zeros of those that an engine no longer has."""
     rank = ground.snapshot.model.projector.rank
     vectors, nothing = ground.gallery.vectors_of([item.id for item, _ in page]), np.zeros(rank, np.float32)
@@ -812,7 +833,9 @@ def _probabilities(
         return [None] * len(page)
     scores = np.asarray([score for _, score in page])
     if projection.judged is not None:
-        scores = _vectors_of(ground, page) @ projection.judged[0]
+        judged = projection.judged[0].astype(np.float64)  # in float32 sums differ with the number of results
+        batches = (page[start : start + _MOST_JUDGED] for start in range(0, len(page), _MOST_JUDGED))
+        scores = np.concatenate([scores[:0], *(_vectors_of(ground, batch) @ judged for batch in batches)])
         projection = replace(projection, projected=projection.judged)
     return ground.snapshot.model.probability(ground.source, projection, scores)
 

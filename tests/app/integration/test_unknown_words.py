@@ -1,5 +1,6 @@
 import base64
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -198,19 +199,27 @@ def test_words_of_later_items_find_them_until_these_items_go(pairs: Pairs) -> No
 BRANDS = [f"{start}{end}" for start in ("ar", "bel", "cor", "dun") for end in ("fex", "gomi", "hul", "jask")]
 
 
-def fill_with_brands(pairs: Pairs) -> list[tuple[str, str, str]]:
-    """Train a collection in which every brand has four items; return brand, colour and label of each."""
+COLOURS, LABELS = ("red", "blue", "grey", "green"), ("handbag", "shoe", "watch", "belt")
+
+
+def fill_with_brands(
+    pairs: Pairs, colours: Sequence[str] = COLOURS, labels: Sequence[str] = LABELS, n_unpaired: int = 0
+) -> list[tuple[str, str, str]]:
+    """Train a collection in which every brand has four items; return brand, colour and label of each. If some
+    have no partner, none carries a label or colour."""
     modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     pairs.services.catalogue.create("shop", modalities)
     rng, items, shown = np.random.default_rng(0), [], []
-    for number in range(64):
+    for number in range(64 + n_unpaired):
         kind, shade = rng.integers(4), rng.integers(4)
         row = np.concatenate([3 * np.eye(4)[kind], 2 * np.eye(4)[shade], rng.standard_normal(4)])
-        label, colour = ("handbag", "shoe", "watch", "belt")[kind], ("red", "blue", "grey", "green")[shade]
-        facts: dict[str, Any] = {"metadata": {"colour": colour}, "pair_id": f"p{number}"}
-        items.append(pairs.item("x", f"x{number}", row, label, **facts))
-        text = Content(text=f"{BRANDS[number % 16]} men {colour} {label}")
-        items.append(NewItem("text", text, f"t{number}", (label,), **facts))
+        label, colour = labels[kind], colours[shade]
+        carried, metadata = ((), {}) if n_unpaired else ((label,), {"colour": colour})
+        facts: dict[str, Any] = {"metadata": metadata, "pair_id": f"p{number}"}
+        items.append(pairs.item("x", f"x{number}", row, *carried, **facts))
+        if number < 64:
+            text = Content(text=f"{BRANDS[number % 16]} men {colour} {label}")
+            items.append(NewItem("text", text, f"t{number}", carried, **facts))
         shown.append((BRANDS[number % 16], colour, label))
     pairs.services.catalogue.add_items("shop", items)
     pairs.train("shop", TrainingParameters(method="composite"))
@@ -254,6 +263,71 @@ def test_words_of_longer_texts_count_as_they_were_learned(pairs: Pairs) -> None:
     text = "arfex men red handbag belgomi"
     assert scores(f"{text}, by the") == scores(text)
     assert max(scores(text)) < max(scores("arfex red handbag"))
+
+
+@pytest.mark.parametrize(
+    ("colours", "text"),
+    [
+        (("S", "M", "L", "XL"), "arfex m"),
+        (("10kg", "20kg", "30kg", "40kg"), "arfex 20kg"),
+        (("DE", "US", "UK", "FR"), "arfex us"),
+        (("红色", "蓝色", "灰色", "绿色"), "arfex 蓝色手提包"),
+    ],
+)
+def test_values_of_a_letter_a_measure_or_pairs_of_characters_count_beside_a_brand(
+    pairs: Pairs, colours: Sequence[str], text: str
+) -> None:
+    shown = fill_with_brands(pairs, colours, ("手提包", "运动鞋", "手表", "腰带"))
+    best = pairs.client().post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
+    brand, colour, _ = shown[int(best["id"][1:])]
+    assert (brand, colour, best["probability"] is None) == ("arfex", colours[1], False)
+
+
+def test_what_was_learned_counts_where_there_are_no_values(pairs: Pairs) -> None:
+    fill_with_brands(pairs, n_unpaired=40)
+    answer = pairs.client().post(SEARCH, json={"text": "red handbag", "k": 104}).json()
+    unpaired = [hit["score"] for hit in answer["hits"] if int(hit["id"][1:]) >= 64]
+    assert len(set(unpaired)) > 10
+
+
+def test_words_of_items_that_come_later_count_at_once(pairs: Pairs) -> None:
+    fill_with_brands(pairs)
+    client, numbers = pairs.client(), range(0, 64, 16)
+
+    def scores(text: str) -> list[float]:
+        return [hit["score"] for hit in client.post(SEARCH, json={"text": text, "k": 8}).json()["hits"]]
+
+    pairs.services.catalogue.delete_items("shop", [f"{side}{number}" for number in numbers for side in "xt"])
+    without = scores("arfex")
+    text, items = Content(text="arfex red handbag"), []
+    for number in numbers:
+        items.append(pairs.item("x", f"x{number}", np.ones(12), pair_id=f"p{number}"))
+        items.append(NewItem("text", text, f"t{number}", (), pair_id=f"p{number}"))
+    pairs.services.catalogue.add_items("shop", items)
+    assert scores("arfex") == scores("ARFEX") != without
+
+
+def test_parts_of_a_brand_are_weighed_as_they_were_learned(pairs: Pairs) -> None:
+    fill_with_brands(pairs)
+
+    def best(emphasis: dict[str, float]) -> list[float]:
+        sent = {"text": "arfex", "k": 64, "emphasis": emphasis}
+        return [hit["score"] for hit in pairs.client().post(SEARCH, json=sent).json()["hits"]]
+
+    assert len(set(best({"words": 0}))) > 1
+    assert best({"colour": 9}) != best({"colour": 1})
+
+
+def test_pages_of_probable_results_are_full(pairs: Pairs) -> None:
+    fill_with_brands(pairs)
+
+    def ids(k: int, offset: int = 0) -> list[str]:
+        sent = {"text": "arfex red", "k": k, "offset": offset, "min_probability": 0.75}
+        return [hit["id"] for hit in pairs.client().post(SEARCH, json=sent).json()["hits"]]
+
+    whole = ids(64)
+    assert len(whole) > 4
+    assert [one for offset in range(0, 64, 4) for one in ids(4, offset)] == whole
 
 
 def test_results_of_unknown_probability_stay_where_one_is_asked_for(pairs: Pairs) -> None:
