@@ -321,9 +321,15 @@ def test_parts_of_a_brand_are_weighed_as_they_were_learned(pairs: Pairs) -> None
 def test_pages_of_probable_results_are_full(pairs: Pairs) -> None:
     fill_with_brands(pairs)
 
+    def search(k: int, **refinement: object) -> list[dict[str, Any]]:
+        hits: list[dict[str, Any]]
+        hits = pairs.client().post(SEARCH, json={"text": "arfex red", "k": k, **refinement}).json()["hits"]
+        return hits
+
+    least = sorted(hit["probability"] for hit in search(64))[-10]
+
     def ids(k: int, offset: int = 0) -> list[str]:
-        sent = {"text": "arfex red", "k": k, "offset": offset, "min_probability": 0.8}
-        return [hit["id"] for hit in pairs.client().post(SEARCH, json=sent).json()["hits"]]
+        return [hit["id"] for hit in search(k, offset=offset, min_probability=least)]
 
     whole = ids(64)
     assert len(whole) > len(ids(4)) == 4
