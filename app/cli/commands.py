@@ -579,8 +579,6 @@ def search(
 ) -> None:
     """Search a collection from the command line.
     Several texts, pictures and items are one query: --picture bag.jpg --text blue is such a bag in blue."""
-    import msgspec
-
     parts = _read_parts(text=text, picture=picture, sound=sound, item=item)
     item_filter = read_filter(label, where)
     if group_size is not None and not group_by:
@@ -616,7 +614,15 @@ def search(
     _print_notices(result)
     conditions = [item_filter, *item_filter.get("all", ())]
     named = (key for condition in conditions for key in condition.get("metadata", ()))
-    keys = dict.fromkeys([*named, *read_names(show or "")])
+    _print_hits(result, partners, list(dict.fromkeys([*named, *read_names(show or "")])), as_json)
+
+
+def _print_hits(
+    result: SearchResult, partners: Mapping[str, Item], keys: Sequence[str], as_json: bool
+) -> None:
+    """Print what was found, with the values of some keys and the texts of partners."""
+    import msgspec
+
     for hit in result.hits:
         if as_json:
             typer.echo(json.dumps(msgspec.to_builtins(hit)))

@@ -113,17 +113,18 @@ def _words_of_values(parts: Sequence[SpacePart]) -> frozenset[str]:
 
 
 def stress(model: LoadedModel, query: ProjectedQuery, words: Matrix, are_all: bool) -> ProjectedQuery:
-    """Return a query whose words that name no value, projected, count as much as everything else, or alone if
-    all its words are such: what was learned of them says little, and misleads where few texts have them."""
+    """Return a query whose words that name no value, projected, count as much as all that was learned, or
+    alone if all its words are such: what was learned of them misleads where few texts have them."""
     # Of products, by words of training names: of the first ten, all that can had the word in .88 to .99 with
     # `tfidf`, .54 to .88 with a sentence encoder (.36 to .77 and .12 to .55 as learned); beside a type, which
-    # they had, too, .88 to .97 and .83 to .94 (.43 to .68 and .56 to .80).
+    # they had, too, .86 to .95 and .81 to .93 (.43 to .68 and .56 to .80). With more weight 300 products for
+    # "puma shoes" began with a brand's other things.
     if are_all:
         return replace(query, projected=words, judged=query.projected, before_emphasis=query.projected)
-    parts = model.projector.parts
+    parts = parts_of(model)
     own = [part.scale**2 for part, columns in _columns_of(parts) if words[0, columns].any()]
-    rest = [part.scale**2 for part in parts if part.name != "distinctness"]
-    projected = (query.projected + sum(rest) / sum(own) * words).astype(np.float32)
+    learned = [part.scale**2 for part in parts if part.name not in ("distinctness", _WORDS)]
+    projected = (query.projected + sum(learned) / sum(own) * words).astype(np.float32)
     return replace(
         query, projected=projected, judged=query.projected if query.before_emphasis is None else None
     )
