@@ -180,11 +180,11 @@ def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWo
 
 
 def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tuple[Notice, ...]:
-    """Return a notice if even the first result of a text, or of a file without one, is a match with less than
-    the probability `weak`, or has nothing of it; none where it carries the text as a label or value."""
+    """Return a notice if even the best result of a text, or of a file without one, is a match with less than
+    the probability `weak`, or has nothing of it; none where the first has the text as a label or value."""
     if not hits or hits[0].rank > 1:
         return ()
-    probability = hits[0].probability
+    probability = max((hit.probability for hit in hits if hit.probability is not None), default=None)
     if probability is None and hits[0].score == 0.0:
         message = "nothing connects the query with any of these items: their order says nothing"
         return (Notice("weak-match", message, ()),)

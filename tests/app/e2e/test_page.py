@@ -591,6 +591,7 @@ def test_markup_of_an_item_stays_text(
     expect(page.get_by_role("button", name="Remove the filter price")).to_have_count(0)
     page.get_by_label("Most price").fill("1")
     expect(page.locator("#hits > li")).to_have_count(1)
+    expect(page.get_by_role("button", name="Remove the filter price ≤ 1")).to_be_visible()
     page.get_by_label("Least price").fill("2")  # not beyond the other
     expect(page.get_by_label("Least price")).to_have_value("1")
     page.get_by_role("button", name="Remove the filter price ≤ 1").click()

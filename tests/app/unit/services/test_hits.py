@@ -22,7 +22,16 @@ def test_a_text_that_even_the_first_hit_hardly_matches_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize("shown", [hits(0.005), hits(0.9), [], hits(0.001, first_rank=11)])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        hits(0.005),
+        hits(0.9),
+        [],
+        hits(0.001, first_rank=11),
+        [*hits(0.001), Hit("c", 3, 0.0, 0.4, Item("c", "image"))],  # words counted more than what was learned
+    ],
+)
 def test_nothing_is_said_of_good_results_of_none_and_of_further_pages(shown: list[Hit]) -> None:
     assert weak_match_notices(shown, 0.005, "red bags") == ()
 
