@@ -56,6 +56,11 @@ def are_of_words(model: LoadedModel) -> npt.NDArray[np.bool_]:
     return np.repeat([part.name == _WORDS for part in parts], [part.width for part in parts])
 
 
+def parts_with(model: LoadedModel, words: Matrix) -> list[SpacePart]:
+    """Return the parts in which projected words have anything."""
+    return [part for part, columns in _columns_of(model.projector.parts) if words[0, columns].any()]
+
+
 def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, float]) -> ProjectedQuery:
     """Return a query whose parts are scaled by name, or moved from 0 to 1 of the way to the weights that are
     best for a measure; raises InvalidFieldError for a name that is neither."""
@@ -121,9 +126,8 @@ def stress(model: LoadedModel, query: ProjectedQuery, words: Matrix, are_all: bo
     # "puma shoes" began with a brand's other things.
     if are_all:
         return replace(query, projected=words, judged=query.projected, before_emphasis=query.projected)
-    parts = parts_of(model)
-    own = [part.scale**2 for part, columns in _columns_of(parts) if words[0, columns].any()]
-    learned = [part.scale**2 for part in parts if part.name not in ("distinctness", _WORDS)]
+    own = [part.scale**2 for part in parts_with(model, words)]
+    learned = [part.scale**2 for part in parts_of(model) if part.name not in ("distinctness", _WORDS)]
     projected = (query.projected + sum(learned) / sum(own) * words).astype(np.float32)
     return replace(
         query, projected=projected, judged=query.projected if query.before_emphasis is None else None

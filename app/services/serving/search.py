@@ -48,6 +48,7 @@ from app.services.serving.reasons import (
     emphasise,
     explain,
     parts_of,
+    parts_with,
     stress,
     words_apart,
     words_in,
@@ -675,9 +676,7 @@ def _are_carried(ground: _Ground, of_words: Matrix, n_features: int) -> bool:
     """Return whether some item has words like these, more than by chance where features share dimensions."""
     # Of n items without any, the cosines of sketches of d dimensions deviate by 1 / sqrt(d), and the largest
     # is about sqrt(2 ln(n) / d): the words of long texts do not exceed that.
-    parts = ground.snapshot.model.projector.parts
-    ends = np.cumsum([part.width for part in parts])
-    own = [part for part, row in zip(parts, np.split(of_words[0], ends[:-1]), strict=True) if row.any()]
+    own = parts_with(ground.snapshot.model, of_words)
     width = sum(part.width for part in own)
     if n_features <= width:
         return True
