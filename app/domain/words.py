@@ -77,7 +77,8 @@ _PIECE = re.compile(r"[^\s!\"$%&(-*,/:-@\[-`{-~]+")  # part of a text that may b
 _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
 _NEGATED = re.compile(
-    r"\b(?:not(?!\s+only\b)|without|instead\s+of)\s+(\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)",
+    r"\b(?:not(?!\s+only\b)|without|instead\s+of)\s+(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)"
+    r"|(?:^|(?<=\s))-(?P<word>[^\W\d_][^\s,;]*)",
     re.IGNORECASE,
 )
 
@@ -170,9 +171,9 @@ def is_telling(word: str) -> bool:
 
 
 def split_negated(text: str) -> tuple[str, str]:
-    """Return a text without what it says is not meant, and that alone, up to a comma or "but", in English;
-    either may be empty."""
-    negated = ", ".join(match[1] for match in _NEGATED.finditer(text))
+    """Return a text without what it says is not meant, and that alone, either of which may be empty: up to a
+    comma or "but", in English, and words after a minus sign."""
+    negated = ", ".join(match["clause"] or match["word"] for match in _NEGATED.finditer(text))
     rest = _NEGATED.sub("", text).strip(" ,;") if negated else text
     return (rest if split_words(rest) else ""), negated
 

@@ -142,7 +142,7 @@ def word_notices(
     if report is None or (report.n_known and not words):
         return ()
     if not words:
-        return (Notice("no-words", "the query has no word, so nothing is ranked", ()),)
+        return (Notice("no-words", "the query has no word, so nothing is ranked by it", ()),)
     others = () if nearest_words is None else _nearest_queries(text or "", words, nearest_words)
     if report.misspelt:
         if not others:  # long texts are not respelled
@@ -157,7 +157,7 @@ def word_notices(
     elif others:
         message = f"the model knows no word of the query, {some_of(words)}: ranked by {others[0]!r} instead"
     else:
-        message = f"the model knows no word of the query, so nothing is ranked: {some_of(words)}"
+        message = f"the model knows no word of the query, so nothing is ranked by it: {some_of(words)}"
     if report.unknown and is_trained and not finds_later:
         message += "; a training learns the words of newer items"
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)

@@ -41,6 +41,7 @@ function addressOf(collection, shown) {
     if (shown.groupBy && shown.groupSize > 1) parameters.set("size", shown.groupSize);
     if (shown.minProbability > 0) parameters.set("min_probability", shown.minProbability);
     if (shown.diversity > 0) parameters.set("diversity", shown.diversity);
+    if (shown.includesGiven) parameters.set("given", "true");
     if (Object.keys(shown.emphasis).length > 0) parameters.set("emphasis", JSON.stringify(shown.emphasis));
   }
   return `?${parameters}`;
@@ -81,7 +82,8 @@ export function readSearch() {
   const emphasis = readValue(parameters.get("emphasis") ?? "{}") ?? {};
   const groupSize = Math.min(Math.max(Math.trunc(Number(parameters.get("size"))) || 1, 1), MOST_OF_GROUP);
   const [minProbability, diversity] = ["min_probability", "diversity"].map((name) => Math.min(Math.max(Number(parameters.get(name)) || 0, 0), 1));
-  return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), groupSize, minProbability, diversity, emphasis };
+  const includesGiven = parameters.get("given") === "true";
+  return { parts, target, filter: readFilter(parameters), groupBy: parameters.get("group"), groupSize, minProbability, diversity, emphasis, includesGiven };
 }
 
 function readQuery({ item, q }, kept) {

@@ -30,6 +30,7 @@ byId("modalities").addEventListener("change", ({ target }) => {
   open({ target: target.value, filter: [] });
 });
 byId("more").addEventListener("click", () => attempt(showPage));
+byId("export").addEventListener("click", () => attempt(exportItems, byId("export")));
 window.addEventListener("popstate", () => attempt(showAddress));
 
 /** Put what is to be shown into the address bar, and show it. */
@@ -83,6 +84,7 @@ async function showAddress() {
     shown.passing ??= numbers?.passing; // which the whole list says, too
     showTotal(shown);
   }, showError);
+  byId("export").textContent = shown.filter.length > 0 ? "Download what passes" : "Download all";
   showBulk(shown, showAddress);
   await showPage();
 }
@@ -119,8 +121,19 @@ async function showPage() {
   announce(byId("nothing").hidden ? `${count} ${plural(shown.target, count)} ${count === 1 ? "is" : "are"} shown` : byId("nothing").textContent);
 }
 
-function queryOf({ target, filter }) {
-  return new URLSearchParams({ modality: target, filter: JSON.stringify(conditionsOf(filter)) });
+const queryOf = ({ target, filter }) => new URLSearchParams({ modality: target, filter: JSON.stringify(conditionsOf(filter)) });
+
+/** Save what passes the filters, or the whole collection, as an import takes it. */
+async function exportItems() {
+  const { shown: { target, filter }, collection: { name } } = state;
+  const conditions = filter.length > 0 ? { modality: target, ...conditionsOf(filter) } : {};
+  announce("Downloading");
+  const query = new URLSearchParams({ filter: JSON.stringify(conditions) });
+  const exported = await (await call(`${collectionPath()}/items:export?${query}`)).blob();
+  const [link, url] = [element("a"), URL.createObjectURL(exported)];
+  Object.assign(link, { href: url, download: `${name}.ndjson` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // once the browser has begun to save it
+  announce(`${name}.ndjson was downloaded`);
 }
 
 const pathOf = (item) => `${collectionPath()}/items/${encodeURIComponent(item.id)}`;

@@ -11,10 +11,10 @@ export function showEmphasis({ emphasis }, { hits, measures = [] }, run) {
   const explained = hits.flatMap((hit) => hit.explanation ?? []).map(({ name }) => name);
   const names = [...new Set([...Object.keys(emphasis), ...explained, ...measures])].sort((left, right) => isMeasure(left) - isMeasure(right) || (left < right ? -1 : 1));
   const box = byId("emphasis");
-  box.hidden = names.length < 2 && Object.keys(emphasis).length === 0;
+  byId("emphasising").hidden = names.length < 2 && Object.keys(emphasis).length === 0;
   if (box.dataset.names !== JSON.stringify(names)) {
     box.dataset.names = JSON.stringify(names);
-    box.replaceChildren(box.firstElementChild, ...names.map(sliderOf));
+    box.replaceChildren(...names.map(sliderOf));
   }
   const sliders = [...box.querySelectorAll("input")];
   for (const slider of sliders) {

@@ -4,14 +4,18 @@
 import { MOST_OF_GROUP, readValue } from "./address.js";
 import { call } from "./api.js";
 import { byId, element } from "./elements.js";
-import { collectionPath, namesFile, state } from "./state.js";
+import { collectionPath, hasItems, namesFile, state } from "./state.js";
 
 // A filter is a list of choices: {label}, {key, value}, either with {not: true}, or {key, from, to}, without null.
 
 const CONFLICT = 409;
 const VALUES_LISTED = 50;
 const VALUES_SHOWN = 12;
-const NUMBERS = { "group-size": "groupSize", "min-probability": "minProbability", diversity: "diversity" }; // of a search, by their fields
+const NUMBERS = { // of a search, by their fields, and what one of it is there
+  "group-size": { name: "groupSize", unit: 1 },
+  "min-probability": { name: "minProbability", unit: 100 }, // percent, as cards say it
+  diversity: { name: "diversity", unit: 1 },
+};
 
 const expanded = new Set(); // groups of which all values are shown
 let built = null; // {gallery, revision, counted, whole, counts}: values of the whole gallery, and of what passes the filter in `counted`
@@ -45,7 +49,11 @@ export async function showFilters(shown, revision, run) {
   if (byId("group-by")) showGrouping(shown);
   byId("facets").onchange = ({ target }) => {
     if (target.id === "group-by") run({ ...latestOf(shown), groupBy: target.value || null });
-    if (Object.hasOwn(NUMBERS, target.id) && target.reportValidity()) run({ ...latestOf(shown), [NUMBERS[target.id]]: Number(target.value) });
+    if (target.id === "include-given") run({ ...latestOf(shown), includesGiven: target.checked });
+    if (Object.hasOwn(NUMBERS, target.id) && target.reportValidity()) {
+      const { name, unit } = NUMBERS[target.id];
+      run({ ...latestOf(shown), [name]: Number(target.value) / unit });
+    }
     if (target.type === "range") target.form.requestSubmit();
   };
   byId("facets").onclick = ({ target }) => {
@@ -147,18 +155,22 @@ function groupsOf({ labels, metadata, ranges }, counts, { parts, filter }) {
   return groups;
 }
 
-/** Return what says of which label, value or pair the results are a few each, how probable they are at least, and how much they differ. */
+/** Return what says of which label, value or pair the results are a few each, how probable they are at least, how much they differ, and
+ * whether items of the query are among them. */
 function grouping(names) {
-  const [line, choice, size, least, diversity] = ["p", "select", "input", "input", "input"].map((name) => element(name));
+  const [line, choice, size, least, diversity, given] = ["p", "select", "input", "input", "input", "input"].map((name) => element(name));
   line.className = "grouping";
   choice.append(new Option("–", ""), ...names.map((name) => new Option(name, name)), new Option("pair", "pair_id"));
   Object.assign(size, { type: "number", min: 1, max: MOST_OF_GROUP, required: true });
-  for (const share of [least, diversity]) Object.assign(share, { type: "number", min: 0, max: 1, step: "any", required: true });
+  Object.assign(least, { type: "number", min: 0, max: 100, step: "any", required: true });
+  Object.assign(diversity, { type: "number", min: 0, max: 1, step: "any", required: true });
+  given.type = "checkbox";
   const controls = [
     [choice, "group-by", "Group by"],
     [size, "group-size", "results of each, at most"],
-    [least, "min-probability", "Least probability"],
+    [least, "min-probability", "Least probability, %"],
     [diversity, "diversity", "Diversity"],
+    [given, "include-given", "Items of the query, too"],
   ];
   for (const [control, id, label] of controls) {
     control.id = id;
@@ -170,12 +182,14 @@ function grouping(names) {
 /** Show how results are chosen: what they are grouped by may be of nothing that passes the filters. */
 function showGrouping(shown) {
   const { groupBy } = shown;
-  const [choice, size, least] = [byId("group-by"), byId("group-size"), byId("min-probability")];
+  const [choice, size, least, given] = ["group-by", "group-size", "min-probability", "include-given"].map(byId);
   if (groupBy && ![...choice.options].some(({ value }) => value === groupBy)) choice.add(new Option(groupBy, groupBy));
   choice.value = groupBy ?? "";
-  for (const [id, name] of Object.entries(NUMBERS)) byId(id).value = shown[name];
+  for (const [id, { name, unit }] of Object.entries(NUMBERS)) byId(id).value = Number((unit * shown[name]).toPrecision(12));
+  given.checked = shown.includesGiven;
   for (const part of [size, size.labels[0]]) part.hidden = !groupBy;
   for (const part of [least, least.labels[0]]) part.hidden = !shown.hasProbabilities;
+  for (const part of [given, given.labels[0]]) part.hidden = !hasItems(shown);
 }
 
 function groupOf(heading, values, choiceFrom, filter) {

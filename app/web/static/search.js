@@ -9,7 +9,7 @@ import { conditionsOf, showFilters } from "./filters.js";
 import { announce, attempt, showError } from "./messages.js";
 import { release } from "./pictures.js";
 import { resultCard, showPartners } from "./results.js";
-import { collectionPath, isPlain, pictureUrlOf, plural, state } from "./state.js";
+import { collectionPath, hasItems, isPlain, pictureUrlOf, plural, state } from "./state.js";
 
 const RESULTS_PER_PAGE = 24;
 const SHOWN = ["labels", "metadata", "text", "content_url"];
@@ -17,7 +17,7 @@ const SHOWN = ["labels", "metadata", "text", "content_url"];
 /**
  * Search a modality, and show the first results; a search that runs is cancelled.
  *
- * sought: {parts, target, filter, groupBy, groupSize, minProbability, diversity, emphasis}; parts: of {source, query, weight}, where source is the modality of the query, that is
+ * sought: {parts, target, filter, groupBy, groupSize, minProbability, diversity, emphasis, includesGiven}; parts: of {source, query, weight}, where source is the modality of the query, that is
  * {text} | {picture: File} | {itemId, title, pictureUrl};
  * filter: a list of choices as of filters.js; groupBy: a key, "label", "pair_id" or null; emphasis: weights by part of the score. What is
  * not there stays as it was for the results before, of the same gallery
@@ -25,8 +25,9 @@ const SHOWN = ["labels", "metadata", "text", "content_url"];
  */
 export async function search(sought, { isTyped = false, isInAddress = false, movesFocus = false } = {}) {
   if (sought.parts.length > MOST_PARTS) throw new Problem(`A query has ${MOST_PARTS} parts at most`, "Take one out before you add another.", 0);
-  const { filter = [], groupBy = null, groupSize = 1, minProbability = 0, diversity = 0, emphasis = {} } = sought.target === state.shown?.target ? state.shown : {};
-  const shown = { filter, groupBy, groupSize, minProbability, diversity, emphasis, ...sought, offset: 0, ids: new Set() };
+  const before = sought.target === state.shown?.target ? state.shown : {};
+  const { filter = [], groupBy = null, groupSize = 1, minProbability = 0, diversity = 0, emphasis = {}, includesGiven = false } = before;
+  const shown = { filter, groupBy, groupSize, minProbability, diversity, emphasis, includesGiven, ...sought, offset: 0, ids: new Set() };
   byId("bar").showQuery(shown, isTyped);
   announce("Searching");
   state.sought = shown;
@@ -77,12 +78,13 @@ const mayMatch = ({ parts, target, emphasis }) =>
   state.collection.active_version !== null && isPlain({ parts }) && parts[0].source !== target && Object.keys(emphasis).length === 0;
 
 /** Return what is asked for beside the first results; why each has its score, where that is wanted. */
-const refined = ({ groupBy, groupSize, minProbability, diversity, emphasis, ...shown }) => ({
+const refined = ({ groupBy, groupSize, minProbability, diversity, emphasis, includesGiven, ...shown }) => ({
   ...(byId("with-reasons").checked ? { include: [...SHOWN, "explanation"] } : {}),
   ...(groupBy ? { group_by: groupBy, group_size: groupSize } : {}),
   ...(minProbability > 0 && mayMatch({ emphasis, ...shown }) ? { min_probability: minProbability } : {}),
   ...(diversity > 0 ? { diversity } : {}),
   ...(Object.keys(emphasis).length > 0 ? { emphasis } : {}),
+  ...(includesGiven && hasItems(shown) ? { include_given: true } : {}),
 });
 
 async function bodyOf(shown) {

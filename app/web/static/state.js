@@ -63,6 +63,9 @@ export function queryOf(item, modality) {
 /** Return whether a search is that of one content or item, as opposed to a composed one. */
 export const isPlain = ({ parts }) => parts.length === 1 && parts[0].weight > 0;
 
+/** Return whether a composed search has stored items among its parts. */
+export const hasItems = ({ parts }) => !isPlain({ parts }) && parts.some(({ query }) => query.itemId !== undefined);
+
 /** Return what a query is called. */
 export const nameOf = ({ text, title, picture, itemId }) =>
   text ?? title ? `“${text ?? title}”` : picture ? picture.name || "pasted picture" : `picture ${itemId}`;

@@ -39,20 +39,46 @@ export async function showTraining(refresh) {
   showForm(null);
   clearCurves();
   showRunning(false);
-  byId("retraining").textContent = describePolicy(collection.retraining);
-  byId("retraining").hidden = byId("retraining").textContent === "";
+  showPolicy(collection.retraining);
   const { jobs: [job] } = await (await call(`${adminPath(collection)}/jobs?limit=1`)).json();
   if (state.collection !== collection) return;
   if (job && PENDING.has(job.state)) followToEnd(collection, job).catch(showError);
   else showState(job ? describeOutcome(job) : "There was no training yet.");
 }
 
-/** Say after what a collection is trained by itself, as the command line does; nothing where somebody has to ask for it. */
+function showPolicy(policy) {
+  byId("retraining").textContent = describePolicy(policy);
+  const [from, to] = policy.quiet_hours ?? [];
+  for (const [name, value] of Object.entries({ ...policy, from, to })) {
+    if (byId("policy").elements[name]) byId("policy").elements[name].value = value ?? "";
+  }
+}
+
+byId("policy").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(storePolicy, byId("policy"));
+});
+
+async function storePolicy() {
+  const collection = state.collection;
+  const given = Object.fromEntries([...new FormData(byId("policy"))].filter(([, value]) => value !== "").map(([name, value]) => [name, Number(value)]));
+  const { from, to, ...limits } = given;
+  if (from !== undefined && Object.keys(limits).length === 0) throw new Problem("Nothing says after what it is trained", "Enter one of the numbers, or leave the hours empty.", 0);
+  if ((from === undefined) !== (to === undefined)) throw new Problem("One of the two hours is missing", "Enter both, or none.", 0);
+  const policy = { ...limits, ...(from === undefined ? {} : { quiet_hours: [from, to] }) };
+  const { retraining } = await (await call(`${adminPath(collection)}/retraining`, { method: "PUT", json: policy })).json();
+  collection.retraining = retraining;
+  if (state.collection !== collection) return;
+  showPolicy(retraining);
+  announce(byId("retraining").textContent);
+}
+
+/** Say after what a collection is trained by itself, as the command line does. */
 function describePolicy({ changed_items: items, judgements, hours, quiet_hours: quiet }) {
   const limits = Object.entries({ "changed items": items, judgements, "hours with changes": hours });
   const named = limits.filter(([, limit]) => limit).map(([name, limit]) => `${limit} ${name}`).join(" or ");
   const when = quiet ? `, from ${quiet[0]}:00 to ${quiet[1]}:00 UTC` : "";
-  return named && `Trained by itself after ${named}${when}.`;
+  return named ? `Trained by itself after ${named}${when}` : "Trained when somebody asks for it";
 }
 
 const showState = (text) => { byId("training-state").textContent = text; };

@@ -24,6 +24,7 @@ def states(page: Page, url: str) -> Iterator[str]:
     page.get_by_role("group", name="Label", exact=True).get_by_role("button").first.click()
     expect(page.locator("#chosen")).to_be_visible()
     page.get_by_label("Reasons").check()
+    page.get_by_text("Emphasis", exact=True).click()
     expect(page.locator("#emphasis")).to_be_visible()
     yield "results"
     page.get_by_role("button", name="Less like this: result 1", exact=True).click()

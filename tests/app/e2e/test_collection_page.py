@@ -1,5 +1,6 @@
 """The page of a collection, in a browser: its items, their labels, their deletion."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,15 @@ def shelf(client: Client) -> Iterator[str]:
 
 def card_of(page: Page, item_id: str) -> Locator:
     return page.locator("#hits > li").filter(has=page.locator(f".hit[data-id='{item_id}']"))
+
+
+def download(page: Page, button: str) -> list[str]:
+    """Download items; return their ids."""
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name=button).click()
+    assert downloading.value.suggested_filename == f"{NAME}.ndjson"
+    lines = Path(downloading.value.path()).read_text("utf-8").splitlines()
+    return [json.loads(line)["id"] for line in lines]
 
 
 def test_items_are_shown_page_by_page_and_as_text(
@@ -110,8 +120,10 @@ def test_what_passes_the_filters_is_relabelled_and_deleted_once_it_was_counted(
     delete, said = page.get_by_role("button", name="Delete all that pass"), page.locator("#bulk-said")
     expect(page.locator("#results-title")).to_have_text(f"{N_TEXTS} texts")
     expect(delete).to_be_hidden()
+    assert download(page, "Download all") == [f"t{n:02d}" for n in range(N_TEXTS)]
     page.goto(f"{demo_server}{shelf}&label=seven")
     expect(page.locator("#hits > li")).to_have_count(7)
+    assert download(page, "Download what passes") == [f"t{n:02d}" for n in range(7)]
     page.get_by_role("button", name="Change all that pass").click()
     page.get_by_label("Add labels, one a line").fill("new\n")
     held: list[Route] = []

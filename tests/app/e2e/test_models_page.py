@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
-from app.answers import Job
+from app.answers import Job, RetrainingPolicy
 from app.client import Client
 from tests.app.e2e.browsing import Watch
 
@@ -107,7 +107,7 @@ def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
     give_key(page, demo_key)
     expect(page.get_by_role("heading", name="2 versions; version 2 is live")).to_be_visible()
     expect(page.locator("#key-form")).to_be_hidden()
-    expect(page.locator("#retraining")).to_be_hidden()
+    expect(page.locator("#retraining")).to_have_text("Trained when somebody asks for it")
     page.get_by_label("Collection", exact=True).select_option("sample")
     expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible()
     page.go_back()
@@ -116,9 +116,27 @@ def test_nothing_is_shown_without_a_key_which_is_asked_for_once(
     client.set_retraining(NAME, changed_items=500, hours=24.0, quiet_hours=(22, 6))
     page.reload()
     expect(page.locator(".version")).to_have_count(2)
-    policy = "Trained by itself after 500 changed items or 24 hours with changes, from 22:00 to 6:00 UTC."
-    expect(page.locator("#retraining")).to_have_text(policy)
-    client.set_retraining(NAME)
+    shown = "Trained by itself after 500 changed items or 24 hours with changes, from 22:00 to 6:00 UTC"
+    expect(page.locator("#retraining")).to_have_text(shown)
+    page.locator("#retraining").click()
+    expect(page.get_by_label("changed items")).to_have_value("500")
+    page.get_by_label("changed items").fill("")
+    page.get_by_label("judgements").fill("7")
+    page.get_by_role("spinbutton", name="to", exact=True).fill("")
+    page.get_by_role("button", name="Store").click()
+    expect(page.get_by_role("alert")).to_contain_text("One of the two hours is missing")
+    page.get_by_role("spinbutton", name="from", exact=True).fill("")
+    page.get_by_role("button", name="Store").click()
+    expect(page.locator("#retraining")).to_have_text(
+        "Trained by itself after 7 judgements or 24 hours with changes"
+    )
+    policy = client.get_collection(NAME).retraining
+    assert policy == RetrainingPolicy(judgements=7, hours=24.0)
+    for field in ("judgements", "hours with changes"):
+        page.get_by_label(field).fill("")
+    page.get_by_role("button", name="Store").click()
+    expect(page.locator("#retraining")).to_have_text("Trained when somebody asks for it")
+    assert client.get_collection(NAME).retraining == RetrainingPolicy()
     page.get_by_role("link", name="Search").click()
     expect(page.locator("#model-state")).to_have_text("Model 2 is live.")
     page.get_by_role("link", name="Models").click()

@@ -41,7 +41,7 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(pa
         assert search(text=text) == (10, [])
     nothing = {
         "code": "unknown-words",
-        "message": "the model knows no word of the query, so nothing is ranked: 'xyzzy' and 'sneakers'"
+        "message": "the model knows no word of the query, so nothing is ranked by it: 'xyzzy' and 'sneakers'"
         "; a training learns the words of newer items",
         "words": ["xyzzy", "sneakers"],
         "did_you_mean": [],

@@ -114,8 +114,14 @@ def test_words_are_found_where_they_stand() -> None:
         ("not only red, no name", "not only red, no name", ""),
         ("not 3.5 cm wide", "", "3.5 cm wide"),
         ("a knot", "a knot", ""),
+        ("puma -shoes", "puma", "shoes"),
+        ("-red, blue -flip-flops", "blue", "red, flip-flops"),
+        ("-shoes", "", "shoes"),
+        ("t-shirt - blue, -5 - 3", "t-shirt - blue, -5 - 3", ""),
         ("not", "not", ""),
     ],
 )
-def test_what_a_text_negates_ends_with_a_comma_or_but(text: str, meant: str, negated: str) -> None:
+def test_what_a_text_negates_ends_with_a_comma_or_but_or_is_a_word_after_a_minus_sign(
+    text: str, meant: str, negated: str
+) -> None:
     assert split_negated(text) == (meant, negated)
