@@ -247,8 +247,11 @@ def first_columns(samples: Samples, n_columns: int) -> Samples:
     if not is_sparse(samples):
         return samples[:, :n_columns]
     is_first = samples.indices < n_columns
-    ends = np.concatenate([[0], np.cumsum(is_first)])[samples.indptr]
-    entries = samples.data[is_first], samples.indices[is_first], ends
+    if is_first.all():
+        entries = samples.data, samples.indices, samples.indptr
+    else:
+        ends = np.concatenate([[0], np.cumsum(is_first)])[samples.indptr]
+        entries = samples.data[is_first], samples.indices[is_first], ends
     return scipy.sparse.csr_array(entries, shape=(samples.shape[0], n_columns))
 
 

@@ -76,6 +76,10 @@ class Projector(Protocol):
         """Return the projection of one sample, and whether it is like anything that was learned from."""
         return (self.project_x if side == "x" else self.project_z)(sample), True
 
+    def project_words(self, samples: npt.ArrayLike, side: str = "x") -> FloatArray:
+        """Return projections in which all but what samples are themselves is zero."""
+        return np.zeros((check_samples(samples, "the array of samples").shape[0], self.rank), np.float32)
+
     def probability(
         self, similarities: FloatArray, queries: FloatArray | None = None, side: str = "x"
     ) -> FloatArray:

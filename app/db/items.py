@@ -425,18 +425,21 @@ class ItemRepository(Repository):
         _update_rows(self._session, [row.id for row in rows], revision=revision, **_TOMBSTONE)
         return {row.content_hash for row in rows if row.content_hash is not None}
 
-    def of_pairs(self, collection: Collection, pair_ids: AbstractCollection[str]) -> list[Item]:
-        """Return all items of some pairs, with features, in order of creation; none of a pair of more items
-        than are partners."""
+    def of_pairs(
+        self, collection: Collection, pair_ids: AbstractCollection[str], *, with_features: bool = True
+    ) -> list[Item]:
+        """Return all items of some pairs, in order of creation; none of a pair of more items than are
+        partners."""
+        names = (*_PLACED, "features", "encoding") if with_features else _PLACED
         members: list[Item] = []
         for chunk in in_chunks(sorted(pair_ids)):
-            rows = published_items(collection.id, *_PLACED, "features", "encoding", "is_deleted")
+            rows = published_items(collection.id, *names, "is_deleted")
             is_asked = rows.c.pair_id.in_(chunk) & (rows.c.is_deleted == sa.false())
             sizes = sa.select(rows.c.pair_id).where(is_asked).group_by(rows.c.pair_id)
             small = list(self._session.scalars(sizes.having(sa.func.count() <= 2 * MOST_PARTNERS)))
             query = sa.select(rows).where(rows.c.pair_id.in_(small), rows.c.is_deleted == sa.false())
             members += (
-                _item(row, row.features, row.encoding)
+                _item(row, *row[len(_PLACED) : len(names)])
                 for row in self._session.execute(query.order_by(rows.c.id))
             )
         return members

@@ -28,7 +28,16 @@ from solver.composite.placement import (
     project_words,
     to_unit_length,
 )
-from solver.linalg import Centered, FloatArray, Samples, check_array, check_samples, first_columns, to_dense
+from solver.linalg import (
+    Centered,
+    FloatArray,
+    Samples,
+    check_array,
+    check_samples,
+    first_columns,
+    is_sparse,
+    to_dense,
+)
 from solver.projector import WEAK_PROBABILITY, Projector, SpacePart, project_in_range
 from solver.scaling.feature_maps import (
     MAX_MAGNITUDE,
@@ -59,20 +68,8 @@ def distinctness(unit: FloatArray, bank: FloatArray) -> FloatArray:
     # the Inverted Softmax", ICLR 2017) subtracts from it. The product of two samples' values falls with the
     # hubness of either.
     similarities = _SHARPNESS * (unit @ bank.T)
-    hubness = (_log_sum_exp(similarities) - np.log(len(bank))) / _SHARPNESS
+    hubness = np.log(np.exp(similarities).mean(axis=1, keepdims=True)) / _SHARPNESS  # at most e to the 7
     result: FloatArray = 1.0 - hubness
-    return result
-
-
-def _log_sum_exp(rows: FloatArray) -> FloatArray:
-    """Return the logarithm of the sum of exponentials of each row, as a column: SciPy's, to the bit, without
-    what that does for infinite, complex and weighted numbers, which takes longer than a query."""
-    largest = rows.max(axis=1, keepdims=True)
-    is_largest = rows == largest
-    n_largest = is_largest.sum(axis=1, keepdims=True, dtype=rows.dtype)
-    others = np.exp(np.where(is_largest, -np.inf, rows) - largest).sum(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):  # of rows with NaN none is largest
-        result: FloatArray = np.log1p(others / n_largest) + np.log(n_largest) + largest
     return result
 
 
@@ -283,6 +280,21 @@ class CompositeSide:
         projected = project_in_range(partial(self._project, nearest=nearest), sample, sum(self.widths))
         return projected, bool(nearest[0] >= self.least_likeness)
 
+    def project_words(self, samples: npt.ArrayLike) -> FloatArray:
+        """Return projections of which all is zero but the samples' own content, as of `Projector`."""
+        return project_in_range(self._words, samples, sum(self.widths))
+
+    def _words(self, samples: Samples) -> FloatArray:
+        check_samples(samples, "the array of samples", n_features=self.n_features)
+        nothing = np.zeros((samples.shape[0], 0))
+        parts = [
+            head.apply(nothing, samples, self.n_further)
+            if head.is_own
+            else np.zeros((samples.shape[0], width))
+            for head, width in zip(self.heads, self.widths, strict=True)
+        ]
+        return np.hstack(parts).astype(np.float32)
+
     def place(
         self,
         projected: FloatArray,
@@ -334,12 +346,14 @@ class CompositeSide:
         return scores
 
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
-        learned = samples
-        if self.n_further:
-            check_samples(samples, "the array of samples", n_features=self.n_features)
-            learned = first_columns(samples, self.feature_map.n_features)
+        check_samples(samples, "the array of samples", n_features=self.n_features)
+        learned = first_columns(samples, self.feature_map.n_features) if self.n_further else samples
         if self._dual is not None:
             scores = self.feature_map.weigh(learned, self._dual, nearest)
+        elif self.feature_map.kernel == "linear" and is_sparse(learned) and learned.shape[0] == 1:
+            # Of a query only the rows of its features are read; SciPy takes several times as long to begin.
+            scaled = self.feature_map.scaler.scale_entries(learned)
+            scores = (scaled @ self.coefficients[learned.indices])[None] - self._scores_of_shift
         else:
             mapped = self.feature_map.transform(learned)
             if isinstance(mapped, Centered):
@@ -414,6 +428,10 @@ class CompositeProjector(Projector):
     @override
     def project_query(self, sample: npt.ArrayLike, side: str = "x") -> tuple[FloatArray, bool]:
         return (self.x if side == "x" else self.z).project_query(sample)
+
+    @override
+    def project_words(self, samples: npt.ArrayLike, side: str = "x") -> FloatArray:
+        return (self.x if side == "x" else self.z).project_words(samples)
 
     @property
     @override

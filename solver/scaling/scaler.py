@@ -113,18 +113,23 @@ class Scaler:
         shift: FloatArray = (self.mean_ * self.scale_).astype(np.float32)
         return shift
 
-    def _transform_sparse(self, array: Samples) -> Samples:
+    def scale_entries(self, array: Samples) -> FloatArray:
+        """Return the scaled entries of a checked CSR array, less no `shift`; raises as `transform`."""
         with np.errstate(over="ignore", invalid="ignore"):
             values = _prepare_sparse(array, self.kind_)
             values *= self.scale_[array.indices]
-            scaled = values.astype(np.float32)
+            scaled: FloatArray = values.astype(np.float32)
         is_finite = np.isfinite(scaled)
         if not is_finite.all():
             is_outside = np.zeros(array.shape[0], np.bool)
             is_outside[_row_numbers(array)[~is_finite]] = True
             largest = np.abs(array.data).max()
             raise OutOfRangeError(f"samples reach {largest:g}: scaling them overflows float32", is_outside)
-        result = scipy.sparse.csr_array((scaled, array.indices, array.indptr), shape=array.shape)
+        return scaled
+
+    def _transform_sparse(self, array: Samples) -> Samples:
+        entries = self.scale_entries(array), array.indices, array.indptr
+        result = scipy.sparse.csr_array(entries, shape=array.shape)
         return Centered(result, self.shift) if self.kind_ in _CENTRING else result
 
 

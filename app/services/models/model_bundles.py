@@ -23,7 +23,7 @@ from app.encoders.registry import EncoderRegistry
 from app.index import ExactIndex, load_index, save_index
 from app.services.models.originals import Originals, features_for
 from app.storage.stores import Bundles
-from solver import ArtifactError, Projector, load_projector, save_projector
+from solver import ArtifactError, Projector, SpacePart, load_projector, save_projector
 
 UNTRAINED = 0
 """Number of the version that serves before any was trained."""
@@ -47,31 +47,31 @@ class ProjectedQuery:
 
 
 class RecentTexts:
-    """The last texts of one model version, by modality and to the letter: encoders differ in what counts.
-    They are kept with that version, and so are never those of another one."""
+    """The last texts of one model version, by the modalities of a search and to the letter: encoders differ
+    in what counts, and galleries in the words that items have. They are never those of another version."""
 
     def __init__(self) -> None:
         self.text_bytes: dict[str, float] = {}
         """By modality: the longest mean length of the texts that one answer showed."""
-        self._queries: dict[tuple[str, str], ProjectedQuery] = {}
+        self._queries: dict[tuple[str, str, str], ProjectedQuery] = {}
         self._lock = threading.Lock()
 
-    def get(self, modality: str, text: str) -> ProjectedQuery | None:
+    def get(self, source: str, target: str, text: str) -> ProjectedQuery | None:
         """Return a text that was asked; it is the newest one again."""
         if len(text) > LONGEST_TEXT:
             return None
         with self._lock:
-            query = self._queries.pop((modality, text), None)
+            query = self._queries.pop((source, target, text), None)
             if query is not None:
-                self._queries[modality, text] = query
+                self._queries[source, target, text] = query
         return query
 
-    def put(self, modality: str, text: str, query: ProjectedQuery) -> None:
+    def put(self, source: str, target: str, text: str, query: ProjectedQuery) -> None:
         """Keep a text, and forget the one that was asked longest ago."""
         if len(text) > LONGEST_TEXT:
             return
         with self._lock:
-            self._queries[modality, text] = query
+            self._queries[source, target, text] = query
             if len(self._queries) > _MOST_TEXTS:
                 del self._queries[next(iter(self._queries))]
 
@@ -169,6 +169,14 @@ class LoadedModel:
     def project_query(self, modality: str, features: Features) -> tuple[Matrix, bool]:
         """Return the (1, rank) projection of a query, and whether it is like anything learned from."""
         return self.projector.project_query(self._taken(modality, features), self._side(modality))
+
+    def project_words(self, modality: str, features: Features) -> Matrix:
+        """Return projections of which all is zero but what features of one modality are themselves."""
+        return self.projector.project_words(self._taken(modality, features), self._side(modality))
+
+    def content_parts(self, modality: str) -> list[SpacePart]:
+        """Return the parts of the space in which content of one modality is as it is."""
+        return [part for part in self.projector.parts if part.name == f"content:{self._side(modality)}"]
 
     def probability(self, modality: str, query: ProjectedQuery, scores: Vector) -> Sequence[float | None]:
         """Return the probability of a match for scores of a query, the least of all for one that is unlike

@@ -56,11 +56,6 @@ def are_of_words(model: LoadedModel) -> npt.NDArray[np.bool_]:
     return np.repeat([part.name == _WORDS for part in parts], [part.width for part in parts])
 
 
-def parts_with(model: LoadedModel, words: Matrix) -> list[SpacePart]:
-    """Return the parts in which projected words have anything."""
-    return [part for part, columns in _columns_of(model.projector.parts) if words[0, columns].any()]
-
-
 def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, float]) -> ProjectedQuery:
     """Return a query whose parts are scaled by name, or moved from 0 to 1 of the way to the weights that are
     best for a measure; raises InvalidFieldError for a name that is neither."""
@@ -117,7 +112,9 @@ def _words_of_values(parts: Sequence[SpacePart]) -> frozenset[str]:
     return frozenset(word for words in values for word in words if is_telling(word) or len(words) == 1)
 
 
-def stress(model: LoadedModel, query: ProjectedQuery, words: Matrix, are_all: bool) -> ProjectedQuery:
+def stress(
+    model: LoadedModel, modality: str, query: ProjectedQuery, words: Matrix, are_all: bool
+) -> ProjectedQuery:
     """Return a query whose words that name no value, projected, count as much as all that was learned, or
     alone if all its words are such: what was learned of them misleads where few texts have them."""
     # Of products, by words of training names: of the first ten, all that can had the word in .88 to .99 with
@@ -126,7 +123,7 @@ def stress(model: LoadedModel, query: ProjectedQuery, words: Matrix, are_all: bo
     # "puma shoes" began with a brand's other things.
     if are_all:
         return replace(query, projected=words, judged=query.projected, before_emphasis=query.projected)
-    own = [part.scale**2 for part in parts_with(model, words)]
+    own = [part.scale**2 for part in model.content_parts(modality)]
     learned = [part.scale**2 for part in parts_of(model) if part.name not in ("distinctness", _WORDS)]
     projected = (query.projected + sum(learned) / sum(own) * words).astype(np.float32)
     return replace(

@@ -48,7 +48,6 @@ from app.services.serving.reasons import (
     emphasise,
     explain,
     parts_of,
-    parts_with,
     stress,
     words_apart,
     words_in,
@@ -603,7 +602,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         features = _item_features(ground.snapshot, ground.work, source, query.field, query.item_id)
         return _project(model, source, query.field, features)
     text = content.text
-    earlier = None if text is None else model.texts.get(source, text)
+    earlier = None if text is None else model.texts.get(source, ground.target, text)
     if earlier is not None:
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
@@ -615,7 +614,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     later: AbstractSet[str] = frozenset()
     is_lasting = report is None or not (report.unknown or report.guessed)
     if report is not None and not is_lasting and finds_later:
-        later = _later_words(ground, source, (*report.unknown, *report.guessed))
+        others = (*report.unknown, *report.guessed)
+        later = _recall_words(ground, source, others, partial(_later_words, ground, source))
         unknown, guessed = (
             tuple(word for word in words if word not in later) for words in (report.unknown, report.guessed)
         )
@@ -642,7 +642,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     if text is not None and can_match and says_learned:
         projection, are_carried = _stress_words(ground, source, content, report, later, projection)
     if text is not None and may_offer and are_carried and (is_lasting or not finds_later):
-        model.texts.put(source, text, projection)
+        model.texts.put(source, ground.target, text, projection)
     return projection
 
 
@@ -655,40 +655,72 @@ def _stress_words(
     projection: ProjectedQuery,
 ) -> tuple[ProjectedQuery, bool]:
     """Return a text in which the words that name no value of what was learned count more, if it has any;
-    and whether that lasts: it does not where no item has them until one is written."""
+    and whether that lasts: it does not where no item has one of them until one is written."""
     model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
     if not (model.is_trained and model.projector.uses_words):
         return projection, True
     words, are_all = words_apart(model, content.text or "", report)
-    if not words:
-        return projection, True
-    encoded = encoder.encode([Content(text=" ".join(words))])
-    if encoder.n_further:
-        _keep_later(encoder, encoded, later)
-    of_words, _ = model.project_query(source, encoded)
-    of_words = np.where(are_of_words(model), of_words, np.float32(0.0))
-    if not of_words.any() or not _are_carried(ground, of_words, encoded.shape[1]):
+    carried = _recall_words(ground, source, words, partial(_carried_words, ground, source, later))
+    if not carried:
+        return projection, not words
+    lasts = carried >= set(words)
+    if are_all and lasts:
+        of_words = np.where(are_of_words(model), projection.projected, np.float32(0.0))
+    else:
+        encoded = encoder.encode([Content(text=" ".join(word for word in words if word in carried))])
+        if encoder.n_further:
+            _keep_later(encoder, encoded, later)
+        of_words = model.project_words(source, encoded)
+    if not of_words.any():
         return projection, False
-    return stress(model, projection, of_words, are_all), True
+    return stress(model, source, projection, of_words, are_all and lasts), lasts
 
 
-def _are_carried(ground: _Ground, of_words: Matrix, n_features: int) -> bool:
-    """Return whether some item has words like these, more than by chance where features share dimensions."""
+def _recall_words(
+    ground: _Ground,
+    source: str,
+    words: Sequence[str],
+    look_up: Callable[[Sequence[str]], AbstractSet[str]],
+) -> AbstractSet[str]:
+    """Return which words some item of the gallery has; those that no search of the snapshot had are looked
+    up."""
+    memory = ground.snapshot.carried
+    are_carried = {word: memory.get((source, ground.target, word)) for word in words}
+    fresh = [word for word, is_carried in are_carried.items() if is_carried is None]
+    if fresh:
+        carried = look_up(fresh)
+        if len(memory) >= _MOST_WORDS:
+            memory.clear()
+        for word in fresh:
+            are_carried[word] = memory[source, ground.target, word] = word in carried
+    return {word for word, is_carried in are_carried.items() if is_carried}
+
+
+def _carried_words(
+    ground: _Ground, source: str, later: AbstractSet[str], words: Sequence[str]
+) -> AbstractSet[str]:
+    """Return which words some item has, more than by chance where features share dimensions."""
     # Of n items without any, the cosines of sketches of d dimensions deviate by 1 / sqrt(d), and the largest
     # is about sqrt(2 ln(n) / d): the words of long texts do not exceed that.
-    own = parts_with(ground.snapshot.model, of_words)
+    model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
+    own = model.content_parts(source)
     width = sum(part.width for part in own)
-    if n_features <= width:
-        return True
-    (page,) = ground.gallery.search(of_words, 1, 0, NO_FILTER)
+    if model.projector.n_features[model.modality_names.index(source)] <= width:
+        return frozenset(words)
+    encoded = encoder.encode([Content(text=word) for word in words])
+    if encoder.n_further:
+        _keep_later(encoder, encoded, later)
     by_chance = math.sqrt(2.0 * math.log(max(ground.gallery.size, 2)) / width)
-    return bool(page) and page[0][1] > by_chance * sum(part.scale**2 for part in own)
+    least = by_chance * sum(part.scale**2 for part in own)
+    pages = ground.gallery.search(model.project_words(source, encoded), 1, 0, NO_FILTER)
+    return {word for word, page in zip(words, pages, strict=True) if page and page[0][1] > least}
 
 
 _MOST_JUDGED = 4096
 """Results among which probable ones are looked for: the vectors of each are read."""
 _MOST_CARRIERS = 20
-"""Items that are looked through for words that were not learned, those first whose words are most alike."""
+"""Items that are looked through for a word that was not learned, those first whose words are most alike."""
+_MOST_WORDS = 4096  # of which a snapshot knows whether some item has them
 
 
 def _later_words(ground: _Ground, source: str, words: Sequence[str]) -> AbstractSet[str]:
@@ -697,12 +729,12 @@ def _later_words(ground: _Ground, source: str, words: Sequence[str]) -> Abstract
     if ground.at_once or ground.work is None:
         raise BlockingIOError
     model, work, collection = ground.snapshot.model, ground.work, ground.snapshot.collection
-    features = model.encoders[source].encode([Content(text=" ".join(words))])
-    projected = np.where(are_of_words(model), model.project(source, features), np.float32(0.0))
-    (page,) = ground.gallery.search(projected, _MOST_CARRIERS, 0, NO_FILTER)
-    carriers = list(work.items.get_many(collection, [item.id for item, _ in page]).values())
+    features = model.encoders[source].encode([Content(text=word) for word in words])
+    pages = ground.gallery.search(model.project_words(source, features), _MOST_CARRIERS, 0, NO_FILTER)
+    ids = {item.id for page in pages for item, _ in page}
+    carriers = list(work.items.get_many(collection, sorted(ids)).values())
     pairs = {item.pair_id for item in carriers if item.pair_id is not None}
-    carriers += work.items.of_pairs(collection, pairs)
+    carriers += work.items.of_pairs(collection, pairs, with_features=False)
     names = (word for item in carriers for _, word in words_of(item))
     texts = itertools.chain(names, (item.text or "" for item in carriers))
     carried = {word for text in texts for word in split_words(text)}

@@ -90,6 +90,8 @@ class Snapshot:
     missed: MissedNames | None = None
     # rows of hits that were read, by id and fields; another revision begins without any
     shown: dict[tuple[str, frozenset[str]], Item] = field(default_factory=dict, init=False, repr=False)
+    # whether some item has a word, by the modalities of a search and the word
+    carried: dict[tuple[str, str, str], bool] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def is_gone(self) -> bool:
