@@ -15,7 +15,7 @@ from app.domain.errors import ContentTooLargeError
 from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
 from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter
-from app.domain.words import fold, spell_words
+from app.domain.words import fold, is_telling, spell_words
 from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
@@ -139,6 +139,8 @@ def word_notices(
     words = () if report is None else report.misspelt or report.unknown or report.guessed
     if report is not None and not (words or is_trained):
         words = report.unseen
+    if report is not None and report.n_known:
+        words = tuple(filter(is_telling, words))  # "the" is none that anybody misses
     if report is None or (report.n_known and not words):
         return ()
     if not words:

@@ -32,12 +32,19 @@ _LIKELY = 0.5
 """A query and a hit agree on a value that either has more probably than not."""
 
 
-def parts_of(model: LoadedModel) -> list[SpacePart]:
+def parts_of(model: LoadedModel) -> tuple[SpacePart, ...]:
     """Return the parts of a model's space by the names that people read, of which several may have one: the
     facet of labels is ``label``, those of a modality's own content are ``words`` or ``likeness``."""
-    forms = {
-        side: model.encoders[name].content_form for side, name in zip("xz", model.modality_names, strict=True)
-    }
+    return _rename_parts(model.projector.parts, *_forms_of(model))
+
+
+def _forms_of(model: LoadedModel) -> list[str]:
+    return [model.encoders[name].content_form for name in model.modality_names]
+
+
+@lru_cache(maxsize=16)
+def _rename_parts(parts: Sequence[SpacePart], x_form: str, z_form: str) -> tuple[SpacePart, ...]:
+    forms = {"x": x_form, "z": z_form}
 
     def rename(term: str) -> str:
         if term.startswith(_FACET):
@@ -47,12 +54,17 @@ def parts_of(model: LoadedModel) -> list[SpacePart]:
             return _WORDS if forms[term.removeprefix(_CONTENT)] == "text" else _LIKENESS
         return _NAMES.get(term, term)
 
-    return [part._replace(name=rename(part.name)) for part in model.projector.parts]
+    return tuple(part._replace(name=rename(part.name)) for part in parts)
 
 
 def are_of_words(model: LoadedModel) -> npt.NDArray[np.bool_]:
     """Return which dimensions of a model's space are of words themselves, of which nothing was learned."""
-    parts = parts_of(model)
+    return _find_words(model.projector.parts, *_forms_of(model))
+
+
+@lru_cache(maxsize=16)
+def _find_words(parts: Sequence[SpacePart], x_form: str, z_form: str) -> npt.NDArray[np.bool_]:
+    parts = _rename_parts(parts, x_form, z_form)
     return np.repeat([part.name == _WORDS for part in parts], [part.width for part in parts])
 
 
