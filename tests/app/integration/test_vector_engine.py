@@ -20,7 +20,7 @@ from app.api.metrics import Metrics
 from app.bootstrap import Services, build, open_vector_engine
 from app.db.schema import DatabaseSchema
 from app.db.session import make_engine
-from app.domain.entities import Content, IndexedItem
+from app.domain.entities import Content, IndexedItem, Modality
 from app.domain.errors import (
     CollectionNotFoundError,
     DatabaseUnavailableError,
@@ -31,6 +31,7 @@ from app.domain.filters import ItemFilter
 from app.domain.ports import GalleryKey
 from app.domain.searches import SearchResult
 from app.engines.common import FileLocks, name_of
+from app.services.catalogue.preparation import NewItem
 from app.services.serving.refinement import Refinement
 from app.services.serving.search import Query, Search, results_of
 from app.services.storage.pacing import Round
@@ -364,6 +365,35 @@ def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
     assert of_partner == same
     moved = {item_id for (item_id, old), (_, new) in zip(of_label, of_partner, strict=True) if old != new}
     assert moved == {"x09"}
+
+
+def test_words_that_name_no_value_find_what_they_find_in_memory(open_services: Open) -> None:
+    services, rng = open_services(), np.random.default_rng(0)
+    services.catalogue.delete_collection(NAME)
+    assert services.removal.go_on(Round())
+    services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})])
+
+    def add(number: int, brand: str) -> None:
+        label = ("shoe", "bag", "belt")[number % 3]
+        row = np.append(3 * np.eye(3)[number % 3], rng.standard_normal(3))
+        facts: dict[str, Any] = {"labels": (label,), "pair_id": f"p{number}"}
+        text = NewItem("text", Content(text=f"{brand} {label}"), f"t{number:02d}", **facts)
+        shown = vector_item("x", f"x{number:02d}", row, label, pair_id=f"p{number}")
+        services.catalogue.add_items(NAME, [shown, text])
+
+    brands = [f"{start}{end}" for start in ("arfex", "gomi", "hulda") for end in ("lon", "mar", "tis")]
+    for number in range(54):
+        add(number, brands[number // 6])
+    version = train(services, TrainingParameters(method="composite"))
+    services.versions.activate(NAME, version, "a test")
+    add(54, "gomimar")
+    in_memory = open_services(in_memory=True)
+    for text, best in [("gomimar", {24, 25, 26, 27, 28, 29, 54}), ("gomimar shoe", {24, 27, 54})]:
+        here, there = (
+            find(one, NAME, "text", "x", [Query(Content(text=text))], 20)[0] for one in (services, in_memory)
+        )
+        assert sorted(shown(here)) == sorted(shown(there))
+        assert {hit.id for hit in here.hits[: len(best)]} == {f"x{number:02d}" for number in best}
 
 
 def test_rows_that_ended_long_ago_are_removed(
