@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -91,6 +92,32 @@ EngineHits = list[tuple[IndexedItem, float]]
 """Items with their scores, best first."""
 
 
+@dataclass(frozen=True, slots=True)
+class GalleryWrite:
+    """The changes of a revision: everything that was written or deleted since an earlier one, and of these
+    the items that can be ranked, by their projections (n_items, rank), and those that cannot be placed."""
+
+    revision: int
+    since: int
+    item_ids: Collection[str]
+    items: Sequence[IndexedItem]
+    vectors: Matrix
+    unranked: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewGallery:
+    """A gallery of a revision: batches of items with their projections, and what the model cannot place. An
+    index may learn from `vectors`, (n_items, rank), all or some, and from `queries` of the other modality."""
+
+    key: GalleryKey
+    revision: int
+    batches: Iterator[tuple[Sequence[IndexedItem], Matrix]]
+    vectors: Matrix
+    queries: Matrix
+    unranked: Collection[str]
+
+
 class EngineGallery(Protocol):
     """One gallery in an engine; of processes that replay the same changes one writes them.
     Its methods raise VectorEngineUnavailableError."""
@@ -102,20 +129,10 @@ class EngineGallery(Protocol):
     is_gone: bool
     """Whether others have removed it, as a method found out, so that it has to be made again."""
 
-    def write(
-        self,
-        revision: int,
-        since: int,
-        item_ids: Collection[str],
-        items: Sequence[IndexedItem],
-        vectors: Matrix,
-        unranked: Collection[str],
-    ) -> int:
+    def write(self, change: GalleryWrite) -> int:
         """Make the gallery of a revision, in one step, unless a later one was made; return which one it is.
         VectorEngineUnavailableError also if it does not hold `since` yet, since it is being made again."""
-        # `item_ids` is everything that was written or deleted since `since`; of these, `items` can be ranked
-        # by their projections, (n_items, rank), and the model cannot place `unranked`. Where another process
-        # made a later revision, what this one was to hold is true from there on only.
+        # Where another process made a later revision, what this one was to hold is true from there on only.
 
     def latest_revision(self) -> int:
         """Return the latest revision of which everything was written."""
@@ -175,19 +192,8 @@ class VectorEngine(Protocol):
         """Be the only one who makes a gallery, and those made with it, within a ``with`` statement.
         VectorEngineUnavailableError while another process is, after some seconds."""
 
-    def create(
-        self,
-        key: GalleryKey,
-        revision: int,
-        batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
-        vectors: Matrix,
-        queries: Matrix,
-        unranked: Collection[str],
-    ) -> EngineGallery:
+    def create(self, new: NewGallery) -> EngineGallery:
         """Make a gallery, or finish one that another process left unfinished."""
-        # `batches` are its items with their projections; an index may learn from `vectors`, (n_items, rank),
-        # the same or a sample of them, and from `queries`, those of the other modality. The model cannot
-        # place `unranked`.
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
         """Put a gallery in the place of another of the same model, in one step, under the other's key.

@@ -18,9 +18,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from app.db.session import translate_errors
-from app.domain.entities import Matrix
 from app.domain.errors import VectorEngineUnavailableError
-from app.domain.ports import GalleryKey
+from app.domain.ports import GalleryKey, NewGallery
 from app.index import Balance
 
 BEHIND = "its gallery is being made again: try again"
@@ -58,11 +57,13 @@ def unpack_balance(data: bytes) -> Balance:
     return Balance(rows[0], rows[1 : rank + 1], rows[rank + 1 :])
 
 
-def balance_of(vectors: Matrix, queries: Matrix) -> Balance:
-    """Return the maps of a gallery; of an empty one they change nothing."""
-    if len(vectors):
-        return Balance.between(vectors, queries)
-    rank = vectors.shape[1]
+def balance_of(new: NewGallery) -> Balance | None:
+    """Return the maps of a gallery, None if it has no graph; of an empty one they change nothing."""
+    rank = new.vectors.shape[1]
+    if rank > LARGEST_RANK_OF_A_GRAPH:
+        return None
+    if len(new.vectors):
+        return Balance.between(new.vectors, new.queries)
     return Balance(np.zeros(rank, np.float32), np.eye(rank, dtype=np.float32), np.eye(rank, dtype=np.float32))
 
 

@@ -37,10 +37,9 @@ from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
-from app.domain.ports import EngineHits, GalleryKey
+from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery
 from app.engines.common import (
     BEHIND,
-    LARGEST_RANK_OF_A_GRAPH,
     REVISIONS_BETWEEN_COUNTS,
     ROWS_COMPARED,
     WriteLocks,
@@ -547,34 +546,25 @@ class MilvusGallery:
             self.is_gone = self.is_gone or error.code == "galleries-gone"
             raise
 
-    def write(
-        self,
-        revision: int,
-        since: int,
-        item_ids: Collection[str],
-        items: Sequence[IndexedItem],
-        vectors: Matrix,
-        unranked: Collection[str],
-    ) -> int:
-        """Write the changes of a revision; see `EngineGallery.write`."""
+    def write(self, change: GalleryWrite) -> int:
         with self._locks.hold(self._name) as check_lock, self._translate_errors():
             entry = get_entry(self._client, self._name)
-            if entry["revision"] >= revision:
+            if entry["revision"] >= change.revision:
                 return int(entry["revision"])
-            if entry["revision"] < since:
+            if entry["revision"] < change.since:
                 raise VectorEngineUnavailableError(BEHIND)
             collection = entry["collection"]
-            writing = Writing(self._client, collection, revision, check_lock)
-            writing.end(item_ids)
-            if items:
-                writing.insert(self._read_maps(collection), items, vectors)
-            writing.insert_unranked(unranked, vectors.shape[1])
+            writing = Writing(self._client, collection, change.revision, check_lock)
+            writing.end(change.item_ids)
+            if change.items:
+                writing.insert(self._read_maps(collection), change.items, change.vectors)
+            writing.insert_unranked(change.unranked, change.vectors.shape[1])
             check_lock()
             written_at = max(int(entry["written_at"]), writing.written_at)
-            entry = {**entry, "revision": revision, "written_at": written_at}
+            entry = {**entry, "revision": change.revision, "written_at": written_at}
             store_entry(self._client, entry)
             self._see(entry)
-        return revision
+        return change.revision
 
     def _read_maps(self, collection: str) -> Balance | None:
         """Return the maps of a collection; None where its rows are too long for a graph."""
@@ -612,17 +602,13 @@ class MilvusGallery:
                 return ask(now)
 
     def latest_revision(self) -> int:
-        """Return the latest revision of which everything was written."""
         with self._translate_errors():
             return self._look().revision
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
-        """Return how many items that match a filter can be ranked."""
         return self._ask(revision, lambda rows: rows.count(rows.condition(revision, item_filter)))
 
     def find_unranked(self, revision: int) -> frozenset[str]:
-        """Return the items that the model cannot place."""
-
         def find(rows: GalleryRows) -> frozenset[str]:
             condition = f"{alive_at(rows.at(revision))} and is_ranked == false"
             return frozenset(str(row["item_id"]) for row in rows.scan(condition, ["item_id"]))
@@ -638,8 +624,6 @@ class MilvusGallery:
         item_filter: ItemFilter,
         compares_all: bool = False,
     ) -> tuple[EngineHits, bool]:
-        """Return a page of results; see `EngineGallery.search`."""
-
         def find(rows: GalleryRows) -> tuple[EngineHits, bool]:
             condition, depth = rows.condition(revision, item_filter), offset + k
             may_ask_graph = not compares_all and depth * _CANDIDATES <= _MOST_HITS
@@ -675,8 +659,6 @@ class MilvusGallery:
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> EngineHits:
-        """Return a page of results by cosine; see `EngineGallery.search_similar`."""
-
         def find(rows: GalleryRows) -> EngineHits:
             condition = rows.condition(revision, item_filter)
             if left_out is not None:
@@ -688,16 +670,13 @@ class MilvusGallery:
         return self._ask(revision, find)
 
     def has_label(self, revision: int, label: str) -> bool:
-        """Return whether an item that can be ranked carries a label."""
         carrying = ItemFilter.of((label,))
         return self._ask(revision, lambda rows: bool(rows.read(rows.condition(revision, carrying), "row", 1)))
 
     def count_labels(self, revision: int, item_filter: ItemFilter) -> dict[str, int]:
-        """Return how many items that match a filter carry each label."""
         return Counter(label for item in self._items(revision, item_filter) for label in item.labels)
 
     def count_values(self, revision: int, key: str, item_filter: ItemFilter) -> dict[Hashable, int]:
-        """Return how many items that match a filter have each value under a metadata key."""
         values = (item.metadata.get(key) for item in self._items(revision, item_filter))
         return Counter(comparable(one) for one in values if isinstance(one, str | int | float | bool))
 
@@ -719,7 +698,6 @@ class MilvusGallery:
                 yield item_of(row), np.asarray(row["raw"], np.float32)[: rows.rank]
 
     def item_ids(self, revision: int) -> Iterator[str]:
-        """Yield the id of each item, including those that cannot be ranked."""
         with self._translate_errors():
             rows = self._look()
             for row in rows.scan(alive_at(rows.at(revision)), ["item_id"]):
@@ -812,7 +790,6 @@ class MilvusEngine:
             )
 
     def open(self, key: GalleryKey) -> MilvusGallery | None:
-        """Return a gallery that is complete; None where there is none."""
         with translate_errors():
             entry = find_entry(self._client, name_of(key))
             return None if entry is None else self._gallery(entry["name"])
@@ -822,22 +799,12 @@ class MilvusEngine:
 
     @contextmanager
     def claim(self, key: GalleryKey) -> Iterator[None]:
-        """Be the only one who makes a gallery; see `VectorEngine.claim`."""
         with self._locks.hold(f"making_{name_of(key)}"):
             yield
 
-    def create(
-        self,
-        key: GalleryKey,
-        revision: int,
-        batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
-        vectors: Matrix,
-        queries: Matrix,
-        unranked: Collection[str],
-    ) -> MilvusGallery:
-        """Make a gallery, which others find once it is complete; see `VectorEngine.create`."""
-        name, rank = name_of(key), vectors.shape[1]
-        balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
+    def create(self, new: NewGallery) -> MilvusGallery:
+        """Make a gallery, which others find once it is complete."""
+        name, rank, balance = name_of(new.key), new.vectors.shape[1], balance_of(new)
         with self._locks.hold(name) as check_lock, translate_errors():
             gallery = self._gallery(name)
             if find_entry(self._client, name) is not None:
@@ -845,20 +812,20 @@ class MilvusEngine:
             self._remove_unfinished(name)
             collection = f"{name}_{uuid.uuid4().hex[:8]}"
             self._create_collection(collection, rank)
-            writing = Writing(self._client, collection, revision, check_lock)
-            for items, part in batches:
+            writing = Writing(self._client, collection, new.revision, check_lock)
+            for items, part in new.batches:
                 writing.insert(balance, items, part)
-            writing.insert_unranked(unranked, rank)
+            writing.insert_unranked(new.unranked, rank)
             if balance is not None:
                 store_text(self._client, MAPS + collection, base64.b64encode(pack_balance(balance)).decode())
             check_lock()
             entry = {
-                **key._asdict(),
+                **new.key._asdict(),
                 "format": FORMAT,
                 "name": name,
                 "collection": collection,
-                "revision": revision,
-                "earliest": revision,
+                "revision": new.revision,
+                "earliest": new.revision,
                 "rank": rank,
                 "written_at": writing.written_at,
             }
@@ -887,7 +854,6 @@ class MilvusEngine:
         )
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
-        """Put a gallery in the place of another; see `VectorEngine.replace`."""
         old, new = name_of(key), name_of(by)
         with self._locks.hold(old) as check_lock, self._locks.hold(new), translate_errors():
             entry, earlier = get_entry(self._client, new), find_entry(self._client, old)
@@ -902,7 +868,6 @@ class MilvusEngine:
         return True
 
     def belongs_to(self, installation: str) -> bool:
-        """Return whether an installation came first; see `VectorEngine.belongs_to`."""
         with self._locks.hold(_OWNER), translate_errors():
             owner = find_text(self._client, _OWNER)
             if owner is None:
@@ -910,7 +875,6 @@ class MilvusEngine:
             return owner in (None, installation)
 
     def keys(self) -> list[GalleryKey]:
-        """Return the galleries there are."""
         with translate_errors():
             entries = sorted(self._entries(), key=lambda entry: str(entry["name"]))
             return [
@@ -922,7 +886,6 @@ class MilvusEngine:
         return [json.loads("".join(row["text"])) for row in rows]
 
     def drop(self, key: GalleryKey) -> None:
-        """Remove a gallery, if there is one."""
         name = name_of(key)
         with self._locks.hold(name), translate_errors():
             if (entry := find_entry(self._client, name)) is not None:
@@ -931,14 +894,12 @@ class MilvusEngine:
             self._remove_unfinished(name)
 
     def close(self) -> None:
-        """Close the connections."""
         if self._connected is not None:
             self._connected.close()
             self._connected = None
         self._locks.close()
 
     def remove_unfinished(self) -> int:
-        """Remove collections and maps that no entry names; see `VectorEngine.remove_unfinished`."""
         n_removed = 0
         with translate_errors():
             maps = read_rows(self._client, GALLERIES, f'name like "{MAPS}%"', ["name"])

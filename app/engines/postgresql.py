@@ -25,7 +25,7 @@ from app.db.session import translate_errors
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, ItemFilter, comparable, keyed_words
-from app.domain.ports import EngineHits, GalleryKey
+from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery
 from app.engines.common import (
     BEHIND,
     BUSY,
@@ -198,24 +198,9 @@ class MatchingRows:
         ]
 
 
-def end_rows(connection: Connection, table: str, revision: int, item_ids: Collection[str]) -> None:
-    """End the rows of some items that are alive."""
-    if item_ids:
-        are_theirs = "item_id = ANY (:ids) AND since < :revision AND until > :revision"
-        update = f"UPDATE {table} SET until = :revision WHERE {are_theirs}"
-        run(connection, update, revision=revision, ids=sorted(item_ids))
-
-
-def insert_rows(
-    connection: Connection,
-    table: str,
-    revision: int,
-    items: Sequence[IndexedItem],
-    vectors: Matrix,
-    balance: Balance | None,
-) -> None:
-    """Add rows; without maps (`balance`) the index does not find them."""
-    mapped = _map(vectors, balance)
+def insert_rows(connection: Connection, table: str, change: GalleryWrite, balance: Balance | None) -> None:
+    """Add the rows of a write; without maps (`balance`) the index does not find them."""
+    items, vectors, mapped = change.items, change.vectors, _map(change.vectors, balance)
     for start in range(0, len(items), _ROWS_PER_INSERT):
         step = slice(start, start + _ROWS_PER_INSERT)
         connection.execute(
@@ -229,7 +214,7 @@ def insert_rows(
             [
                 {
                     "id": item.id,
-                    "since": revision,
+                    "since": change.revision,
                     "until": FOREVER,
                     "labels": list(item.labels),
                     "metadata": json.dumps(item.metadata),
@@ -254,13 +239,7 @@ def insert_unranked(connection: Connection, table: str, revision: int, unranked:
         )
 
 
-def copy_rows(
-    connection: Connection,
-    table: str,
-    revision: int,
-    batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
-    balance: Balance | None,
-) -> None:
+def copy_rows(connection: Connection, table: str, new: NewGallery, balance: Balance | None) -> None:
     """Add the first rows of an empty table, many times faster than `insert_rows`."""
     driver_connection = connection.connection.driver_connection
     assert driver_connection is not None
@@ -268,10 +247,10 @@ def copy_rows(
     copy = f"COPY {table} (item_id, since, until, labels, metadata, words, raw, mapped) FROM STDIN BINARY"
     with driver_connection.cursor() as cursor, cursor.copy(copy) as rows:
         rows.set_types(_COLUMNS)
-        for items, vectors in batches:
+        for items, vectors in new.batches:
             for item, raw, row in zip(items, vectors, _map(vectors, balance), strict=True):
                 facts = (list(item.labels), Jsonb(item.metadata), keyed_words(item.metadata))
-                rows.write_row((item.id, revision, FOREVER, *facts, raw, row))
+                rows.write_row((item.id, new.revision, FOREVER, *facts, raw, row))
 
 
 def _map(vectors: Matrix, balance: Balance | None) -> Sequence[Vector | None]:
@@ -317,32 +296,26 @@ class PostgresGallery:
         with self._connection() as connection:
             yield MatchingRows.of(connection, self._table, self._condition, revision, item_filter)
 
-    def write(
-        self,
-        revision: int,
-        since: int,
-        item_ids: Collection[str],
-        items: Sequence[IndexedItem],
-        vectors: Matrix,
-        unranked: Collection[str],
-    ) -> int:
-        """Write the changes of a revision in one transaction; see `EngineGallery.write`."""
+    def write(self, change: GalleryWrite) -> int:
         with self._connection(writes=True) as connection:
             # One writer at a time: an earlier write that came later would bring ended rows back.
             latest = self._revision(connection, "FOR UPDATE")
-            if latest >= revision:
+            if latest >= change.revision:
                 return latest
-            if latest < since:
+            if latest < change.since:
                 raise VectorEngineUnavailableError(BEHIND)
-            end_rows(connection, self._table, revision, item_ids)
-            if items:
-                has_index = vectors.shape[1] <= LARGEST_RANK_OF_A_GRAPH
+            if change.item_ids:
+                are_theirs = "item_id = ANY (:ids) AND since < :revision AND until > :revision"
+                update = f"UPDATE {self._table} SET until = :revision WHERE {are_theirs}"
+                run(connection, update, revision=change.revision, ids=sorted(change.item_ids))
+            if change.items:
+                has_index = change.vectors.shape[1] <= LARGEST_RANK_OF_A_GRAPH
                 balance = self._read_maps(connection) if has_index else None
-                insert_rows(connection, self._table, revision, items, vectors, balance)
-            insert_unranked(connection, self._table, revision, unranked)
+                insert_rows(connection, self._table, change, balance)
+            insert_unranked(connection, self._table, change.revision, change.unranked)
             update = f"UPDATE {LIST} SET revision = :revision WHERE table_name = :name"
-            run(connection, update, revision=revision, name=self._name)
-        return revision
+            run(connection, update, revision=change.revision, name=self._name)
+        return change.revision
 
     def _revision(self, connection: Connection, lock: str = "") -> int:
         query = f"SELECT revision FROM {LIST} WHERE table_name = :name {lock}"
@@ -364,17 +337,14 @@ class PostgresGallery:
         return maps[1]
 
     def latest_revision(self) -> int:
-        """Return the latest revision of which everything was written."""
         with self._connection() as connection:
             return self._revision(connection)
 
     def count(self, revision: int, item_filter: ItemFilter) -> int:
-        """Return how many items that match a filter can be ranked."""
         with self._rows(revision, item_filter) as rows:
             return rows.count()
 
     def find_unranked(self, revision: int) -> frozenset[str]:
-        """Return the items that the model cannot place."""
         with self._connection() as connection:
             query = f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"
             return frozenset(run(connection, query, revision=revision).scalars())
@@ -388,7 +358,6 @@ class PostgresGallery:
         item_filter: ItemFilter,
         compares_all: bool = False,
     ) -> tuple[EngineHits, bool]:
-        """Return a page of results; see `EngineGallery.search`."""
         with self._rows(revision, item_filter) as rows:
             if (
                 not compares_all
@@ -415,21 +384,17 @@ class PostgresGallery:
     def search_similar(
         self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
     ) -> EngineHits:
-        """Return a page of results by cosine; see `EngineGallery.search_similar`."""
         with self._rows(revision, item_filter) as rows:
             return rows.rank_similar(query, k, offset, left_out)
 
     def has_label(self, revision: int, label: str) -> bool:
-        """Return whether an item that can be ranked carries a label."""
         with self._rows(revision, ItemFilter.of((label,))) as rows:
             return rows.count(1) > 0
 
     def count_labels(self, revision: int, item_filter: ItemFilter) -> dict[str, int]:
-        """Return how many items that match a filter carry each label."""
         return {str(label): count for label, count in self._counts("unnest(labels)", revision, item_filter)}
 
     def count_values(self, revision: int, key: str, item_filter: ItemFilter) -> dict[Hashable, int]:
-        """Return how many items that match a filter have each value under a metadata key."""
         counts = self._counts("metadata -> :key", revision, item_filter, key=key)
         return {
             comparable(value): count for value, count in counts if isinstance(value, str | int | float | bool)
@@ -449,7 +414,6 @@ class PostgresGallery:
     def sample(
         self, revision: int, count: int, item_filter: ItemFilter = NO_FILTER
     ) -> Iterator[tuple[IndexedItem, Vector]]:
-        """Yield some items that match a filter with their projections."""
         with self._rows(revision, item_filter) as rows:
             sampled = rows.execute(
                 f"SELECT item_id, labels, metadata, CAST(raw AS real[]) FROM {rows.table} "
@@ -460,13 +424,11 @@ class PostgresGallery:
                 yield IndexedItem(item_id, tuple(labels), metadata), np.asarray(vector, np.float32)
 
     def item_ids(self, revision: int) -> Iterator[str]:
-        """Yield the id of each item, including those that cannot be ranked."""
         with self._connection() as connection:
             query = f"SELECT item_id FROM {self._table} WHERE {self._condition}"
             yield from run(connection.execution_options(yield_per=1000), query, revision=revision).scalars()
 
     def purge(self, before: int) -> int:
-        """Remove rows that ended; see `EngineGallery.purge`."""
         with self._connection(writes=True) as connection:
             update = f"UPDATE {LIST} SET earliest = :before WHERE table_name = :name AND earliest < :before"
             advanced = run(connection, update, before=before, name=self._name)
@@ -497,7 +459,6 @@ class PostgresEngine:
         self._is_set_up = False
 
     def close(self) -> None:
-        """Close the connections."""
         self._engine.dispose()
 
     def set_up(self) -> None:
@@ -517,7 +478,6 @@ class PostgresEngine:
         self._is_set_up = True
 
     def open(self, key: GalleryKey) -> PostgresGallery | None:
-        """Return a gallery that is complete; None where there is none."""
         self.set_up()
         try:
             with translated_errors(), self._engine.connect() as connection:
@@ -534,25 +494,15 @@ class PostgresEngine:
 
     @contextmanager
     def claim(self, key: GalleryKey) -> Iterator[None]:
-        """Be the only one who makes a gallery; see `VectorEngine.claim`."""
         with DatabaseLocks(self._engine).hold(name_of(key)):
             yield
 
-    def create(
-        self,
-        key: GalleryKey,
-        revision: int,
-        batches: Iterator[tuple[Sequence[IndexedItem], Matrix]],
-        vectors: Matrix,
-        queries: Matrix,
-        unranked: Collection[str],
-    ) -> PostgresGallery:
-        """Make a gallery in one transaction; see `VectorEngine.create`."""
-        name, rank = name_of(key), vectors.shape[1]
-        balance = balance_of(vectors, queries) if rank <= LARGEST_RANK_OF_A_GRAPH else None
+    def create(self, new: NewGallery) -> PostgresGallery:
+        """Make a gallery in one transaction."""
+        name, rank, balance = name_of(new.key), new.vectors.shape[1], balance_of(new)
         with translated_errors(), self._engine.begin() as connection:
             run(connection, "SELECT pg_advisory_xact_lock(5141230, hashtext(:name))", name=name)
-            if (existing := self.open(key)) is not None:
+            if (existing := self.open(new.key)) is not None:
                 return existing
             table = f"{SCHEMA}.{name}"
             # What stands there is of an earlier release, whose rows filters cannot be applied to.
@@ -564,8 +514,8 @@ class PostgresEngine:
                 "labels text[], metadata jsonb, words text[], "
                 f"raw public.vector({rank}), mapped public.vector({rank}), PRIMARY KEY (item_id, since))",
             )
-            copy_rows(connection, table, revision, batches, balance)
-            insert_unranked(connection, table, revision, unranked)
+            copy_rows(connection, table, new, balance)
+            insert_unranked(connection, table, new.revision, new.unranked)
             graph = f"(m = {_NEIGHBOURS}, ef_construction = {_BUILD_WIDTH})"
             indexes = (
                 [f"USING hnsw (mapped public.vector_ip_ops) WITH {graph}"] if balance is not None else []
@@ -577,12 +527,11 @@ class PostgresEngine:
             run(connection, f"ANALYZE {table}")
             columns = ":name, :collection_id, :bundle, :modality, :revision, :revision, :balance"
             packed = b"" if balance is None else pack_balance(balance)
-            values = {**key._asdict(), "name": name, "revision": revision, "balance": packed}
+            values = {**new.key._asdict(), "name": name, "revision": new.revision, "balance": packed}
             run(connection, f"INSERT INTO {LIST} VALUES ({columns})", **values)
         return PostgresGallery(self._engine, name)
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
-        """Put a gallery in the place of another; see `VectorEngine.replace`."""
         names = {"old": name_of(key), "new": name_of(by)}
         with translated_errors(), self._engine.begin() as connection:
             query = f"SELECT table_name, revision FROM {LIST} WHERE table_name IN (:old, :new)"
@@ -612,14 +561,12 @@ class PostgresEngine:
         return True
 
     def keys(self) -> list[GalleryKey]:
-        """Return the galleries there are."""
         self.set_up()
         with translated_errors(), self._engine.connect() as connection:
             query = f"SELECT collection_id, bundle, modality FROM {LIST} ORDER BY table_name"
             return [GalleryKey(*row) for row in run(connection, query)]
 
     def drop(self, key: GalleryKey) -> None:
-        """Remove a gallery, if there is one."""
         self.set_up()
         with translated_errors(), self._engine.begin() as connection:
             run(connection, f"DELETE FROM {LIST} WHERE table_name = :name", name=name_of(key))

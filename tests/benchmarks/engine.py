@@ -17,7 +17,7 @@ from app.bootstrap import open_vector_engine
 from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.entities import IndexedItem, Matrix
 from app.domain.filters import ItemFilter
-from app.domain.ports import GalleryIndex, GalleryKey, VectorEngine
+from app.domain.ports import GalleryIndex, GalleryKey, NewGallery, VectorEngine
 from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment
@@ -119,7 +119,7 @@ def _galleries(
             yield f"memory, {index.spec.kind}", gallery, time.perf_counter() - began
         return
     engine.drop(_KEY)
-    rows = engine.create(_KEY, 1, _batches_of(items, vectors), vectors, learned, ())
+    rows = engine.create(NewGallery(_KEY, 1, _batches_of(items, vectors), vectors, learned, ()))
     yield name, RemoteGallery(rows, 1), time.perf_counter() - began
 
 

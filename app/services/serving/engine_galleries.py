@@ -20,7 +20,14 @@ from typing_extensions import override
 from app.domain.entities import Collection, IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError
 from app.domain.filters import NO_FILTER, Condition, ItemFilter
-from app.domain.ports import EngineGallery, GalleryIndex, GalleryKey, VectorEngine
+from app.domain.ports import (
+    EngineGallery,
+    GalleryIndex,
+    GalleryKey,
+    GalleryWrite,
+    NewGallery,
+    VectorEngine,
+)
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.reloads import Background, outside_turns
@@ -196,9 +203,9 @@ class RemoteGallery(Gallery):
         revision: int = 0,
         since: int = 0,
     ) -> RemoteGallery:
+        change = GalleryWrite(revision, since, item_ids, items, with_a_column(vectors), unranked)
         with outside_turns():
-            written = self._rows.write(revision, since, item_ids, items, with_a_column(vectors), unranked)
-        return self._at(written)
+            return self._at(self._rows.write(change))
 
     def _at(self, revision: int) -> RemoteGallery:
         return RemoteGallery(self._rows, revision, self.is_exact, self._known_count)
@@ -283,16 +290,12 @@ class EngineGalleries:
         """Bring galleries that were not opened to the engine, and add them to those that were."""
         for name, queries_of in zip(keys, reversed(keys), strict=True):
             if name not in opened:
-                vectors, queries = (_rows_of(local.galleries[of], rank) for of in (name, queries_of))
+                revision, gallery = local.collection.revision, local.galleries[name]
+                vectors, queries = _rows_of(gallery, rank), _rows_of(local.galleries[queries_of], rank)
+                batches = _batches_of(gallery, pause)
+                new = NewGallery(keys[name], revision, batches, vectors, queries, gallery.unranked)
                 with outside_turns():
-                    opened[name] = self.engine.create(
-                        keys[name],
-                        local.collection.revision,
-                        _batches_of(local.galleries[name], pause),
-                        vectors,
-                        queries,
-                        local.galleries[name].unranked,
-                    )
+                    opened[name] = self.engine.create(new)
 
 
 def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[list[IndexedItem], Matrix]]:

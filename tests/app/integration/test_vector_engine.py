@@ -28,7 +28,7 @@ from app.domain.errors import (
     VectorEngineUnavailableError,
 )
 from app.domain.filters import ItemFilter
-from app.domain.ports import GalleryKey
+from app.domain.ports import GalleryKey, GalleryWrite, NewGallery
 from app.domain.searches import SearchResult
 from app.engines.common import FileLocks, name_of
 from app.services.catalogue.preparation import NewItem
@@ -274,7 +274,7 @@ def test_what_is_busy_does_not_keep_the_rest_from_being_removed(
     keys = [GalleryKey(7, "of another", modality) for modality in ("x", "y", "z")]
     vectors = np.eye(3, dtype=np.float32)
     for key in keys:
-        engine.create(key, 1, iter([]), vectors[:0], vectors, ())
+        engine.create(NewGallery(key, 1, iter([]), vectors[:0], vectors, ()))
     busy = engine.keys()[0]
     with contextlib.ExitStack() as until_free:
         if kind == "milvus":
@@ -405,10 +405,12 @@ def test_rows_that_ended_long_ago_are_removed(
     keys = [GalleryKey(7, "of another", modality) for modality in ("x", "y", "z")]
     rows = [IndexedItem(item_id, (), {}) for item_id in ("a", "b", "c")]
     vectors = np.eye(3, dtype=np.float32)
-    galleries = [engine.create(key, 1, iter([(rows, vectors)]), vectors, vectors, ()) for key in keys]
+    galleries = [
+        engine.create(NewGallery(key, 1, iter([(rows, vectors)]), vectors, vectors, ())) for key in keys
+    ]
     for gallery in galleries:
-        gallery.write(2, 1, ["a"], [], vectors[:0], ())
-        gallery.write(1500, 2, ["b"], [], vectors[:0], ())
+        gallery.write(GalleryWrite(2, 1, ["a"], [], vectors[:0], ()))
+        gallery.write(GalleryWrite(1500, 2, ["b"], [], vectors[:0], ()))
     monkeypatch.setattr("app.engines.milvus._LOOK_SECONDS", 0.0)
     assert sum(services.engine_sweeper.purge() for _ in range(3)) == 3
     assert [galleries[0].count(revision, ItemFilter()) for revision in (1, 2, 1500)] == [2, 2, 1]
@@ -515,14 +517,14 @@ def test_galleries_of_another_history_than_the_database_are_built_again(
         ((_, vector),) = gallery.sample(100, 1)
         nothing = np.zeros((0, len(vector)), np.float32)
         engine.drop(key)
-        engine.create(key, 0, iter([]), nothing, nothing, ())
+        engine.create(NewGallery(key, 0, iter([]), nothing, nothing, ()))
     services.catalogue.delete_item(NAME, expected[0][0])
     assert shown(search(services, vectors.Z[0], 60)) == expected[1:]
 
     for key in keys:  # as if the database were a copy of an earlier state
         gallery = engine.open(key)
         assert gallery is not None
-        gallery.write(1000, 1, [expected[1][0]], [], nothing, ())
+        gallery.write(GalleryWrite(1000, 1, [expected[1][0]], [], nothing, ()))
     assert services.rebuild_galleries is not None
     assert services.rebuild_galleries(NAME) == {"x": 59, "z": 50}
     assert shown(search(open_services(), vectors.Z[0], 60)) == expected[1:]

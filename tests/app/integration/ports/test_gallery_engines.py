@@ -19,7 +19,7 @@ from app.db.session import make_engine
 from app.domain.entities import IndexedItem
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
 from app.domain.filters import ItemFilter
-from app.domain.ports import GalleryKey, VectorEngine
+from app.domain.ports import GalleryKey, GalleryWrite, NewGallery, VectorEngine
 from app.engines.common import LARGEST_RANK_OF_A_GRAPH, FileLocks
 from app.engines.milvus import MilvusEngine
 from app.engines.postgresql import PostgresEngine
@@ -108,7 +108,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         batches = (
             (rows[start : start + 100], vectors[start : start + 100]) for start in range(0, len(rows), 100)
         )
-        return RemoteGallery(engine.create(KEY, 1, batches, vectors, random_rows(20, 1), ()), 1)
+        return RemoteGallery(engine.create(NewGallery(KEY, 1, batches, vectors, random_rows(20, 1), ())), 1)
 
     yield make_in_engine
     if request.param == "postgresql":
@@ -263,7 +263,9 @@ def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
     items, vectors = make_items(100), random_rows(100)
     vectors[50:90] = vectors[49]  # more equal scores than one answer has
     rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
-    gallery = RemoteGallery(milvus.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()), 1)
+    gallery = RemoteGallery(
+        milvus.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())), 1
+    )
     for query, (k, offset) in itertools.product(
         (vectors[0], vectors[49]), ((10, 0), (10, 60), (30, 80), (5, 300))
     ):
@@ -275,7 +277,7 @@ def test_a_page_may_lie_beyond_the_longest_answer_of_milvus(
 def test_a_write_that_comes_after_a_later_one_brings_nothing_back(engine: VectorEngine) -> None:
     items, vectors = make_items(4), random_rows(4)
     rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
-    base = RemoteGallery(engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()), 1)
+    base = RemoteGallery(engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())), 1)
     changed = items[0]._replace(labels=("later",))
     later = base.apply_write([items[0].id, items[1].id], [changed], vectors[:1], revision=3)
     late = base.apply_write([items[0].id, items[1].id], items[:2], vectors[:2], revision=2)
@@ -293,11 +295,11 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
 ) -> None:
     items, vectors = make_items(3), random_rows(3)
     rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
-    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
+    gallery = engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()))
     of_another = engine.open(KEY)
     assert of_another is not None
     assert of_another.count(1, ItemFilter()) == 3
-    of_another.write(2, 1, [item.id for item in items[:2]], rows[:1], vectors[:1], ())
+    of_another.write(GalleryWrite(2, 1, [item.id for item in items[:2]], rows[:1], vectors[:1], ()))
     assert [gallery.count(revision, ItemFilter()) for revision in (1, 2)] == [3, 2]
     assert gallery.purge(2) + gallery.purge(2) == (2 if isinstance(engine, PostgresEngine) else 0)
     # Who looked at it before finds everything that its revision, or the earliest that is there, holds.
@@ -326,7 +328,7 @@ def test_a_writer_that_loses_its_lock_writes_nothing_more(
                 nonlocal n_checks
                 n_checks += 1
                 if n_checks == 4:
-                    gallery.write(3, 1, all_ids, rows[2:], vectors[2:], ())
+                    gallery.write(GalleryWrite(3, 1, all_ids, rows[2:], vectors[2:], ()))
                     raise DatabaseUnavailableError
 
             yield check
@@ -336,12 +338,12 @@ def test_a_writer_that_loses_its_lock_writes_nothing_more(
     items, vectors = make_items(900), random_rows(900)
     rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     all_ids = [row.id for row in rows]
-    gallery = milvus.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
+    gallery = milvus.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()))
     slow = MilvusEngine(str(milvus_file), "", LostLocks(milvus_locks, 0.0))
     slow_gallery = slow.open(KEY)
     assert slow_gallery is not None
     with pytest.raises(DatabaseUnavailableError):
-        slow_gallery.write(2, 1, all_ids, rows, vectors, ())
+        slow_gallery.write(GalleryWrite(2, 1, all_ids, rows, vectors, ()))
     assert gallery.latest_revision() == 3
     assert gallery.count(3, ItemFilter()) == 898
     slow.close()
@@ -351,17 +353,17 @@ def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: Vector
     items, vectors = make_items(3), random_rows(3)
     rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     beside = KEY._replace(modality="image (rebuilt)")
-    old = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ())
-    new = engine.create(beside, 1, iter([(rows[:2], vectors[:2])]), vectors, vectors, ())
-    old.write(2, 1, [items[0].id], [], vectors[:0], ())
+    old = engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()))
+    new = engine.create(NewGallery(beside, 1, iter([(rows[:2], vectors[:2])]), vectors, vectors, ()))
+    old.write(GalleryWrite(2, 1, [items[0].id], [], vectors[:0], ()))
     assert not engine.replace(KEY, beside)
     assert old.count(2, ItemFilter()) == 2
-    new.write(3, 1, [items[0].id], [], vectors[:0], ())
+    new.write(GalleryWrite(3, 1, [items[0].id], [], vectors[:0], ()))
     assert engine.replace(KEY, beside)
     assert engine.keys() == [KEY]
     assert (old.count(3, ItemFilter()), old.latest_revision()) == (1, 3)
     engine.drop(KEY)
-    engine.create(beside, 1, iter([(rows, vectors)]), vectors, vectors, ())
+    engine.create(NewGallery(beside, 1, iter([(rows, vectors)]), vectors, vectors, ()))
     assert engine.replace(KEY, beside)  # where there is none to replace
     assert old.count(1, ItemFilter()) == 3
     with pytest.raises(VectorEngineUnavailableError, match="gone"):
@@ -372,11 +374,11 @@ def test_a_gallery_takes_the_place_of_another_unless_it_is_behind(engine: Vector
 
 def test_changes_since_a_revision_that_a_gallery_does_not_hold_are_refused(engine: VectorEngine) -> None:
     vectors = random_rows(3)
-    gallery = engine.create(KEY, 4, iter([]), vectors[:0], vectors, ())
+    gallery = engine.create(NewGallery(KEY, 4, iter([]), vectors[:0], vectors, ()))
     with pytest.raises(VectorEngineUnavailableError, match="is being made again"):
-        gallery.write(7, 6, [], [IndexedItem("late", (), {})], vectors[:1], ())
+        gallery.write(GalleryWrite(7, 6, [], [IndexedItem("late", (), {})], vectors[:1], ()))
     assert (gallery.latest_revision(), list(gallery.item_ids(7))) == (4, [])
-    assert gallery.write(7, 2, [], [IndexedItem("late", (), {})], vectors[:1], ()) == 7
+    assert gallery.write(GalleryWrite(7, 2, [], [IndexedItem("late", (), {})], vectors[:1], ())) == 7
 
 
 def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_url: str) -> None:
@@ -389,7 +391,7 @@ def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_u
     with pytest.raises(VectorEngineUnavailableError, match="has no extension pgvector"):
         PostgresEngine(without_extension).open(KEY)
     without_extension.dispose()
-    gallery = engine.create(KEY, 1, iter([]), random_rows(0), random_rows(1), ())
+    gallery = engine.create(NewGallery(KEY, 1, iter([]), random_rows(0), random_rows(1), ()))
     engine.drop(KEY)
     with pytest.raises(VectorEngineUnavailableError, match="its galleries are gone, and are made again"):
         gallery.count(1, ItemFilter())
@@ -398,8 +400,8 @@ def test_an_engine_that_cannot_be_used_says_why(engine: VectorEngine, postgres_u
 def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None:
     vectors = np.random.default_rng(0).normal(size=(4, LARGEST_RANK_OF_A_GRAPH + 1)).astype(np.float32)
     rows = [IndexedItem(f"{number}", (), {}) for number in range(4)]
-    gallery = engine.create(KEY, 1, iter([(rows[:3], vectors[:3])]), vectors, vectors, ())
-    gallery.write(2, 1, ["3"], rows[3:], vectors[3:], ())
+    gallery = engine.create(NewGallery(KEY, 1, iter([(rows[:3], vectors[:3])]), vectors, vectors, ()))
+    gallery.write(GalleryWrite(2, 1, ["3"], rows[3:], vectors[3:], ()))
     hits, is_exact = gallery.search(2, vectors[3], 2, 0, ItemFilter())
     assert is_exact
     assert [item.id for item, _ in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
@@ -412,7 +414,7 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
         IndexedItem(f"{number:04d}", (f"half {number % 2}", f"tenth {number % 10}"), {})
         for number in range(n)
     ]
-    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, queries, ())
+    gallery = engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, queries, ()))
     n_hits = {"all": 0, "half": 0, "tenth": 0}
     for query in queries:
         for name, step, labels in (("all", 1, None), ("half", 2, ("half 0",)), ("tenth", 10, ("tenth 0",))):
@@ -431,13 +433,13 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
         monkeypatch.setattr(f"app.engines.{module}.ROWS_COMPARED", 100)
     vectors, queries = random_rows(1000), random_rows(10, 3)
     rows = [IndexedItem(f"{number:04d}", (), {}) for number in range(1000)]
-    gallery = engine.create(KEY, 1, iter([(rows, vectors)]), vectors, queries, ())
+    gallery = engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, queries, ()))
     assert not gallery.search(1, queries[0], 10, 0, ItemFilter())[1]
     moved = (vectors * np.geomspace(30, 0.03, RANK) + 50).astype(np.float32)
     beside = KEY._replace(modality="image (rebuilt)")
-    engine.create(beside, 1, iter([(rows[:900], moved[:900])]), moved, queries, ())
+    engine.create(NewGallery(beside, 1, iter([(rows[:900], moved[:900])]), moved, queries, ()))
     assert engine.replace(KEY, beside)
-    gallery.write(2, 1, [row.id for row in rows[900:]], rows[900:], moved[900:], ())
+    gallery.write(GalleryWrite(2, 1, [row.id for row in rows[900:]], rows[900:], moved[900:], ()))
     n_found = 0
     for query in queries:
         hits, is_exact = gallery.search(2, query, 10, 0, ItemFilter())
@@ -473,10 +475,10 @@ def test_who_waits_in_vain_for_a_writer_learns_why(
     def make_slowly() -> Iterator[tuple[list[IndexedItem], Any]]:
         yield rows[:2], vectors[:2]
         with pytest.raises(VectorEngineUnavailableError, match="another process is making or writing"):
-            other.create(KEY, 1, iter([]), vectors[:0], vectors, ())
+            other.create(NewGallery(KEY, 1, iter([]), vectors[:0], vectors, ()))
         yield rows[2:], vectors[2:]
 
-    engine.create(KEY, 1, make_slowly(), vectors, vectors, ())
+    engine.create(NewGallery(KEY, 1, make_slowly(), vectors, vectors, ()))
     opened = engine.open(KEY)
     assert opened is not None
     assert opened.count(1, ItemFilter()) == 4
@@ -500,10 +502,10 @@ def test_what_a_killed_process_left_of_a_gallery_is_removed_and_no_gallery_that_
 
     n_left = 1 if isinstance(engine, MilvusEngine) else 0  # which has no transactions
     with pytest.raises(InterruptedError):
-        engine.create(KEY, 1, make_half(), vectors, vectors, ())
+        engine.create(NewGallery(KEY, 1, make_half(), vectors, vectors, ()))
     if isinstance(engine, MilvusEngine):  # killed between the removals of a collection and of its maps
         engine._client.insert("lrbs_galleries", {"name": "maps_gallery_1", "text": [""], "nowhere": [0, 0]})
-    kept = engine.create(KEY._replace(modality="text"), 1, make_meanwhile(), vectors, vectors, ())
+    kept = engine.create(NewGallery(KEY._replace(modality="text"), 1, make_meanwhile(), vectors, vectors, ()))
     assert engine.remove_unfinished() == 0
     assert engine.keys() == [KEY._replace(modality="text")]
     assert kept.count(1, ItemFilter()) == 4
