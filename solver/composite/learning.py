@@ -347,9 +347,15 @@ def learn(
     terms.forget(unused)
     annotations, queries = terms.annotations, terms.queries
     rng = np.random.default_rng(options.random_state)
-    parts = _draw_parts(annotations, options, rng)
+    parts = [
+        draw(part, options.max_samples, annotations.pairs, rng)
+        for part in make_parts(annotations, options.n_folds, rng)
+    ]
+    parts = [part for part in parts if min(map(len, part)) > 0]
     work.begin("parts", len(parts) * (1 if reused or not len(annotations.pairs) else len(PAIR_RIDGES)))
-    pairing = _choose_pairing(terms, parts, annotations, reused)
+    pairing = None
+    if len(annotations.pairs):
+        pairing = (reused.pairing if reused else None) or terms.choose_pairing(parts)
     is_exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
     everything = [
         _HeldOut(rows, annotations.subset(*rows), terms.project(rows, queries, rows, pairing), is_exclusive)
@@ -443,22 +449,6 @@ def _fit_spaces(
     return (x_space, z_space), (x_rows, z_rows)
 
 
-def _draw_parts(annotations: Annotations, options: LearningOptions, rng: np.random.Generator) -> list[Part]:
-    parts = [
-        draw(part, options.max_samples, annotations.pairs, rng)
-        for part in make_parts(annotations, options.n_folds, rng)
-    ]
-    return [part for part in parts if min(map(len, part)) > 0]
-
-
-def _choose_pairing(
-    terms: _Terms, parts: list[Part], annotations: Annotations, reused: Choice | None
-) -> Pairing | None:
-    if not len(annotations.pairs):
-        return None
-    return (reused.pairing if reused else None) or terms.choose_pairing(parts)
-
-
 def _choose_weights(
     held_out: Sequence[HeldOutScores],
     judged: Sequence[JudgedScores],
@@ -520,7 +510,7 @@ class _Terms:
         for name, facet in annotations.facets.items():
             fits = [
                 learner.fit(side, self._exclusive[name])
-                for learner, side in zip(learners, (facet.x_indicators, facet.z_indicators), strict=True)
+                for learner, side in zip(learners, facet.sides, strict=True)
             ]
             if fits[0] is not None and fits[1] is not None:
                 self._facets[name] = fits[0], fits[1]
@@ -534,9 +524,12 @@ class _Terms:
         and why; none, if all are. Labels, and those to `keep`, are compared with chance alone."""
         # A sample that carries one thing alone may be its name, and what names say of themselves counts only
         # where all samples are so. Of two facets that explain each other the one with fewer values goes.
-        counts = [side.astype(np.intp) for side in map(self._carries_pairs, (0, 1))]
+        counts = [
+            np.isin(np.arange(size), paired).astype(np.intp)
+            for size, paired in zip(self.annotations.shape, self.annotations.pairs.T, strict=True)
+        ]
         for facet in self.annotations.facets.values():
-            for count, side in zip(counts, (facet.x_indicators, facet.z_indicators), strict=True):
+            for count, side in zip(counts, facet.sides, strict=True):
                 count += side.any(axis=1)
         rows = [count >= min(2, int(count.max())) for count in counts]
         explaining = [name for name in self._facets if self._may_explain(name)]
@@ -555,30 +548,21 @@ class _Terms:
         """Return whether samples have one value each, and values that are those of many samples."""
         # A product of a few views has one colour: it decides what people search for all the same.
         facet = self.annotations.facets[name]
-        return self._exclusive[name] and all(
-            side.sum() >= _FEWEST_ALIKE * side.any(axis=0).sum()
-            for side in (facet.x_indicators, facet.z_indicators)
-        )
+        are_of_many = (side.sum() >= _FEWEST_ALIKE * side.any(axis=0).sum() for side in facet.sides)
+        return self._exclusive[name] and all(are_of_many)
 
     def _says_more(self, name: str, other: str | None, rows: Sequence[BoolArray]) -> bool:
         """Return whether a modality says more of a facet in some rows than chance, or another one, does."""
         facets = self.annotations.facets
-        sides = [facets[name].x_indicators, facets[name].z_indicators]
-        of_others = (
-            [None, None] if other is None else [facets[other].x_indicators, facets[other].z_indicators]
-        )
-        for fit, side, of_other, among in zip(self._facets[name], sides, of_others, rows, strict=True):
+        of_others = (None, None) if other is None else facets[other].sides
+        sides = zip(self._facets[name], facets[name].sides, of_others, rows, strict=True)
+        for fit, side, of_other, among in sides:
             chosen = side.any(axis=1) & among
             beside = None if of_other is None else of_other[chosen]
             is_exclusive = self._exclusive[name]
             if chosen.any() and predicts(fit.left_out[chosen], side[chosen], is_exclusive, beside):
                 return True
         return False
-
-    def _carries_pairs(self, side: int) -> BoolArray:
-        """Return which samples of a modality have partners."""
-        rows = np.arange(self.annotations.shape[side])
-        return np.isin(rows, self.annotations.pairs[:, side])
 
     def forget(self, facets: Collection[str]) -> None:
         """Drop some facets, also as something that is relevant, and short queries that name them."""
@@ -694,8 +678,8 @@ class _Terms:
         self, side: int, content: FloatArray, weights: Mapping[str, float], without: Indices
     ) -> FloatArray:
         """Return the mean content of all samples but some, for each value of facets that have a weight."""
-        facets = [facet for name, facet in self.annotations.facets.items() if weights.get(FACET + name)]
-        indicators = [(facet.x_indicators, facet.z_indicators)[side] for facet in facets]
+        facets = self.annotations.facets.items()
+        indicators = [facet.sides[side] for name, facet in facets if weights.get(FACET + name)]
         table = np.hstack([np.zeros((len(content), 0)), *indicators]).astype(np.float32)
         table[without] = 0.0
         means: FloatArray = (table.T @ content) / np.maximum(table.sum(axis=0), 1.0)[:, None]
@@ -802,9 +786,8 @@ class _Terms:
             cross = cross_covariance(self._coordinates, pairs)
             for key in keys:
                 self._heartbeat()
-                self._part_directions[key] = CanonicalDirections.fit(
-                    cross, self._variances, len(pairs), key[1]
-                )
+                fit = CanonicalDirections.fit(cross, self._variances, len(pairs), key[1])
+                self._part_directions[key] = fit
         return [self._part_directions[key] for key in keys]
 
     def _unit_vectors(self, directions: CanonicalDirections) -> Sides:
@@ -855,7 +838,7 @@ def _choose_maps(
     for side in (0, 1):
         targets: list[tuple[Indices, FloatArray]] = []
         for facet in drawn_annotations.facets.values():
-            indicators = (facet.x_indicators, facet.z_indicators)[side]
+            indicators = facet.sides[side]
             known_rows = np.flatnonzero(indicators.any(axis=1))
             if len(known_rows):
                 targets.append((known_rows, indicators[known_rows].astype(np.float64)))

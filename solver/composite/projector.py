@@ -86,19 +86,11 @@ _WITHOUT_SCORES = ("cosine", "distinctness")
 _MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE, _OF_LITTLE = ("coefficients", "intercepts"), ("levels", "probabilities"), "of_little"
-_VALUES, _OWN, _SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _FURTHER, _LITTLE, _MUCH, _ALIKE = (
-    "values",
-    "is_own",
-    "partner_share",
-    "least_information",
-    "attained",
-    "weak",
-    "least_likeness",
-    "n_further",
-    "little",
-    "much",
-    "is_likeness",
-)  # fields that models of earlier releases lack
+# Fields that models of earlier releases lack, by name in the description: of heads, of sides, of curves.
+_VALUES, _OWN, _ALIKE = "values", "is_own", "is_likeness"
+_SIDE_FIELDS = ("partner_share", "least_likeness", "n_further")
+_CURVE_FIELDS = {"least_information": "least", "attained": "attained", "weak": "weak"}
+_LITTLE_FIELDS = {"little": "little", "much": "much"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +517,7 @@ class CompositeProjector(Projector):
         )
         x_carried, z_carried = (
             {
-                name: self.x.align(name, facet.values, (facet.x_indicators, facet.z_indicators)[number])
+                name: self.x.align(name, facet.values, facet.sides[number])
                 for name, facet in annotations.facets.items()
                 if name in self.facets
             }
@@ -615,7 +607,7 @@ class CompositeProjector(Projector):
 def _further_arrays(side: Mapping[str, Any]) -> list[str]:
     """Return the names of the arrays that some heads of a checked description need."""
     needs = {
-        _OF_LITTLE: side.get(_MUCH, 0.0) > 0.0,
+        _OF_LITTLE: side.get("much", 0.0) > 0.0,
         "bank": any(head["kind"] == "distinctness" for head in side["heads"]),
         "expected": any(head["kind"] == "content" and not head.get(_OWN) for head in side["heads"]),
     }
@@ -628,10 +620,9 @@ def _describe(side: CompositeSide) -> dict[str, Any]:
         entry |= {_VALUES: list(head.values)} if head.values else {}
         entry |= {_OWN: True} if head.is_own else {}
         entry |= {_ALIKE: True} if head.is_likeness else {}
-    curve = {_LEAST: side.curve.least, _ATTAINED: side.curve.attained, _WEAK: side.curve.weak}
-    if side.curve.of_little is not None:
-        curve |= {_LITTLE: side.curve.little, _MUCH: side.curve.much}
-    own = {_SHARE: side.partner_share, _LIKENESS: side.least_likeness, _FURTHER: side.n_further, **curve}
+    fields = _CURVE_FIELDS if side.curve.of_little is None else _CURVE_FIELDS | _LITTLE_FIELDS
+    own = {key: getattr(side, key) for key in _SIDE_FIELDS}
+    own |= {key: getattr(side.curve, name) for key, name in fields.items()}
     return {"map": describe_feature_map(side.feature_map), "heads": heads, **own}
 
 
@@ -652,11 +643,11 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
         for key in (_OWN, _ALIKE):
             if type(head.get(key, False)) is not bool:
                 raise InvalidInputError(f"{name}.heads.{number}.{key} must be true or false")
-    for key in (_SHARE, _LEAST, _ATTAINED, _WEAK, _LIKENESS, _LITTLE, _MUCH):
+    for key in (*_SIDE_FIELDS[:2], *_CURVE_FIELDS, *_LITTLE_FIELDS):
         if type(side.get(key, 0.0)) is not float:
             raise InvalidInputError(f"{name}.{key} must be of type float")
-    if type(side.get(_FURTHER, 0)) is not int or side.get(_FURTHER, 0) < 0:
-        raise InvalidInputError(f"{name}.{_FURTHER} must be a number of features")
+    if type(side.get("n_further", 0)) is not int or side.get("n_further", 0) < 0:
+        raise InvalidInputError(f"{name}.n_further must be a number of features")
     return side
 
 
@@ -679,18 +670,12 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
             MatchCurve(
                 arrays[f"{name}_levels"],
                 arrays[f"{name}_probabilities"],
-                side.get(_LEAST, 0.0),
-                side.get(_ATTAINED, 1.0),
-                side.get(_WEAK, WEAK_PROBABILITY),
-                arrays.get(f"{name}_{_OF_LITTLE}"),
-                side.get(_LITTLE, 0.0),
-                side.get(_MUCH, 0.0),
+                of_little=arrays.get(f"{name}_{_OF_LITTLE}"),
+                **{own: side[key] for key, own in (_CURVE_FIELDS | _LITTLE_FIELDS).items() if key in side},
             ),
             arrays.get(f"{name}_bank"),
-            side.get(_SHARE, 0.0),
-            arrays.get(f"{name}_expected"),
-            side.get(_LIKENESS, 0.0),
-            side.get(_FURTHER, 0),
+            expected=arrays.get(f"{name}_expected"),
+            **{key: side[key] for key in _SIDE_FIELDS if key in side},
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error

@@ -318,7 +318,7 @@ def _summary(tally: _Tally, label: str | None, n_queries: int) -> RankingQuality
 
 
 def _facet_relevance(facet: Facet) -> _Relevance:
-    sides = facet.x_indicators, facet.z_indicators
+    sides = facet.sides
     if not facet.is_exclusive or not facet.values:
         return shared_classes(*sides)[0]
     # An unknown value equals no other: its code differs from one side to the other.

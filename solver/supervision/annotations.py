@@ -62,11 +62,14 @@ class Facet:
         return cls(values, *(indicators_of(side, values) for side in (x_values, z_values)))
 
     @property
+    def sides(self) -> tuple[BoolArray, BoolArray]:
+        """The indicators of both modalities."""
+        return self.x_indicators, self.z_indicators
+
+    @property
     def is_exclusive(self) -> bool:
         """Whether no sample has two values."""
-        return all(
-            int(side.sum(axis=1).max(initial=0)) <= 1 for side in (self.x_indicators, self.z_indicators)
-        )
+        return all(int(side.sum(axis=1).max(initial=0)) <= 1 for side in self.sides)
 
     def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
         """Return the facet of some samples of each modality; all values stay."""
@@ -115,7 +118,7 @@ class Annotations:
 
     def __post_init__(self) -> None:
         for name, facet in self.facets.items():
-            shape = (len(facet.x_indicators), len(facet.z_indicators))
+            shape = tuple(map(len, facet.sides))
             if shape != self.shape:
                 raise SupervisionError(f"facet {name!r} describes {shape} samples, expected {self.shape}")
         if self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.pairs.dtype.kind != "i":
@@ -161,10 +164,7 @@ class Annotations:
 
     def transpose(self) -> Annotations:
         """Return the same with the modalities exchanged."""
-        facets = {
-            name: Facet(facet.values, facet.z_indicators, facet.x_indicators)
-            for name, facet in self.facets.items()
-        }
+        facets = {name: Facet(facet.values, *facet.sides[::-1]) for name, facet in self.facets.items()}
         signs = None if self.signs is None else scipy.sparse.csr_array(self.signs.T)
         return Annotations(self.shape[::-1], facets, self.pairs[:, ::-1], signs)
 
