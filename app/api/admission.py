@@ -184,16 +184,14 @@ class ConcurrencyLimiter:
             candidates = [waiter for waiter in self._queue if self._may_work(waiter.asker)]
             if not candidates:
                 break
-            first = min(candidates, key=self._turns_of)
+            turns = self._last_turns
+            first = min(candidates, key=lambda waiter: [turns[party] for party in waiter.asker.parties])
             self._queue.remove(first)
             self.running += 1
             self._working[first.asker.collection] += 1
             self._last_turns.update(dict.fromkeys(first.asker.parties, next(self._turns)))
             first.decide(True)
         self.on_change(self)
-
-    def _turns_of(self, waiter: _Waiter) -> tuple[int, ...]:
-        return tuple(self._last_turns[party] for party in waiter.asker.parties)
 
     def _find_room(self, asker: Asker) -> _Waiter | None:
         """Return who must leave the queue for this asker; None if none must."""

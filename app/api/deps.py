@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, get_origin
+from typing import Annotated, get_origin
 
 from fastapi import Depends, Query, Request
 from fastapi.dependencies.models import Dependant
@@ -120,21 +120,12 @@ Readers = Annotated[frozenset[str], Depends(readers_of)]
 """Keys whose writes the answer has to hold."""
 
 
-def address_of(client: Sequence[Any] | None) -> str:
-    """Return the address that stands for a client, given by host and port."""
-    return "" if client is None else party_of(client[0])
-
-
-def caller_of(key: ApiKey | None, address: str) -> str:
-    """Return what identifies a caller: the id of its key, or its address where none is needed."""
-    return f"address {address}" if key is None else f"key {key.id}"
-
-
 async def _admit(
     request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope, is_bound: bool = True
 ) -> ApiKey | None:
     """Queue a request whose key is accepted, and return the key; none of its body has been read yet."""
-    state, address, key = state_of(request), address_of(request.client), None
+    state, key = state_of(request), None
+    address = "" if request.client is None else party_of(request.client[0])
     if scope is Scope.SEARCH and state.open_search:
         state.access.count_without_key(address)
     else:
@@ -145,7 +136,7 @@ async def _admit(
     await check_query(request)
     if is_bound:
         await _check_bounds(request, key)
-    caller = caller_of(key, address)
+    caller = f"address {address}" if key is None else f"key {key.id}"
     body_of(request).caller = caller
     await admit(request.scope, caller, reads_body(request))
     return key

@@ -107,7 +107,7 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
             for name, examples in _EXAMPLES.items():
                 document["components"]["schemas"][name]["examples"] = examples
             document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
-            for operation in _operations(document):
+            for operation in (one for of_path in document["paths"].values() for one in of_path.values()):
                 _remove_item_schemas(operation)
                 for parameter in operation.get("parameters", ()):
                     _describe_parameter(parameter)
@@ -142,11 +142,6 @@ def _describe_reports(schemas: dict[str, Any]) -> None:
     for name, schema in definitions["$defs"].items():
         schemas[name] = {**schema, "required": list(schema["properties"])}
     schemas["Model"]["properties"]["report"] = {"$ref": _COMPONENT.format(model="TrainingReport")}
-
-
-def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for methods in document["paths"].values():
-        yield from methods.values()
 
 
 def _open(operation: dict[str, Any]) -> None:

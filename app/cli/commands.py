@@ -685,13 +685,13 @@ def _hit_line(hit: Hit, partner: Item | None, keys: Iterable[str]) -> str:
     source = str(metadata.get("source") or "")
     text = shorten(hit.text or (partner.text if partner is not None else None) or "")
     name = f"{text} ({source})" if text and source and not hit.text else text or source
-    values = (f"{key}={_brief(metadata[key])}" for key in keys if key in metadata)
+    shown = {key: metadata[key] for key in keys if key in metadata}
+    values = (
+        f"{key}={shorten(value if isinstance(value, str) else json.dumps(value))}"
+        for key, value in shown.items()
+    )
     parts = [name, ", ".join(hit.labels or ()), ", ".join(values), hit.id]
     return "  ".join([f"{hit.rank:3d}  {hit.score:8.4f}{probability}", *filter(None, parts)])
-
-
-def _brief(value: Any) -> str:
-    return shorten(value if isinstance(value, str) else json.dumps(value))
 
 
 feedback = typer.Typer(

@@ -14,7 +14,7 @@ from app.domain.errors import CollectionNotFoundError, ConflictError, ServiceErr
 from app.domain.names import plain_message
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,13 @@ def _describe_local_failure(error: Exception) -> Failure | None:
 
     match error:
         case ValidationError():
-            return Failure(_settings_line(error), 2)
+            # Each setting stands before what is wrong with it; a message on several names them itself.
+            faults = (
+                (f"LRBS_{entry['loc'][0]}".upper() + ": " if entry["loc"] else "")
+                + plain_message(entry["msg"])
+                for entry in error.errors()
+            )
+            return Failure("; ".join(faults), 2)
         case SQLAlchemyError():
             return Failure(f"the database: {getattr(error, 'orig', None) or error}")
         case SolverError():
@@ -92,11 +98,3 @@ def _place_of_data() -> str:
     if settings.database_url:
         return f"the database {make_url(settings.database_url)!r} (LRBS_DATABASE_URL)"  # without password
     return f"the data folder {settings.data_dir.resolve()} (LRBS_DATA_DIR)"
-
-
-def _settings_line(error: ValidationError) -> str:
-    """Put each setting before what is wrong with it; a message on several settings names them itself."""
-    return "; ".join(
-        (f"LRBS_{entry['loc'][0]}".upper() + ": " if entry["loc"] else "") + plain_message(entry["msg"])
-        for entry in error.errors()
-    )

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Self
@@ -178,18 +179,16 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
+        facts = self._connections, self.config, self.server_state, self.lifespan.state
         for listening in sockets or ():
             listening.listen(BACKLOG)
             listening.setblocking(False)
-            self.servers.append(Acceptor(listening, self._protocol, self._connections))  # type: ignore[arg-type]
+            self.servers.append(Acceptor(listening, partial(StrictProtocol, *facts), self._connections))  # type: ignore[arg-type]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish accepted requests; those that exceed the timeout are answered that the service stops."""
         asyncio.get_running_loop().call_later(self._timeout_seconds, self._cancel_requests)
         await super().shutdown(sockets)
-
-    def _protocol(self) -> StrictProtocol:
-        return StrictProtocol(self._connections, self.config, self.server_state, self.lifespan.state)
 
     def _cancel_requests(self) -> None:
         for task in self.server_state.tasks:

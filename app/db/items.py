@@ -75,14 +75,6 @@ class Stretch:
     where: Condition  # further condition, such as that of a partial index
     until: int | None = None  # of the rows with the last value, those with a larger id may be left out
 
-    def after_row(self, row: _AnyRow) -> Stretch:
-        """Return the part after one of its rows."""
-        return replace(self, start=getattr(row, self.column), after=row.id)
-
-    def up_to_row(self, row: _AnyRow) -> Stretch:
-        """Return the part up to and including one of its rows."""
-        return replace(self, end=getattr(row, self.column), until=row.id)
-
 
 def first_rows(
     session: Session, collection_id: int, names: Sequence[str], stretch: Stretch, limit: int
@@ -97,7 +89,8 @@ def first_rows(
     )
     if len(before) == limit:
         # Otherwise all their unpublished successors would be scanned in search of published rows beyond.
-        stretch = stretch.up_to_row(before[-1])
+        last = before[-1]
+        stretch = replace(stretch, end=getattr(last, stretch.column), until=last.id)
     rows = before + _in_order(session, _CURRENT, is_published(collection_id), names, stretch, limit)
     lead, row_id = names.index(stretch.column), names.index("id")
     return sorted(rows, key=lambda row: (row[lead], row[row_id]))[:limit]
@@ -612,7 +605,8 @@ class ItemRepository(Repository):
         """Yield the rows of a stretch, read page by page."""
         while page := first_rows(self._session, collection.id, names, stretch, _ROWS_PER_PAGE):
             yield from page
-            stretch = stretch.after_row(page[-1])
+            last = page[-1]
+            stretch = replace(stretch, start=getattr(last, stretch.column), after=last.id)
 
     def _of_pair(
         self, collection: Collection, pair_id: str, modality: str | None, after: int, limit: int

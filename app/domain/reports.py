@@ -391,15 +391,17 @@ def _fit(facts: Mapping[str, Any]) -> dict[str, Any]:
         "convergence": {"tol": None, **facts.get("convergence", unknown)},
         "history": facts.get("history", []),
         "posteriors": [
-            {**side, "classifiers": [_classifier(classifier) for classifier in side["classifiers"]]}
+            {
+                **side,
+                "classifiers": [
+                    # Neighbour classifiers were called read-outs.
+                    {**one, "kind": "neighbours" if one.get("is_read_out") else "linear"}
+                    for one in side["classifiers"]
+                ],
+            }
             for side in facts.get("posteriors", [])
         ],
     }
-
-
-def _classifier(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a classifier of an ensemble; neighbour classifiers were called read-outs."""
-    return {**facts, "kind": "neighbours" if facts.get("is_read_out") else "linear"}
 
 
 def _held_out(facts: Mapping[str, Any]) -> dict[str, Any]:

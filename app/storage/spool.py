@@ -59,7 +59,11 @@ class ItemSpool:
         if added != len(pairs):
             return self._first_repeated(pairs)
         for line, item in entries:
-            item_id, facts, features = item.id.encode(), _facts_of(item), b""
+            item_id, facts, features = (
+                item.id.encode(),
+                json.dumps([getattr(item, name) for name in _FACTS]).encode(),
+                b"",
+            )
             if item.features is not None:
                 features = vector_bytes(item.features)
             length = _NO_FEATURES if item.features is None else len(features)
@@ -127,7 +131,3 @@ class ItemSpool:
         features = None if length == _NO_FEATURES else vector_of(self._items.read(length))
         item = Item(item_id, features=features, **facts | {"labels": tuple(facts["labels"])})
         return (line, item), _HEAD.size + id_length + facts_length + max(length, 0)
-
-
-def _facts_of(item: Item) -> bytes:
-    return json.dumps([getattr(item, name) for name in _FACTS]).encode()

@@ -105,9 +105,8 @@ class JudgedSimilarity:
         if estimator.rank_ == 0:
             return None
         factors = estimator.x_factors_.astype(np.float64), estimator.z_factors_.astype(np.float64)
-        root = (
-            _mean_square(*(side @ factor for side, factor in zip(coordinates, factors, strict=True))) ** 0.25
-        )
+        x, z = (side @ factor for side, factor in zip(coordinates, factors, strict=True))
+        root = (float(np.vdot(x.T @ x, z.T @ z)) / (len(x) * len(z))) ** 0.25  # of the mean square
         return cls(factors[0] / root, factors[1] / root, estimator.duality_gap_)
 
 
@@ -117,7 +116,3 @@ def whitened_axes(variances: FloatArray) -> FloatArray:
     axes = np.zeros((len(variances), n_axes))
     axes[np.arange(n_axes), np.arange(n_axes)] = 1.0 / np.sqrt(variances[:n_axes] * n_axes)
     return axes
-
-
-def _mean_square(x: FloatArray, z: FloatArray) -> float:
-    return float(np.vdot(x.T @ x, z.T @ z)) / (len(x) * len(z))

@@ -294,7 +294,8 @@ def _rank_queries(queries: FloatArray, gallery: FloatArray, annotations: Annotat
         if len(annotations.pairs):
             paired = is_paired(part)
             grades += paired
-            tally.partner_ranks.append(_first_ranks(paired.ravel()[places]))
+            hits = paired.ravel()[places]  # of which the first counts, from 1; NaN without any
+            tally.partner_ranks.append(np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.nan))
         tally.gains.append(_normalised_gains(grades, places, annotations.top_grade))
         tally.pages.append(order[:, :FIRST_PAGE])
     return tally
@@ -340,11 +341,6 @@ def _pair_relevance(annotations: Annotations) -> _Relevance:
         return paired
 
     return relevance
-
-
-def _first_ranks(hits: BoolArray) -> FloatArray:
-    """Return the rank of each query's first hit, from 1; NaN where there is none."""
-    return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.nan)
 
 
 def _normalised_gains(

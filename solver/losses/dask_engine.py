@@ -382,7 +382,7 @@ class DaskEngine:
         self._n_workers = n_workers
         self._least_pairs = least_pairs
         self._patience_seconds = patience_seconds
-        self._announce = announce or _log_cost
+        self._announce = announce or partial(_logger.info, "%s")
         self._announced: set[tuple[int, int]] = set()
         self._opened = weakref.WeakSet[DaskBlockMap]()
         self._cluster: Any = None
@@ -417,7 +417,8 @@ class DaskEngine:
             return LocalBlockMap(pairs, n_threads)
         if self.client is None:
             self.connect()
-        blocks = DaskBlockMap(self.map, pairs, self._make_folder())
+        folder = Path(tempfile.mkdtemp(prefix=self.PREFIX, dir=self._parent))
+        blocks = DaskBlockMap(self.map, pairs, folder)
         self._opened.add(blocks)
         size = pairs.sizes.n_rows, pairs.sizes.n_columns
         if size not in self._announced:  # a fit opens the same pairs in both precisions
@@ -432,7 +433,13 @@ class DaskEngine:
         """
         distributed = _import_distributed()
         if self._scheduler is None and self._cluster is None:
-            self._cluster = _start_cluster(distributed, self._n_workers or os.cpu_count() or 1)
+            # No limit on the memory: mapped files count there, and the system has limits of its own.
+            self._cluster = distributed.LocalCluster(
+                n_workers=self._n_workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                memory_limit=0,
+            )
         deadline, is_known = time.monotonic() + self._patience_seconds, False
         while True:
             seconds = min(max(deadline - time.monotonic(), _LEAST_SECONDS), _RECONNECT_SECONDS)
@@ -575,9 +582,6 @@ class DaskEngine:
         wall, processor = times.mean(axis=0)
         return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
 
-    def _make_folder(self) -> Path:
-        return Path(tempfile.mkdtemp(prefix=self.PREFIX, dir=self._parent))
-
     def _close_client(self) -> None:
         if self.client is not None:
             with suppress(OSError, TimeoutError):
@@ -614,17 +618,6 @@ def _call(function: Callable[..., _Part], arguments: bytes) -> _Part:
 
 def _keep(array: FloatArray) -> FloatArray:
     return array
-
-
-def _log_cost(cost: FitCost) -> None:
-    _logger.info("%s", cost)
-
-
-def _start_cluster(distributed: Any, n_workers: int) -> Any:
-    # No limit on the memory: mapped files count there, and the system has limits of its own.
-    return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=0
-    )
 
 
 async def _greet(scheduler: str, seconds: float) -> None:

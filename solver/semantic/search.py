@@ -107,11 +107,6 @@ def count_steps(options: SearchOptions, configs: Sequence[ClassifierConfig] = ()
     return (n_maps + n_classifiers) * (1 + options.n_folds) + n_classifiers
 
 
-def _allows(options: SearchOptions, kind: FeatureMapConfig, samples: Samples) -> bool:
-    """Return whether a kind of feature map is in the search space and suits the samples."""
-    return kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
-
-
 def fit_posteriors(
     samples: Samples,
     targets: Targets,
@@ -136,9 +131,12 @@ def fit_posteriors(
         rows = stratified_sample(targets, options.max_samples, rng)
         sample, sample_targets = samples[rows], targets.subset(rows)
         folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
-        if configs and all(_allows(options, config.feature_map, samples) for config in configs):
+        kinds = dict.fromkeys(config.feature_map for config in configs)
+        if kinds and all(
+            kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
+            for kind in kinds
+        ):
             plans = [ClassifierPlan(config) for config in configs]
-            kinds = dict.fromkeys(config.feature_map for config in configs)
             feature_maps = {
                 kind: kind.fit(sample, options.n_landmarks, options.random_state) for kind in kinds
             }

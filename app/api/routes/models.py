@@ -22,7 +22,6 @@ from app.api.schemas.admin import ActivateIn, RetrainIn, RetrainingPolicyIn
 from app.api.schemas.searches import SearchOptions, encode_result
 from app.api.shown import show_collection, show_job, show_model
 from app.api.state import ApiState, State
-from app.domain.entities import Job
 from app.domain.errors import DatabaseUnavailableError, NotFoundError
 from app.domain.names import LARGEST_VERSION
 from app.services.models.registry import PlotKind, draw_report
@@ -59,13 +58,10 @@ async def follow(state: ApiState, job_id: str, after: int) -> AsyncIterator[Serv
             continue
         if not job.state.is_open:
             if not is_state_sent:
-                yield _event(after, "state", _last_state(job))
+                ended = {"state": job.state.value, "error": job.error, "model_version": job.model_version}
+                yield _event(after, "state", ended)
             return
         await anyio.sleep(_POLL_SECONDS)
-
-
-def _last_state(job: Job) -> dict[str, Any]:
-    return {"state": job.state.value, "error": job.error, "model_version": job.model_version}
 
 
 def _event(number: int, kind: str, data: Any) -> ServerSentEvent:

@@ -143,7 +143,7 @@ def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[
     """Return header and lines of some rows of a comparison, best nDCG first. A measure that there is nothing
     to measure by has no column: MAP without labels, ranks without partners."""
     means = {number: comparison.qualities[number].mean for number in numbers}
-    ordered = sorted(numbers, key=lambda number: -_or_zero(means[number].ndcg))
+    ordered = sorted(numbers, key=lambda number: -np.nan_to_num(means[number].ndcg))
     columns = {
         name: [value(means[number]) for number in ordered]
         for name, value in _measures(means[ordered[0]]).items()
@@ -185,10 +185,6 @@ def _cell(name: str, value: float) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:g}" if name == _RANK else f"{100 * value:.1f}"
-
-
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
 
 
 def _without_nan(value: Any) -> Any:

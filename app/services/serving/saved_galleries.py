@@ -24,7 +24,7 @@ from app.services.serving.engine_galleries import RemoteGallery
 from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, merge_indexes
 from app.services.serving.snapshot import Snapshot
-from app.services.serving.stored_items import StoredItems, write_items
+from app.services.serving.stored_items import StoredItems, text_of
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Pacer
 from app.services.storage.sweeping import sweep_unused
@@ -180,7 +180,7 @@ class SavedGalleries:
 
     def _write(self, folder: Path, side: str, gallery: Gallery, pause: Callable[[], None]) -> None:
         with (folder / f"{side}.json").open("wb") as stream:
-            write_items(stream, ((view.segment.items, view.alive) for view in gallery.segments), pause)
+            stream.writelines(text_of(((view.segment.items, view.alive) for view in gallery.segments), pause))
         vectors = [view.live_vectors() for view in gallery.segments]
         array = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
         np.save(folder / f"{side}.npy", array, allow_pickle=False)

@@ -374,12 +374,10 @@ class VersionSnapshots:
             if incarnation != self._database.incarnation():
                 return snapshot
             self._kept[place] = snapshot
-            while len(self._kept) > _MOST_KEPT or self._sum_bytes() > _MOST_BYTES:
-                del self._kept[next(iter(self._kept))]
+            n_bytes = sum(one.estimated_bytes for one in self._kept.values())
+            while len(self._kept) > _MOST_KEPT or n_bytes > _MOST_BYTES:
+                n_bytes -= self._kept.pop(next(iter(self._kept))).estimated_bytes
         return snapshot
-
-    def _sum_bytes(self) -> int:
-        return sum(snapshot.estimated_bytes for snapshot in self._kept.values())
 
     def _forget(self, collection_id: int) -> None:
         """Drop what is kept of a collection; what is being loaded goes with the next ones."""

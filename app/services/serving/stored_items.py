@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, BinaryIO, overload
+from typing import Any, overload
 
 import msgspec
 import numpy as np
@@ -71,7 +71,7 @@ class StoredItems(Sequence[IndexedItem], ColumnSource):
     def merge(cls, parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> StoredItems:
         """Return the live items of some segments, in order; at least one. `pause` is called between steps."""
         text = bytearray()
-        for lines in _joined_lines(parts, pause):
+        for lines in text_of(parts, pause):
             text += lines
         return cls(text)
 
@@ -185,15 +185,9 @@ def live_lines(items: Sequence[IndexedItem], alive: Mask | None) -> Iterator[_Te
         yield _SEPARATOR.join(map(encode_item, batch))
 
 
-def write_items(stream: BinaryIO, parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> None:
-    """Write the text of the live items of some segments, in order; a JSON array, empty where there are none.
-    `pause` is called between steps."""
-    for lines in _joined_lines(parts, pause):
-        stream.write(lines)
-
-
-def _joined_lines(parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> Iterator[_Text]:
-    """Yield the pieces of the text of items; as of `write_items`."""
+def text_of(parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> Iterator[_Text]:
+    """Yield the pieces of the text of the live items of some segments, in order: a JSON array, empty where
+    there are none. `pause` is called between steps."""
     separator = _BEGIN
     for items, alive in parts:
         for lines in live_lines(items, alive):

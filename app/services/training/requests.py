@@ -467,7 +467,8 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
                 raise ConflictError(
                     "training-data", f"{error}; nor does anything else suffice: {material}"
                 ) from error
-        few = [name for name, side in zip(names, read(traits), strict=True) if not _has_enough(side)]
+        first_ones = [len(list(itertools.islice(side, FEWEST_PAIRS))) for side in read(traits)]
+        few = [name for name, count in zip(names, first_ones, strict=True) if count < FEWEST_PAIRS]
         if few:
             material = describe_material(work, collection)
             raise ConflictError(
@@ -482,7 +483,3 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
                 needed = f"it needs {FEWEST_PAIRS} pairs (the same pair_id on two items)"
                 message = f"{recalled[0]!r} is that of partners: {needed}, there are {len(first & second)}"
                 raise InvalidFieldError(f"objective.{AT_LEAST}.{recalled[0]}", message)
-
-
-def _has_enough(items: Iterable[Item]) -> bool:
-    return len(list(itertools.islice(items, FEWEST_PAIRS))) == FEWEST_PAIRS
