@@ -149,7 +149,22 @@ class Services:
     @cached_property
     def builder(self) -> ModelBuilder:
         """What trains a model, in a process of its own."""
-        return _build_builder(self.settings, self.database, self._bundles, self.originals, self._encoders)
+        from app.services.training.builder import ModelBuilder
+        from app.services.training.index_tuning import IndexTuner
+        from app.services.training.reencoding import Reencoder
+
+        settings, elsewhere = self.settings, _encode_elsewhere(self.settings)
+        return ModelBuilder(
+            self.database,
+            self._bundles,
+            self.originals,
+            Reencoder(self.database, self.originals, self._encoders, elsewhere),
+            IndexTuner(_INDEX_RECALL, settings.approximate_from_items),
+            settings.gate_tolerance,
+            settings.model_write_seconds,
+            partial(_fit_checkpoints, settings),
+            partial(_training_engine, settings),
+        )
 
     @property
     def snapshots(self) -> Snapshots:
@@ -242,9 +257,24 @@ class Services:
 
     @cached_property
     def _serving(self) -> _Serving:
-        return _build_snapshots(
-            self.settings, self.database, self._bundles, self.ownership, self._stores, self._engine
-        )
+        from app.services.serving.engine_galleries import EngineGalleries
+        from app.services.serving.recall_monitor import RecallMonitor
+        from app.services.serving.reloads import ColumnReader
+        from app.services.serving.saved_galleries import SavedGalleries
+        from app.services.serving.snapshot import SnapshotCache
+        from app.services.serving.snapshot_loader import SnapshotLoader, VersionSnapshots, rebuild_galleries
+        from app.services.serving.snapshots import Snapshots
+
+        settings, database, engine = self.settings, self.database, self._engine
+        galleries, is_current = self._stores.galleries, self.ownership.is_current
+        saved = SavedGalleries(database, galleries, is_current, settings.save_after_items)
+        cache = SnapshotCache(settings.resolved_snapshot_bytes)
+        loader = SnapshotLoader(self._bundles, saved, None if engine is None else EngineGalleries(engine))
+        snapshots = Snapshots(database, cache, loader, saved)
+        monitor = RecallMonitor(cache, _INDEX_RECALL, snapshots.search_exactly)
+        columns = ColumnReader(snapshots.waiting_room, snapshots.is_searched)
+        rebuild = None if engine is None else partial(rebuild_galleries, database, loader, engine)
+        return snapshots, VersionSnapshots(database, loader, cache), monitor, columns, rebuild
 
 
 def build_on_existing(settings: Settings) -> Services:
@@ -385,30 +415,6 @@ def _limits_of(settings: Settings) -> ContentLimits:
     return ContentLimits(settings.max_picture_bytes, settings.max_picture_pixels, settings.max_text_chars)
 
 
-def _build_builder(
-    settings: Settings,
-    database: Database,
-    bundles: ModelBundles,
-    originals: Originals,
-    encoders: EncoderRegistry,
-) -> ModelBuilder:
-    from app.services.training.builder import ModelBuilder
-    from app.services.training.index_tuning import IndexTuner
-    from app.services.training.reencoding import Reencoder
-
-    return ModelBuilder(
-        database,
-        bundles,
-        originals,
-        Reencoder(database, originals, encoders, _encode_elsewhere(settings)),
-        IndexTuner(_INDEX_RECALL, settings.approximate_from_items),
-        settings.gate_tolerance,
-        settings.model_write_seconds,
-        partial(_fit_checkpoints, settings),
-        partial(_training_engine, settings),
-    )
-
-
 def _encode_elsewhere(settings: Settings) -> EncodeBatches | None:
     """Return what encodes on Dask workers; None where all of them would be of this machine."""
     if settings.training_engine == "local" or not settings.dask_scheduler:
@@ -475,38 +481,6 @@ def _keep_consistent(
     ownership = Ownership(database, stores.mark, (pictures, bundles))
     grace_seconds = settings.sweep_grace_seconds
     return ownership, GarbageCollector(pictures, bundles, grace_seconds, ownership.is_current, now)
-
-
-def _build_snapshots(
-    settings: Settings,
-    database: Database,
-    bundles: ModelBundles,
-    ownership: Ownership,
-    stores: Stores,
-    vector_engine: VectorEngine | None,
-) -> _Serving:
-    from app.services.serving.engine_galleries import EngineGalleries
-    from app.services.serving.recall_monitor import RecallMonitor
-    from app.services.serving.reloads import ColumnReader
-    from app.services.serving.saved_galleries import SavedGalleries
-    from app.services.serving.snapshot import SnapshotCache
-    from app.services.serving.snapshot_loader import SnapshotLoader, VersionSnapshots, rebuild_galleries
-    from app.services.serving.snapshots import Snapshots
-
-    saved = SavedGalleries(
-        database,
-        stores.galleries,
-        ownership.is_current,
-        settings.save_after_items,
-    )
-    cache = SnapshotCache(settings.resolved_snapshot_bytes)
-    galleries = None if vector_engine is None else EngineGalleries(vector_engine)
-    loader = SnapshotLoader(bundles, saved, galleries)
-    snapshots = Snapshots(database, cache, loader, saved)
-    monitor = RecallMonitor(cache, _INDEX_RECALL, snapshots.search_exactly)
-    columns = ColumnReader(snapshots.waiting_room, snapshots.is_searched)
-    rebuild = None if vector_engine is None else partial(rebuild_galleries, database, loader, vector_engine)
-    return snapshots, VersionSnapshots(database, loader, cache), monitor, columns, rebuild
 
 
 def _mark_of(settings: Settings, folder: Path) -> FileFolderMark:

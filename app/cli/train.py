@@ -33,7 +33,12 @@ from app.cli.commands import (
 from app.cli.console import ENCODER_HELP, LOG, OUT, PERCENT, JsonFlag, progress, time_left
 from app.cli.encoders import read_encoders
 from app.domain.entities import Job, JobState
-from app.domain.errors import ConflictError, DatabaseUnavailableError, NotFoundError, ServiceError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    NotFoundError,
+    ServiceError,
+    not_trainable,
+)
 from app.domain.names import join_words
 from app.domain.reports import Objective, Supervision, TrainingParameters, TrainingReport, measure_of
 from app.logs import log_to_stderr
@@ -202,7 +207,7 @@ def train_and_wait(
                 services.training.cancel(request.result().id)
             raise
     if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
-        raise ConflictError("training-data", f"the retrain {closed.state.value}: {closed.error}")
+        raise not_trainable(f"the retrain {closed.state.value}: {closed.error}")
     return closed.model_version
 
 
@@ -220,7 +225,7 @@ def _work_until_closed(services: Services, job: Job, on_elsewhere: Callable[[], 
                 time.sleep(_POLL_SECONDS)
             job = services.training.job(job.id)
     except NotFoundError as error:
-        raise ConflictError("training-data", f"collection {name!r} was deleted during its retrain") from error
+        raise not_trainable(f"collection {name!r} was deleted during its retrain") from error
     return job
 
 

@@ -251,6 +251,11 @@ def overload(reason: str = "too many requests are waiting already") -> Unavailab
     return UnavailableError("overloaded", f"{reason}: {_AGAIN}")
 
 
+def not_trainable(reason: str) -> ConflictError:
+    """Return the error of a training, or what needs one, without enough to learn from."""
+    return ConflictError("training-data", reason)
+
+
 def item_not_found(collection: str, item_id: str, field: str | None = None) -> NotFoundError:
     """Return the error of an id that no item has; `field` is where the body of a request names it."""
     place = "" if field is None else f"{field}: "

@@ -13,7 +13,7 @@ import scipy.sparse
 from typing_extensions import override
 
 from app.domain.entities import Content, Features, Matrix
-from app.domain.errors import ConflictError
+from app.domain.errors import not_trainable
 from app.domain.searches import WordReport
 from app.encoders.base import BaseEncoder, pack_array, unpack_array
 from app.encoders.options import DEFAULT_ENERGY
@@ -193,10 +193,9 @@ class SteppedEncoder(BaseEncoder):
         for step in self._steps:
             if step.learns:
                 if features.shape[1] > _MOST_FEATURES:
-                    raise ConflictError(
-                        "training-data",
+                    raise not_trainable(
                         f"the encoder's steps learn from at most {_MOST_FEATURES} features, "
-                        f"and it gives {features.shape[1]}",
+                        f"and it gives {features.shape[1]}"
                     )
                 step.fit(_as_dense(features))
             features = step.apply(features)

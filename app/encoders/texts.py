@@ -19,7 +19,13 @@ import scipy.sparse
 from typing_extensions import override
 
 from app.domain.entities import Content
-from app.domain.errors import ConflictError, ContentTooLargeError, InvalidFieldError, wrong_content
+from app.domain.errors import (
+    ConflictError,
+    ContentTooLargeError,
+    InvalidFieldError,
+    not_trainable,
+    wrong_content,
+)
 from app.domain.searches import WordReport
 from app.domain.words import (
     RULE,
@@ -142,7 +148,7 @@ def with_names(terms: Sequence[str], others: Iterable[str], size: int) -> tuple[
 
 def no_word() -> ConflictError:
     """Return the error of texts of which nothing can be learned."""
-    return ConflictError("training-data", "the texts cannot be encoded: they hold no word")
+    return not_trainable("the texts cannot be encoded: they hold no word")
 
 
 def _count(kind: str, texts: Iterator[Iterable[str]], max_bytes: int) -> TermCounts:

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.db.session import UnitOfWork
 from app.domain.entities import MOST_PARTNERS, Collection, Content, Features, Item, Matrix, ShownItem
-from app.domain.errors import ConflictError
+from app.domain.errors import not_trainable
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, LoadedModel, Names
 from app.services.models.originals import Originals, accepts, encode_names, item_features
@@ -308,7 +308,7 @@ def make_untrained(
     words = count_names(items, names)
     sides = [[item for item in items if item.modality == name] for name in collection.modality_names]
     if not any(sides):
-        raise ConflictError("training-data", "its items have nothing that its encoders take")
+        raise not_trainable("its items have nothing that its encoders take")
     empty = next((name for name, side in zip(collection.modality_names, sides, strict=True) if not side), "")
     encoders = originals.fit_encoders(collection, items, most_frequent_names(words), pause)
     pause()

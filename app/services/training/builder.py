@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
-from app.domain.errors import DISK_FAULTS, ConflictError, DamagedBundleError, DatabaseUnavailableError
+from app.domain.errors import (
+    DISK_FAULTS,
+    DamagedBundleError,
+    DatabaseUnavailableError,
+    not_trainable,
+)
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
@@ -176,7 +181,7 @@ class ModelBuilder:
         except EngineError:
             raise
         except SolverError as error:
-            raise ConflictError("training-data", str(error)) from error
+            raise not_trainable(str(error)) from error
 
     def _publish_patiently(
         self,

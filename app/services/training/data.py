@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from app.domain.entities import Collection, Content, Features, Item, Matrix
-from app.domain.errors import ConflictError
+from app.domain.errors import not_trainable
 from app.domain.reports import Column, LeftOut, Objective, Supervision, TrainingData
 from app.domain.words import fold
 from app.encoders.base import BaseEncoder
@@ -530,9 +530,7 @@ def training_data(
     for name, side in zip(collection.modality_names, (x_side, z_side), strict=True):
         learned = [item for item in side if traits.teaches(item)]
         if not learned:
-            raise ConflictError(
-                "training-data", f"no item of modality {name!r} has {traits.names} and may be trained on"
-            )
+            raise not_trainable(f"no item of modality {name!r} has {traits.names} and may be trained on")
         rows = item_features(learned, encoders[name])
         # Rows that an encoder made are of one scale.
         is_outlier = np.zeros(len(learned), np.bool) if is_sparse(rows) else _are_outliers(rows)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -208,25 +209,19 @@ def held_out_quality(
     }
     for direction, turn in zip(directions, (_as_it_is, HeldOutRankings.reverse), strict=True):
         ranked = turn(forward)
-        worst, best = ranked.examples()
-        directions[direction] = replace(directions[direction], worst=worst, best=best)
+        further: dict[str, Any] = dict(zip(("worst", "best"), ranked.examples(), strict=True))
         if held_out.has_labels:
             curves = {name: turn(rival).curve() for name, rival in rivals.items()}
-            directions[direction] = replace(
-                directions[direction],
-                chance=ranked.chance(),
-                curve=ranked.curve(),
-                rivals={name: curve for name, curve in curves.items() if curve is not None},
-            )
+            further |= {"chance": ranked.chance(), "curve": ranked.curve()}
+            further["rivals"] = {name: curve for name, curve in curves.items() if curve is not None}
+        directions[direction] = replace(directions[direction], **further)
     projector, reliability = projectors[method], None
     if isinstance(projector, CompositeProjector):
         placed, reliability = _measure_placed(projector, projected, held_out)
         for (gallery, is_text), figures in placed.items():
             name = list(directions)[1 - gallery]
-            of_items = directions[name]
-            directions[name] = (
-                replace(of_items, placed_for_texts=figures) if is_text else replace(of_items, placed=figures)
-            )
+            place: dict[str, Any] = {"placed_for_texts" if is_text else "placed": figures}
+            directions[name] = replace(directions[name], **place)
         if held_out.has_more_than_labels:
             served = _measure_served(projector, held_out, data)
             for name, among_all in zip(list(directions), served, strict=True):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.domain.entities import Collection, Feedback, Item
-from app.domain.errors import ConflictError
+from app.domain.errors import not_trainable
 from app.domain.reports import Column, Supervision, cut
 from app.services.models.placement import categorical, entries_of, facet_name, facet_values
 
@@ -50,9 +50,8 @@ def columns_of(sides: Sides, supervision: Supervision) -> dict[str, str | None]:
     for key in supervision.facets:
         x, z = (Counter(_all_values(side, key)) for side in metadata)
         if not x.keys() & z.keys():
-            raise ConflictError(
-                "training-data",
-                f"facet {key!r}: no value of this metadata key stands on training items of both modalities",
+            raise not_trainable(
+                f"facet {key!r}: no value of this metadata key stands on training items of both modalities"
             )
     return dict.fromkeys(supervision.facets)
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from app.domain.errors import ConflictError
+from app.domain.errors import ConflictError, not_trainable
 from app.domain.reports import (
     CandidateQuality,
     ClassifierSummary,
@@ -450,18 +450,14 @@ def affordable_methods(
     elif requested == "auto":
         names, refused = _methods_of_all(data)
     if names[0] != "composite" and not data.has_labels:
-        raise ConflictError(
-            "training-data", f"method {names[0]!r} learns from labels: no items of both modalities have any"
-        )
+        raise not_trainable(f"method {names[0]!r} learns from labels: no items of both modalities have any")
     too_costly = _too_costly(data, requested)
     may_fall_back = requested == "auto" and data.has_labels and not floors_of(parameters.objective or "map")
     if may_fall_back and any(too_costly[name] for name in names):
         names += [name for name in ("lrbs", "squared") if name not in names]
     reasons = {name: reason for name in names if (reason := too_costly[name]) is not None}
     if len(reasons) == len(names):
-        raise ConflictError(
-            "training-data", "; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items())
-        )
+        raise not_trainable("; ".join(f"method {name!r}: {reason}" for name, reason in reasons.items()))
     affordable = [_method(name, parameters, data, report) for name in names if name not in reasons]
     return affordable, {name: reason for name, reason in refused.items() if name not in names} | reasons
 
@@ -686,7 +682,7 @@ def _evaluate(
     if not values:
         reason = f"its {measure_of(objective)} cannot be measured on the held-out items"
         if parameters.objective is not None or methods[0].must_choose:
-            raise ConflictError("training-data", f"objective {objective!r}: {reason}")
+            raise not_trainable(f"objective {objective!r}: {reason}")
         return _without_evaluation(methods[0].name, reason, objective)
     maps = {name: quality.mean.map for name, quality in qualities.items() if held_out.main_label}
     finite_maps = {name: value for name, value in maps.items() if math.isfinite(value)}

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Content, Features, Item, Modality
-from app.domain.errors import ConflictError
+from app.domain.errors import not_trainable
 from app.domain.names import some_of
 from app.domain.ports import EncodeBatches
 from app.encoders.base import BaseEncoder
@@ -110,10 +110,9 @@ class Reencoder:
         for features, without in self._originals.iter_encoded(encoder, missing, encode):
             if without:
                 lost = some_of([missing[digest].id for digest in without])
-                raise ConflictError(
-                    "training-data",
+                raise not_trainable(
                     f"items of modality {modality.name!r} whose stored {encoder.content_form} is missing or "
-                    f"refused by the encoder: {lost}",
+                    f"refused by the encoder: {lost}"
                 )
             with self._database.write() as work:
                 work.encoded.put(work.collections.get(collection.name), modality, features)
@@ -136,9 +135,7 @@ def _find_sources(
         else:
             sources[digest] = item
     if without:
-        raise ConflictError(
-            "training-data", lacking_message(modality.name, len(without), encoder, without[0])
-        )
+        raise not_trainable(lacking_message(modality.name, len(without), encoder, without[0]))
     return sources
 
 

@@ -14,11 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 from app.answers import RetrainingPolicy
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Item, Job, JobEvent
-from app.domain.errors import (
-    ConflictError,
-    InvalidFieldError,
-    unknown_modality,
-)
+from app.domain.errors import ConflictError, InvalidFieldError, not_trainable, unknown_modality
 from app.domain.names import check_storable, join_path, join_words, some_of
 from app.domain.reports import ENCODERS, Objective, Supervision, TrainingParameters
 from app.domain.searches import describe_others
@@ -251,26 +247,22 @@ def check_labels(
             return
     for name, count in zip(names, counts, strict=True):
         if not count:
-            raise ConflictError(
-                "training-data", f"no item of modality {name!r} has a label and may be trained on"
-            )
+            raise not_trainable(f"no item of modality {name!r} has a label and may be trained on")
     shared = counts[0].keys() & counts[1].keys()
     if not shared:
         labels_found = " and ".join(
             f"{name!r} has {some_of([label for label, _ in count.most_common()])}"
             for name, count in zip(names, counts, strict=True)
         )
-        raise ConflictError("training-data", f"no label stands on items of both modalities: {labels_found}")
+        raise not_trainable(f"no label stands on items of both modalities: {labels_found}")
     if len(counts[0].keys() | counts[1].keys()) == 1:
-        raise ConflictError(
-            "training-data",
-            f"all items to train on have the label {min(shared)!r}: items of a second label are needed",
+        raise not_trainable(
+            f"all items to train on have the label {min(shared)!r}: items of a second label are needed"
         )
     if chooses and not suffices:
-        raise ConflictError(
-            "training-data",
+        raise not_trainable(
             f"too few items of each label to hold a part out for choosing alpha: at least one label needs "
-            f"two items of {names[0]!r} and two of {names[1]!r}; add items, or give alpha",
+            f"two items of {names[0]!r} and two of {names[1]!r}; add items, or give alpha"
         )
 
 
@@ -279,9 +271,7 @@ def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str
     counts = [Counter(class_of(entry) for entry in entries) for entries in labels]
     reason = posteriors_too_large(Sizes(counts[0].total(), counts[1].total(), len(counts[0] | counts[1])))
     if reason is not None:
-        raise ConflictError(
-            "training-data", f"method 'semantic': {reason}; with 'auto' the method is chosen by size"
-        )
+        raise not_trainable(f"method 'semantic': {reason}; with 'auto' the method is chosen by size")
 
 
 def check_facets(
@@ -451,7 +441,7 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
             check_facets(names, read(traits), supervision)
         try:
             if not supervision.labels:
-                raise ConflictError("training-data", "labels are left out")
+                raise not_trainable("labels are left out")
             check_labels(names, read(labels), parameters.alpha is None)
         except ConflictError as error:
             if learns_from_labels_only(parameters):
@@ -464,16 +454,12 @@ def _check_items(work: UnitOfWork, collection: Collection, parameters: TrainingP
                 )
             ):
                 material = describe_material(work, collection)
-                raise ConflictError(
-                    "training-data", f"{error}; nor does anything else suffice: {material}"
-                ) from error
+                raise not_trainable(f"{error}; nor does anything else suffice: {material}") from error
         first_ones = [len(list(itertools.islice(side, FEWEST_PAIRS))) for side in read(traits)]
         few = [name for name, count in zip(names, first_ones, strict=True) if count < FEWEST_PAIRS]
         if few:
             material = describe_material(work, collection)
-            raise ConflictError(
-                "training-data", f"too few items of {join_words(map(repr, few), 'and')}: {material}"
-            )
+            raise not_trainable(f"too few items of {join_words(map(repr, few), 'and')}: {material}")
         if parameters.method == "semantic":
             check_posteriors(read(labels))
         recalled = [name for name in floors_of(parameters.objective or "map") if name.startswith("recall")]
