@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -169,7 +170,7 @@ class SemanticBilinear(SearchOptions, CrossModalEstimator):
         fused = fuse(x, z, checked, options, work)
         work.begin("kernel ridge", _FEW_STEPS)
         x_posteriors, z_posteriors = (
-            blend_kernel_ridge(side.samples, side.targets, posteriors, options, work)
+            blend_kernel_ridge(replace(side, posteriors=posteriors), options, work)
             for side, posteriors in zip((x, z), fused, strict=True)
         )
         predicted, targets = (x_posteriors.out_of_fold, z_posteriors.out_of_fold), (x_targets, z_targets)

@@ -263,32 +263,37 @@ _SHARES = tuple(number / 8 for number in range(1, 8))
 """Shares of the average to try, as fine as that of eight rounds."""
 
 
-def blend_kernel_ridge(
-    samples: Samples,
-    targets: Targets,
-    posteriors: Posteriors,
-    options: SearchOptions,
-    heartbeat: Callable[[], None],
-) -> Posteriors:
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One modality: raw samples, their classes, and the posteriors fitted to them."""
+
+    samples: Samples
+    targets: Targets
+    posteriors: Posteriors
+
+
+def blend_kernel_ridge(side: Side, options: SearchOptions, heartbeat: Callable[[], None]) -> Posteriors:
     """Return posteriors with a share of kernel ridge regression, where out of fold that is more likely.
     The given ones come back where classes overlap, no feature map has an RBF kernel, or no share helps."""
     # The kernel is that of the heaviest feature map with an RBF kernel; at most `max_samples` are landmarks.
     # The other classifiers see its Nystroem approximation by fewer.
-    branches = [branch for branch in posteriors.ensemble.branches if branch.feature_map.kernel == "rbf"]
-    if not branches or not targets.is_exclusive:
-        return posteriors
+    every = side.posteriors.ensemble.branches
+    branches = [branch for branch in every if branch.feature_map.kernel == "rbf"]
+    if not branches or not side.targets.is_exclusive:
+        return side.posteriors
     feature_map = max(branches, key=lambda branch: branch.weight).feature_map
     rng = np.random.default_rng(options.random_state)
-    rows = stratified_sample(targets, options.max_samples, rng)
-    sample_targets = targets.subset(rows)
+    rows = stratified_sample(side.targets, options.max_samples, rng)
+    sample_targets = side.targets.subset(rows)
     folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
     with single_threaded_blas():
-        landmarks, kernel = feature_map.kernel_matrix(samples[rows])
-        best = _best_regression(kernel, sample_targets, folds, posteriors.out_of_fold[rows], heartbeat)
+        landmarks, kernel = feature_map.kernel_matrix(side.samples[rows])
+        others = side.posteriors.out_of_fold[rows]
+        best = _best_regression(kernel, sample_targets, folds, others, heartbeat)
         if best is None:
-            return posteriors
+            return side.posteriors
         exact_map = replace(feature_map, landmarks=landmarks, whitening=best.dual.astype(np.float32))
-        return _blend(samples, targets, posteriors, best, exact_map, rows)
+        return _blend(side, best, exact_map, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -338,21 +343,15 @@ def _solve(
     return dual, scores
 
 
-def _blend(
-    samples: Samples,
-    targets: Targets,
-    posteriors: Posteriors,
-    regression: _Regression,
-    feature_map: FeatureMap,
-    rows: Indices,
-) -> Posteriors:
+def _blend(side: Side, regression: _Regression, feature_map: FeatureMap, rows: Indices) -> Posteriors:
+    targets, posteriors = side.targets, side.posteriors
     t, share, is_seen = regression.inverse_temperature, regression.share, targets.indicators.any(axis=0)
     constants = np.where(is_seen, t * regression.dual.sum(axis=0), IMPOSSIBLE_SCORE)
     classifier = LinearClassifier(t * np.eye(len(constants)), constants, True)
     predicted = np.empty(targets.indicators.shape)
     predicted[rows] = regression.out_of_fold
     others = np.setdiff1d(np.arange(len(predicted)), rows)
-    predicted[others] = classifier.predict(feature_map.transform(samples[others]))
+    predicted[others] = classifier.predict(feature_map.transform(side.samples[others]))
     out_of_fold = (1.0 - share) * posteriors.out_of_fold + share * predicted
     branch = Branch(feature_map, (WeightedClassifier(classifier, share),))
     ensemble = Ensemble((*posteriors.ensemble.scale_weights(1.0 - share).branches, branch))
@@ -479,15 +478,6 @@ _BLEND_FOLDS = 3
 """Each fold costs one more fit of the similarity; without it two thirds of the anchors still vote."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Side:
-    """One modality: raw samples, their classes, and the posteriors fitted to them."""
-
-    samples: Samples
-    targets: Targets
-    posteriors: Posteriors
-
-
 def fuse(
     x: Side, z: Side, supervision: Supervision, options: SearchOptions, heartbeat: Callable[[], None]
 ) -> tuple[Posteriors, Posteriors]:
@@ -500,12 +490,14 @@ def fuse(
     share = float(options.neighbour_share)
     if share == 0.0:
         return x.posteriors, z.posteriors
-    x_side, z_side = _split(x, z, options)
+    seed = options.random_state
+    folds = paired_folds(x.targets, z.targets, options.max_samples, _BLEND_FOLDS, seed)
+    x_side, z_side = _SplitSide.of(x, folds[0]), _SplitSide.of(z, folds[1])
     row_sets = [(x_side.rows, z_side.rows)]
     row_sets += zip(x_side.rows_without_each_fold(), z_side.rows_without_each_fold(), strict=True)
     x_classifiers, z_classifiers = [], []
-    for x_rows, z_rows in row_sets:
-        classifiers = _fit_classifiers(x_side, z_side, x_rows, z_rows, supervision, options, heartbeat)
+    for rows in row_sets:
+        classifiers = _fit_classifiers((x_side, z_side), rows, supervision, options, heartbeat)
         if classifiers is None:
             return x.posteriors, z.posteriors
         x_classifiers.append(classifiers[0])
@@ -522,6 +514,12 @@ class _SplitSide:
     mapped: Samples
     rows: Indices
     folds: list[Indices]
+
+    @classmethod
+    def of(cls, side: Side, folds: list[Indices]) -> _SplitSide:
+        """Return a modality, of which the samples in folds are learned from."""
+        feature_map = side.posteriors.ensemble.heaviest_branch.feature_map
+        return cls(side, feature_map.transform(side.samples), np.sort(np.concatenate(folds)), folds)
 
     def rows_without_each_fold(self) -> list[Indices]:
         """Return for each fold the sampled rows that are not in it."""
@@ -541,33 +539,20 @@ class _SplitSide:
         return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
 
 
-def _split(x: Side, z: Side, options: SearchOptions) -> tuple[_SplitSide, _SplitSide]:
-    """Sample both modalities, and deal each sample into the same number of folds."""
-    x_folds, z_folds = paired_folds(
-        x.targets, z.targets, options.max_samples, _BLEND_FOLDS, options.random_state
-    )
-    return _split_side(x, x_folds), _split_side(z, z_folds)
-
-
-def _split_side(side: Side, folds: list[Indices]) -> _SplitSide:
-    feature_map = side.posteriors.ensemble.heaviest_branch.feature_map
-    return _SplitSide(side, feature_map.transform(side.samples), np.sort(np.concatenate(folds)), folds)
-
-
 def _fit_classifiers(
-    x: _SplitSide,
-    z: _SplitSide,
-    x_rows: Indices,
-    z_rows: Indices,
+    sides: tuple[_SplitSide, _SplitSide],
+    rows: tuple[Indices, Indices],
     supervision: Supervision,
     options: SearchOptions,
     heartbeat: Callable[[], None],
-) -> tuple[NeighbourClassifier, NeighbourClassifier] | None:
+) -> list[NeighbourClassifier] | None:
     """Learn a similarity from some rows of both modalities, and return a classifier of either by the other.
     None if no pair of them is similar, or if no feature distinguishes similar pairs."""
-    (A, a_basis), (B, b_basis) = compact(x.mapped[x_rows]), compact(z.mapped[z_rows])
+    (A, a_basis), (B, b_basis) = (
+        compact(side.mapped[chosen]) for side, chosen in zip(sides, rows, strict=True)
+    )
     try:
-        subset = supervision.subset(x_rows, z_rows)
+        subset = supervision.subset(*rows)
     except SupervisionError:
         return None
     bilinear = LowRankBilinear(
@@ -584,27 +569,15 @@ def _fit_classifiers(
             bilinear.fit(A, B, subset, callback=lambda _: heartbeat())
         except SupervisionError:
             return None
-    x_targets, z_targets = x.side.targets.subset(x_rows), z.side.targets.subset(z_rows)
-    x_factors, z_factors = (
-        lift_factors(basis, factors).astype(factors.dtype, copy=False)
-        for basis, factors in ((a_basis, bilinear.x_factors_), (b_basis, bilinear.z_factors_))
-    )
-    x_anchors, z_anchors = bilinear.project_x(A), bilinear.project_z(B)
-    t = float(options.inverse_temperature)
-    return (
-        _neighbour_classifier(x_factors, bilinear.x_intercept_, z_anchors, z_targets, t),
-        _neighbour_classifier(z_factors, bilinear.z_intercept_, x_anchors, x_targets, t),
-    )
-
-
-def _neighbour_classifier(
-    factors: FloatArray,
-    intercept: FloatArray,
-    anchors: FloatArray,
-    anchor_targets: Targets,
-    inverse_temperature: float,
-) -> NeighbourClassifier:
-    indicators = anchor_targets.indicators.astype(np.float32)
-    return NeighbourClassifier(
-        factors, intercept, anchors, indicators, inverse_temperature, anchor_targets.is_exclusive
-    )
+    classifiers = []
+    for basis, factors, intercept, anchors, side, chosen in (
+        (a_basis, bilinear.x_factors_, bilinear.x_intercept_, bilinear.project_z(B), sides[1], rows[1]),
+        (b_basis, bilinear.z_factors_, bilinear.z_intercept_, bilinear.project_x(A), sides[0], rows[0]),
+    ):
+        lifted = lift_factors(basis, factors).astype(factors.dtype, copy=False)
+        targets = side.side.targets.subset(chosen)
+        indicators, t = targets.indicators.astype(np.float32), float(options.inverse_temperature)
+        classifiers.append(
+            NeighbourClassifier(lifted, intercept, anchors, indicators, t, targets.is_exclusive)
+        )
+    return classifiers

@@ -16,7 +16,7 @@ from solver.logistic import LinearClassifier, Targets
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
 from solver.semantic.learners import Posteriors
-from solver.semantic.search import SearchOptions, blend_kernel_ridge
+from solver.semantic.search import SearchOptions, Side, blend_kernel_ridge
 
 OPTIONS = SearchOptions(**SemanticBilinear(max_samples=1000, n_folds=3).get_params())
 
@@ -48,7 +48,7 @@ def know_nothing(samples: Samples, targets: Targets, kernel: str = "rbf") -> Pos
 def test_the_blend_is_kernel_ridge_regression_on_all_samples() -> None:
     samples, targets = rings()
     before = know_nothing(samples, targets)
-    after = blend_kernel_ridge(samples, targets, before, OPTIONS, ignore)
+    after = blend_kernel_ridge(Side(samples, targets, before), OPTIONS, ignore)
     first, exact = after.ensemble.branches
     assert first.weight + exact.weight == pytest.approx(1.0)
     assert after.log_loss < 0.3 < before.log_loss
@@ -74,14 +74,14 @@ def test_a_sample_does_not_influence_its_own_out_of_fold_posterior() -> None:
     rng = np.random.default_rng(0)
     samples, codes = rng.standard_normal((120, 30)), rng.integers(0, 2, 120)
     targets = Targets(np.eye(2)[codes], True)
-    after = blend_kernel_ridge(samples, targets, know_nothing(samples, targets), OPTIONS, ignore)
+    after = blend_kernel_ridge(Side(samples, targets, know_nothing(samples, targets)), OPTIONS, ignore)
     assert (after.out_of_fold * targets.indicators).sum(axis=1).mean() < 0.55
 
 
 def test_a_sample_of_landmarks_predicts_all_samples() -> None:
     samples, targets = rings(300)
     few = replace(OPTIONS, max_samples=100)
-    after = blend_kernel_ridge(samples, targets, know_nothing(samples, targets), few, ignore)
+    after = blend_kernel_ridge(Side(samples, targets, know_nothing(samples, targets)), few, ignore)
     assert after.ensemble.branches[-1].feature_map.landmarks.shape[0] == 100
     assert (after.out_of_fold.argmax(axis=1) == targets.indicators.argmax(axis=1)).mean() > 0.95
 
@@ -89,7 +89,7 @@ def test_a_sample_of_landmarks_predicts_all_samples() -> None:
 def test_landmarks_of_sparse_samples_are_sparse() -> None:
     samples, targets = rings()
     sparse = scipy.sparse.csr_array(np.where(samples > 0.0, samples, 0.0))
-    after = blend_kernel_ridge(sparse, targets, know_nothing(sparse, targets), OPTIONS, ignore)
+    after = blend_kernel_ridge(Side(sparse, targets, know_nothing(sparse, targets)), OPTIONS, ignore)
     assert scipy.sparse.issparse(after.ensemble.branches[-1].feature_map.landmarks)
     np.testing.assert_allclose(after.predict(sparse), after.predict(sparse.toarray()), atol=1e-5)
 
@@ -102,7 +102,7 @@ def test_posteriors_are_unchanged_where_there_is_nothing_to_add(case: str) -> No
     before = know_nothing(samples, targets, "linear" if case == "no kernel" else "rbf")
     if case == "no help":
         before = replace(before, out_of_fold=targets.indicators)
-    assert blend_kernel_ridge(samples, targets, before, OPTIONS, ignore) is before
+    assert blend_kernel_ridge(Side(samples, targets, before), OPTIONS, ignore) is before
 
 
 def test_an_estimator_with_it_is_stored(tmp_path: Path) -> None:
