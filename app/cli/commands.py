@@ -46,19 +46,7 @@ from app.domain.names import (
 )
 
 if TYPE_CHECKING:
-    from app.answers import (
-        Activation,
-        Affected,
-        Collection,
-        Feedback,
-        FeedbackQuery,
-        Hit,
-        Item,
-        Key,
-        Model,
-        Reason,
-        SearchResult,
-    )
+    from app import answers
     from app.cli.backend import Backend
 
 
@@ -159,7 +147,7 @@ def set_retraining(
         typer.echo(_retraining_line(shown))
 
 
-def _retraining_line(shown: Collection) -> str:
+def _retraining_line(shown: answers.Collection) -> str:
     policy = shown.retraining
     limits = [
         f"{value:.15g} {name}"
@@ -177,7 +165,7 @@ def _retraining_line(shown: Collection) -> str:
     return f"{shown.name} is trained by itself after {' or '.join(limits)}{when}"
 
 
-def _collection_line(shown: Collection) -> str:
+def _collection_line(shown: answers.Collection) -> str:
     parts = [
         f"{name} ({modality.encoder['type']})"
         if shown.items is None
@@ -294,7 +282,7 @@ def update_items(
     which = _which(label, where, every)
     with open_backend(url, key) as backend:
 
-        def update(is_dry: bool) -> Affected:
+        def update(is_dry: bool) -> answers.Affected:
             return backend.update_items(collection, **which, **change, dry_run=is_dry)
 
         _affect(update, "change", dry_run, yes, as_json)
@@ -325,7 +313,7 @@ def delete_items(
     which = _which(label, where, every)
     with open_backend(url, key) as backend:
 
-        def delete(is_dry: bool) -> Affected:
+        def delete(is_dry: bool) -> answers.Affected:
             return backend.delete_items(collection, **which, dry_run=is_dry)
 
         _affect(delete, "delete", dry_run, yes, as_json)
@@ -338,12 +326,14 @@ def _which(labels: list[str] | None, conditions: list[str] | None, every: bool) 
     return {"all": True} if every else {"filter": item_filter}
 
 
-def _affect(run: Callable[[bool], Affected], verb: str, is_dry: bool, yes: bool, as_json: bool) -> None:
+def _affect(
+    run: Callable[[bool], answers.Affected], verb: str, is_dry: bool, yes: bool, as_json: bool
+) -> None:
     """Say what a call is about, ask, and make it."""
     if as_json and not (is_dry or yes):
         raise typer.BadParameter("takes --dry-run or --yes beside it", param_hint="--json")
 
-    def describe(affected: Affected) -> str:
+    def describe(affected: answers.Affected) -> str:
         more = ", ..." if affected.matched > len(affected.ids) else ""
         named = f": {', '.join(affected.ids)}{more}" if affected.ids else ""
         return f"{affected.changed} of {affected.matched} items {did}{named}"
@@ -437,7 +427,7 @@ def whole_file(file: Path | None) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-def _item_line(shown: Item) -> str:
+def _item_line(shown: answers.Item) -> str:
     short = shorten(shown.text or str(shown.metadata.get("source") or shown.content_url or "vector"))
     rest = "" if shown.train else "  not learned from"
     return f"{shown.id}  {shown.modality}  {', '.join(shown.labels)}  {short}{rest}"
@@ -481,7 +471,7 @@ _PARTNERS_AT_ONCE = 100  # as many as one call may ask for
 
 def read_query(
     backend: Backend,
-    collection: Collection,
+    collection: answers.Collection,
     text: str | None = None,
     picture: Path | None = None,
     sound: Path | None = None,
@@ -499,7 +489,7 @@ def read_query(
     return _modality_for(collection, form), {form: contents[form]}
 
 
-def _modality_for(collection: Collection, form: str) -> str:
+def _modality_for(collection: answers.Collection, form: str) -> str:
     for name, modality in collection.modalities.items():
         if modality.content == form:
             return name
@@ -528,7 +518,7 @@ def _read_parts(**contents: Sequence[str | Path] | None) -> list[tuple[dict[str,
     return parts
 
 
-def _target_of(collection: Collection, sources: set[str]) -> str:
+def _target_of(collection: answers.Collection, sources: set[str]) -> str:
     """Return the other modality than that of a query; of both the one that is not text."""
     names = [name for name in collection.modalities if name not in sources] or [
         name for name, modality in collection.modalities.items() if modality.content != "text"
@@ -618,7 +608,7 @@ def search(
 
 
 def _print_hits(
-    result: SearchResult, partners: Mapping[str, Item], keys: Sequence[str], as_json: bool
+    result: answers.SearchResult, partners: Mapping[str, answers.Item], keys: Sequence[str], as_json: bool
 ) -> None:
     """Print what was found, with the values of some keys and the texts of partners."""
     import msgspec
@@ -632,7 +622,7 @@ def _print_hits(
             typer.echo(f"     {_describe_score(hit.explanation)}")
 
 
-def _print_notices(result: SearchResult) -> None:
+def _print_notices(result: answers.SearchResult) -> None:
     """Say what a search has to say of itself."""
     for notice in result.notices:
         LOG.print(Text(notice.message))
@@ -659,7 +649,7 @@ def _read_weights(entries: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def _describe_score(reasons: Sequence[Reason]) -> str:
+def _describe_score(reasons: Sequence[answers.Reason]) -> str:
     """Return the parts of a score that show in three digits, with the values that agree."""
     shown = [(reason, f"{reason.score:.3f}") for reason in reasons]
     return ", ".join(
@@ -669,16 +659,16 @@ def _describe_score(reasons: Sequence[Reason]) -> str:
     )
 
 
-def _read_partners(backend: Backend, collection: str, hits: Sequence[Hit]) -> dict[str, Item]:
+def _read_partners(backend: Backend, collection: str, hits: Sequence[answers.Hit]) -> dict[str, answers.Item]:
     """Return the partners of hits that have no text of their own."""
-    partners: dict[str, Item] = {}
+    partners: dict[str, answers.Item] = {}
     ids = [hit.id for hit in hits if not hit.text]
     for start in range(0, len(ids), _PARTNERS_AT_ONCE):
         partners |= backend.list_partners(collection, ids[start : start + _PARTNERS_AT_ONCE]).partners
     return partners
 
 
-def _hit_line(hit: Hit, partner: Item | None, keys: Iterable[str]) -> str:
+def _hit_line(hit: answers.Hit, partner: answers.Item | None, keys: Iterable[str]) -> str:
     """Return what a person knows the item by, its labels, what was asked for, and its id."""
     probability = "" if hit.probability is None else f"  {hit.probability:6.1%}"  # none within a modality
     metadata = hit.metadata or {}
@@ -751,7 +741,7 @@ def delete_feedback(
         backend.delete_feedback(collection, feedback_id)
 
 
-def _all_feedback(backend: Backend, collection: str) -> Iterator[Feedback]:
+def _all_feedback(backend: Backend, collection: str) -> Iterator[answers.Feedback]:
     page = backend.list_feedback(collection, limit=_PAGE)
     yield from page.feedback
     while page.next_cursor is not None:
@@ -759,13 +749,13 @@ def _all_feedback(backend: Backend, collection: str) -> Iterator[Feedback]:
         yield from page.feedback
 
 
-def _feedback_line(entry: Feedback) -> str:
+def _feedback_line(entry: answers.Feedback) -> str:
     verdict = "relevant" if entry.relevant else "not relevant"
     query = f"{entry.source} {_query_words(entry.query)}"
     return f"{entry.id:6d}  {entry.created_at:%Y-%m-%d %H:%M}  {verdict:12s}  {entry.item_id}  to {query}"
 
 
-def _query_words(query: FeedbackQuery) -> str:
+def _query_words(query: answers.FeedbackQuery) -> str:
     match query.form:
         case "item_id":
             return f"item {query.item_id}"
@@ -857,7 +847,7 @@ def parse_expiry(text: str | None, now: datetime | None = None) -> datetime | No
         raise typer.BadParameter(f"{expected}, got {text!r}", param_hint="--expires") from error
 
 
-def _key_line(key: Key) -> str:
+def _key_line(key: answers.Key) -> str:
     details = ["never used" if key.last_used_at is None else f"used {key.last_used_at:%Y-%m-%d %H:%M}"]
     if key.collections is not None:
         details.append(f"only {', '.join(key.collections)}")
@@ -1074,7 +1064,7 @@ def _show_versions(backend: Backend, collection: str, as_json: bool) -> None:
             typer.echo(f"       {line}")
 
 
-def _model_line(model: Model) -> str:
+def _model_line(model: answers.Model) -> str:
     report, directions = model.report, model.report["held_out"]["directions"]
     maps = ", ".join(
         f"{name} {quality['map']:.4f}" for name, quality in directions.items() if quality["map"] is not None
@@ -1093,7 +1083,7 @@ def _model_line(model: Model) -> str:
     return f"{mark} {model.version:3d}  {when}  {report['method']:8}  {validation}{open_gap}{refused}"
 
 
-def _activation_line(entry: Activation) -> str:
+def _activation_line(entry: answers.Activation) -> str:
     before = "" if entry.previous is None else f" after {entry.previous}"
     why = f": {entry.reason}" if entry.reason else ""
     return f"{entry.at:%Y-%m-%d %H:%M:%S}  version {entry.version}{before}, by {entry.by}{why}"

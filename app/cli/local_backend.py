@@ -10,23 +10,7 @@ from typing import Any
 
 import msgspec
 
-from app.answers import (
-    Activations,
-    Affected,
-    Collection,
-    Collections,
-    FeedbackIds,
-    FeedbackPage,
-    Item,
-    ItemPage,
-    Key,
-    Keys,
-    Model,
-    Models,
-    Partners,
-    SearchResult,
-    Written,
-)
+from app import answers
 from app.api.faults import parse_line
 from app.api.schemas.filters import read_filter
 from app.api.shown import (
@@ -55,14 +39,14 @@ class LocalBackend:
 
     services: Services
 
-    def list_collections(self) -> Collections:
+    def list_collections(self) -> answers.Collections:
         stored = self.services.catalogue.collections()
-        return Collections([show_collection(one) for one in stored])
+        return answers.Collections([show_collection(one) for one in stored])
 
-    def get_collection(self, collection: str) -> Collection:
+    def get_collection(self, collection: str) -> answers.Collection:
         return show_collection(*self.services.catalogue.collection(collection))
 
-    def create_collection(self, name: str, modalities: Mapping[str, Mapping[str, Any]]) -> Collection:
+    def create_collection(self, name: str, modalities: Mapping[str, Mapping[str, Any]]) -> answers.Collection:
         """Errors name the options of the command."""
         for option, encoder in zip(ENCODER_OPTIONS, modalities.values(), strict=True):
             check_encoder(option, encoder)
@@ -72,7 +56,7 @@ class LocalBackend:
     def delete_collection(self, collection: str) -> None:
         self.services.catalogue.delete_collection(collection)
 
-    def set_retraining(self, collection: str, **policy: Any) -> Collection:
+    def set_retraining(self, collection: str, **policy: Any) -> answers.Collection:
         from app.api.schemas.admin import RetrainingPolicyIn
 
         body = parse_line(RetrainingPolicyIn, msgspec.json.encode(policy))
@@ -88,7 +72,7 @@ class LocalBackend:
         pair_id: str | None = None,
         label: Sequence[str] = (),
         where: Sequence[str] = (),
-    ) -> ItemPage:
+    ) -> answers.ItemPage:
         item_filter = read_filter(filter_of(label, where), "where")
         page = self.services.catalogue.page(
             collection, modality, int(cursor or 0), limit, pair_id, item_filter
@@ -102,33 +86,33 @@ class LocalBackend:
         for item, content in filter(None, self.services.catalogue.originals(collection, item_filter)):
             yield show_original(item, content)
 
-    def delete_items(self, collection: str, **which: Any) -> Affected:
+    def delete_items(self, collection: str, **which: Any) -> answers.Affected:
         from app.api.schemas.items import ItemsDeleteIn
 
         body = parse_line(ItemsDeleteIn, msgspec.json.encode(which))
         catalogue = self.services.catalogue
         return catalogue.delete_passing(collection, body.to_filter(), body.dry_run)
 
-    def update_items(self, collection: str, **which_and_how: Any) -> Affected:
+    def update_items(self, collection: str, **which_and_how: Any) -> answers.Affected:
         from app.api.schemas.items import ItemsUpdateIn
 
         body = parse_line(ItemsUpdateIn, msgspec.json.encode(which_and_how))
         catalogue, change = self.services.catalogue, body.to_change()
         return catalogue.change_passing(collection, body.to_filter(), change, body.dry_run)
 
-    def get_item(self, collection: str, item_id: str) -> Item:
+    def get_item(self, collection: str, item_id: str) -> answers.Item:
         return show_item(collection, self.services.catalogue.item(collection, item_id), _ROOT_PATH)
 
-    def list_partners(self, collection: str, item_ids: Sequence[str]) -> Partners:
+    def list_partners(self, collection: str, item_ids: Sequence[str]) -> answers.Partners:
         return show_partners(collection, self.services.catalogue.partners(collection, item_ids), _ROOT_PATH)
 
-    def put_labels(self, collection: str, item_id: str, labels: Sequence[str]) -> Written:
+    def put_labels(self, collection: str, item_id: str, labels: Sequence[str]) -> answers.Written:
         written = self.services.catalogue.change_labels(collection, item_id, labels)
-        return Written(written.ids, written.revision)
+        return answers.Written(written.ids, written.revision)
 
-    def delete_item(self, collection: str, item_id: str) -> Written:
+    def delete_item(self, collection: str, item_id: str) -> answers.Written:
         written = self.services.catalogue.delete_item(collection, item_id)
-        return Written(written.ids, written.revision)
+        return answers.Written(written.ids, written.revision)
 
     def search(
         self,
@@ -144,7 +128,7 @@ class LocalBackend:
         item_id: str | None = None,
         include: Sequence[str] | None = None,
         **refinement: Any,
-    ) -> SearchResult:
+    ) -> answers.SearchResult:
         from app.cli import local_search
 
         query = local_search.query_of(text, picture, sound, item_id)
@@ -164,7 +148,7 @@ class LocalBackend:
         include: Sequence[str] | None = None,
         include_given: bool = False,
         **refinement: Any,
-    ) -> SearchResult:
+    ) -> answers.SearchResult:
         from app.cli import local_search
 
         query, direction = local_search.composed_of(queries, include_given), ("", target)
@@ -172,40 +156,42 @@ class LocalBackend:
             self.services, collection, direction, query, k, filter, include, refinement
         )
 
-    def create_feedback(self, collection: str, feedback: Iterable[Mapping[str, Any]]) -> FeedbackIds:
+    def create_feedback(self, collection: str, feedback: Iterable[Mapping[str, Any]]) -> answers.FeedbackIds:
         from app.cli.local_search import judgement_of
 
         judged = [judgement_of(**one) for one in feedback]
-        return FeedbackIds(list(self.services.feedback.add(collection, judged)))
+        return answers.FeedbackIds(list(self.services.feedback.add(collection, judged)))
 
-    def list_feedback(self, collection: str, *, cursor: str | None = None, limit: int) -> FeedbackPage:
+    def list_feedback(
+        self, collection: str, *, cursor: str | None = None, limit: int
+    ) -> answers.FeedbackPage:
         return show_feedback(*self.services.feedback.page(collection, int(cursor or 0), limit))
 
     def delete_feedback(self, collection: str, feedback_id: int) -> None:
         self.services.feedback.delete(collection, feedback_id)
 
-    def list_models(self, collection: str) -> Models:
+    def list_models(self, collection: str) -> answers.Models:
         versions = self.services.versions.models(collection)
-        return Models([show_model(version, is_whole=False) for version in versions])
+        return answers.Models([show_model(version, is_whole=False) for version in versions])
 
-    def get_model(self, collection: str, version: int) -> Model:
+    def get_model(self, collection: str, version: int) -> answers.Model:
         return show_model(self.services.versions.model(collection, version))
 
     def activate_model(
         self, collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
-    ) -> Model:
+    ) -> answers.Model:
         activated = self.services.versions.activate(collection, version, _BY, reason, expected_version)
         return show_model(activated)
 
     def roll_back(
         self, collection: str, *, expected_version: int | None = None, reason: str | None = None
-    ) -> Model:
+    ) -> answers.Model:
         activated = self.services.versions.roll_back(collection, _BY, reason, expected_version)
         return show_model(activated)
 
-    def list_activations(self, collection: str, *, limit: int) -> Activations:
+    def list_activations(self, collection: str, *, limit: int) -> answers.Activations:
         history = self.services.versions.history(collection, limit)
-        return Activations(list(history))
+        return answers.Activations(list(history))
 
     def create_key(
         self,
@@ -215,14 +201,14 @@ class LocalBackend:
         collections: Sequence[str] | None = None,
         expires_at: datetime | None = None,
         requests_per_minute: int | None = None,
-    ) -> Key:
+    ) -> answers.Key:
         bound_to = None if collections is None else tuple(collections)
         bounds = KeyBounds(bound_to, expires_at, requests_per_minute)
         key, secret = self.services.access.create(Scope(scope), name, bounds=bounds)
         return show_key(key, secret)
 
-    def list_keys(self) -> Keys:
-        return Keys([show_key(key) for key in self.services.access.list_keys()])
+    def list_keys(self) -> answers.Keys:
+        return answers.Keys([show_key(key) for key in self.services.access.list_keys()])
 
     def revoke_key(self, key_id: str) -> None:
         self.services.access.revoke(key_id)

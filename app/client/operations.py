@@ -13,31 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote
 
-from app.answers import (
-    Activations,
-    Affected,
-    Collection,
-    Collections,
-    Encoders,
-    FeedbackIds,
-    FeedbackPage,
-    Imported,
-    Item,
-    ItemPage,
-    Job,
-    Jobs,
-    Key,
-    Keys,
-    Map,
-    Model,
-    Models,
-    Partners,
-    SearchResult,
-    SearchResults,
-    Status,
-    Values,
-    Written,
-)
+from app import answers
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -131,20 +107,20 @@ def _get(address: str, answer: type[_T], **query: Any) -> Call[_T]:
     return Call("GET", address, answer, query=without_none(**query), is_repeatable=True)
 
 
-def list_collections() -> Call[Collections]:
+def list_collections() -> Call[answers.Collections]:
     """List all collections."""
-    return _get("/v1/collections", Collections)
+    return _get("/v1/collections", answers.Collections)
 
 
-def create_collection(name: str, modalities: Mapping[str, Json]) -> Call[Collection]:
+def create_collection(name: str, modalities: Mapping[str, Json]) -> Call[answers.Collection]:
     """Create a collection; `modalities` has the encoder of each, as ``{"type": "tfidf"}``."""
     encoders = {modality: {"encoder": encoder} for modality, encoder in modalities.items()}
-    return Call("POST", "/v1/collections", Collection, json={"name": name, "modalities": encoders})
+    return Call("POST", "/v1/collections", answers.Collection, json={"name": name, "modalities": encoders})
 
 
-def get_collection(collection: str) -> Call[Collection]:
+def get_collection(collection: str) -> Call[answers.Collection]:
     """Return a collection with the numbers of its items."""
-    return _get(path(_COLLECTION, collection), Collection)
+    return _get(path(_COLLECTION, collection), answers.Collection)
 
 
 def delete_collection(collection: str) -> Call[None]:
@@ -152,20 +128,22 @@ def delete_collection(collection: str) -> Call[None]:
     return Call("DELETE", path(_COLLECTION, collection), NoneType)
 
 
-def list_encoders() -> Call[Encoders]:
+def list_encoders() -> Call[answers.Encoders]:
     """List the types of encoders with their options."""
-    return _get("/v1/encoders", Encoders)
+    return _get("/v1/encoders", answers.Encoders)
 
 
-def create_items(collection: str, items: Iterable[Json]) -> Call[Written]:
+def create_items(collection: str, items: Iterable[Json]) -> Call[answers.Written]:
     """Store new items, all of them or none; a `picture` or `sound` of an item is a file, or its content."""
     body = {"items": [_encode(item) for item in items]}
-    return Call("POST", path(_COLLECTION + "/items", collection), Written, json=body)
+    return Call("POST", path(_COLLECTION + "/items", collection), answers.Written, json=body)
 
 
-def import_items(collection: str, items: Iterable[Json]) -> Call[Imported]:
+def import_items(collection: str, items: Iterable[Json]) -> Call[answers.Imported]:
     """Store a stream of items, as of `create_items`, all or nothing; those that are there are replaced."""
-    return Call("POST", path(_COLLECTION + "/items:import", collection), Imported, lines=map(_encode, items))
+    return Call(
+        "POST", path(_COLLECTION + "/items:import", collection), answers.Imported, lines=map(_encode, items)
+    )
 
 
 def export_items(
@@ -181,7 +159,7 @@ def export_items(
 
 def delete_items(
     collection: str, *, filter: Json | None = None, all: bool | None = None, dry_run: bool | None = None
-) -> Call[Affected]:
+) -> Call[answers.Affected]:
     """Delete the items that pass a filter.
 
     Parameters
@@ -196,7 +174,7 @@ def delete_items(
     """
     body = without_none(filter=filter, all=all, dry_run=dry_run)
     address = path(_COLLECTION + "/items:delete", collection)
-    return Call("POST", address, Affected, json=body, is_repeatable=True, is_long=True)
+    return Call("POST", address, answers.Affected, json=body, is_repeatable=True, is_long=True)
 
 
 def update_items(
@@ -209,7 +187,7 @@ def update_items(
     remove_labels: Sequence[str] = (),
     metadata: Json | None = None,
     dry_run: bool | None = None,
-) -> Call[Affected]:
+) -> Call[answers.Affected]:
     """Change labels and metadata of the items that pass a filter.
 
     Parameters
@@ -226,7 +204,7 @@ def update_items(
     changes |= {"add_labels": list(add_labels), "remove_labels": list(remove_labels)}
     body = without_none(filter=filter, all=all, dry_run=dry_run) | changes
     address = path(_COLLECTION + "/items:update", collection)
-    return Call("POST", address, Affected, json=body, is_repeatable=True, is_long=True)
+    return Call("POST", address, answers.Affected, json=body, is_repeatable=True, is_long=True)
 
 
 def list_items(
@@ -240,7 +218,7 @@ def list_items(
     where: Sequence[str] = (),
     filter: Json | None = None,
     item_id: Sequence[str] = (),
-) -> Call[ItemPage]:
+) -> Call[answers.ItemPage]:
     """Return a page of items in order of creation.
 
     Parameters
@@ -261,7 +239,7 @@ def list_items(
     """
     return _get(
         path(_COLLECTION + "/items", collection),
-        ItemPage,
+        answers.ItemPage,
         modality=modality,
         cursor=cursor,
         limit=limit,
@@ -273,26 +251,26 @@ def list_items(
     )
 
 
-def get_item(collection: str, item_id: str) -> Call[Item]:
+def get_item(collection: str, item_id: str) -> Call[answers.Item]:
     """Return one item."""
-    return _get(path(_ITEM, collection, item_id), Item)
+    return _get(path(_ITEM, collection, item_id), answers.Item)
 
 
-def put_item(collection: str, item_id: str, item: Json) -> Call[Written]:
+def put_item(collection: str, item_id: str, item: Json) -> Call[answers.Written]:
     """Store an item under this id, replacing one that is there."""
     address = path(_ITEM, collection, item_id)
-    return Call("PUT", address, Written, json=_encode(item), is_repeatable=True)
+    return Call("PUT", address, answers.Written, json=_encode(item), is_repeatable=True)
 
 
-def put_labels(collection: str, item_id: str, labels: Sequence[str]) -> Call[Written]:
+def put_labels(collection: str, item_id: str, labels: Sequence[str]) -> Call[answers.Written]:
     """Give an item these labels in place of all that it has."""
     address = path(_ITEM + "/labels", collection, item_id)
-    return Call("PUT", address, Written, json={"labels": list(labels)}, is_repeatable=True)
+    return Call("PUT", address, answers.Written, json={"labels": list(labels)}, is_repeatable=True)
 
 
-def delete_item(collection: str, item_id: str) -> Call[Written]:
+def delete_item(collection: str, item_id: str) -> Call[answers.Written]:
     """Delete one item."""
-    return Call("DELETE", path(_ITEM, collection, item_id), Written)
+    return Call("DELETE", path(_ITEM, collection, item_id), answers.Written)
 
 
 def get_content(collection: str, item_id: str) -> Call[bytes]:
@@ -300,14 +278,14 @@ def get_content(collection: str, item_id: str) -> Call[bytes]:
     return _get(path(_ITEM + "/content", collection, item_id), bytes)
 
 
-def list_partners(collection: str, item_ids: Sequence[str]) -> Call[Partners]:
+def list_partners(collection: str, item_ids: Sequence[str]) -> Call[answers.Partners]:
     """Return an item that shares the pair of each of the given ones."""
-    return _get(path(_COLLECTION + "/partners", collection), Partners, item_id=list(item_ids))
+    return _get(path(_COLLECTION + "/partners", collection), answers.Partners, item_id=list(item_ids))
 
 
 def count_values(
     collection: str, modality: str, *, limit: int | None = None, filter: Json | None = None
-) -> Call[Values]:
+) -> Call[answers.Values]:
     """Return the labels and metadata values that a gallery can be filtered by, with numbers of items.
 
     Parameters
@@ -319,12 +297,12 @@ def count_values(
         Counts the items that pass it, as of `search`.
     """
     address = path(_COLLECTION + "/values", collection)
-    return _get(address, Values, modality=modality, limit=limit, filter=_text_of(filter))
+    return _get(address, answers.Values, modality=modality, limit=limit, filter=_text_of(filter))
 
 
-def draw_map(collection: str, *, limit: int | None = None) -> Call[Map]:
+def draw_map(collection: str, *, limit: int | None = None) -> Call[answers.Map]:
     """Return both galleries in two dimensions of the common space."""
-    return _get(path(_COLLECTION + "/map", collection), Map, limit=limit)
+    return _get(path(_COLLECTION + "/map", collection), answers.Map, limit=limit)
 
 
 def search(
@@ -342,7 +320,7 @@ def search(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
     **refinement: Unpack[Refinement],
-) -> Call[SearchResult]:
+) -> Call[answers.SearchResult]:
     """Search the items of one modality with one query.
 
     Parameters
@@ -368,7 +346,7 @@ def search(
     query = without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id)
     body = _encode(query) | _options(k, offset, filter, include, refinement)
     address = path(_COLLECTION + _SEARCH, collection, source, target)
-    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
+    return Call("POST", address, answers.SearchResult, json=body, is_repeatable=True)
 
 
 def search_batch(
@@ -382,7 +360,7 @@ def search_batch(
     filter: Json | None = None,
     include: Sequence[str] | None = None,
     **refinement: Unpack[Refinement],
-) -> Call[SearchResults]:
+) -> Call[answers.SearchResults]:
     """Search with several queries.
 
     Parameters
@@ -395,7 +373,7 @@ def search_batch(
     options = _options(k, offset, filter, include, refinement)
     body = {"queries": [_encode(query) for query in queries]} | options
     address = path(_COLLECTION + _SEARCH + "/batch", collection, source, target)
-    return Call("POST", address, SearchResults, json=body, is_repeatable=True)
+    return Call("POST", address, answers.SearchResults, json=body, is_repeatable=True)
 
 
 def search_composed(
@@ -409,7 +387,7 @@ def search_composed(
     include: Sequence[str] | None = None,
     include_given: bool | None = None,
     **refinement: Unpack[Refinement],
-) -> Call[SearchResult]:
+) -> Call[answers.SearchResult]:
     """Search the items of one modality with several contents and items at once.
 
     Parameters
@@ -425,21 +403,21 @@ def search_composed(
     options = _options(k, offset, filter, include, refinement) | without_none(include_given=include_given)
     body = {"queries": [_encode(query) for query in queries]} | options
     address = path(_COLLECTION + "/search/{}", collection, target)
-    return Call("POST", address, SearchResult, json=body, is_repeatable=True)
+    return Call("POST", address, answers.SearchResult, json=body, is_repeatable=True)
 
 
-def create_feedback(collection: str, feedback: Iterable[Json]) -> Call[FeedbackIds]:
+def create_feedback(collection: str, feedback: Iterable[Json]) -> Call[answers.FeedbackIds]:
     """Store judgements: query (as of `search_batch`), source, target, item_id and whether it is relevant."""
     address = path(_COLLECTION + "/feedback", collection)
     entries = [{**entry, "query": _encode(entry["query"])} for entry in feedback]
-    return Call("POST", address, FeedbackIds, json={"feedback": entries})
+    return Call("POST", address, answers.FeedbackIds, json={"feedback": entries})
 
 
 def list_feedback(
     collection: str, *, cursor: str | None = None, limit: int | None = None
-) -> Call[FeedbackPage]:
+) -> Call[answers.FeedbackPage]:
     """Return a page of feedback."""
-    return _get(path(_COLLECTION + "/feedback", collection), FeedbackPage, cursor=cursor, limit=limit)
+    return _get(path(_COLLECTION + "/feedback", collection), answers.FeedbackPage, cursor=cursor, limit=limit)
 
 
 def delete_feedback(collection: str, feedback_id: int) -> Call[None]:
@@ -447,9 +425,9 @@ def delete_feedback(collection: str, feedback_id: int) -> Call[None]:
     return Call("DELETE", path(_COLLECTION + "/feedback/{}", collection, feedback_id), NoneType)
 
 
-def retrain(collection: str, **options: Any) -> Call[Job]:
+def retrain(collection: str, **options: Any) -> Call[answers.Job]:
     """Queue a training; options are those of REST, such as ``method="composite"``."""
-    return Call("POST", path(_ADMIN + "/retrain", collection), Job, json=options)
+    return Call("POST", path(_ADMIN + "/retrain", collection), answers.Job, json=options)
 
 
 def set_retraining(
@@ -459,7 +437,7 @@ def set_retraining(
     judgements: int | None = None,
     hours: float | None = None,
     quiet_hours: tuple[int, int] | None = None,
-) -> Call[Collection]:
+) -> Call[answers.Collection]:
     """Say when a collection is trained by itself, in place of what was said before; never without limits.
 
     Parameters
@@ -475,32 +453,32 @@ def set_retraining(
         changed_items=changed_items, judgements=judgements, hours=hours, quiet_hours=quiet_hours
     )
     address = path(_ADMIN + "/retraining", collection)
-    return Call("PUT", address, Collection, json=policy, is_repeatable=True)
+    return Call("PUT", address, answers.Collection, json=policy, is_repeatable=True)
 
 
-def list_jobs(collection: str, *, limit: int | None = None) -> Call[Jobs]:
+def list_jobs(collection: str, *, limit: int | None = None) -> Call[answers.Jobs]:
     """List the trainings of a collection, newest first."""
-    return _get(path(_ADMIN + "/jobs", collection), Jobs, limit=limit)
+    return _get(path(_ADMIN + "/jobs", collection), answers.Jobs, limit=limit)
 
 
-def get_job(job_id: str) -> Call[Job]:
+def get_job(job_id: str) -> Call[answers.Job]:
     """Return a training with its progress."""
-    return _get(path("/v1/admin/jobs/{}", job_id), Job)
+    return _get(path("/v1/admin/jobs/{}", job_id), answers.Job)
 
 
-def cancel_job(job_id: str) -> Call[Job]:
+def cancel_job(job_id: str) -> Call[answers.Job]:
     """Cancel a training."""
-    return Call("POST", path("/v1/admin/jobs/{}/cancel", job_id), Job, is_repeatable=True)
+    return Call("POST", path("/v1/admin/jobs/{}/cancel", job_id), answers.Job, is_repeatable=True)
 
 
-def list_models(collection: str) -> Call[Models]:
+def list_models(collection: str) -> Call[answers.Models]:
     """List model versions, newest first."""
-    return _get(path(_ADMIN + "/models", collection), Models)
+    return _get(path(_ADMIN + "/models", collection), answers.Models)
 
 
-def get_model(collection: str, version: int) -> Call[Model]:
+def get_model(collection: str, version: int) -> Call[answers.Model]:
     """Return a model version with its whole report."""
-    return _get(path(_VERSION, collection, version), Model)
+    return _get(path(_VERSION, collection, version), answers.Model)
 
 
 def get_plot(
@@ -531,7 +509,7 @@ def get_plot(
 
 def activate_model(
     collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
-) -> Call[Model]:
+) -> Call[answers.Model]:
     """Let a version serve.
 
     Parameters
@@ -544,33 +522,33 @@ def activate_model(
         For the history.
     """
     body = without_none(expected_version=expected_version, reason=reason)
-    return Call("POST", path(_VERSION + "/activate", collection, version), Model, json=body)
+    return Call("POST", path(_VERSION + "/activate", collection, version), answers.Model, json=body)
 
 
 def roll_back(
     collection: str, *, expected_version: int | None = None, reason: str | None = None
-) -> Call[Model]:
+) -> Call[answers.Model]:
     """Let the version serve that did before; `expected_version` and `reason` as of `activate_model`."""
     body = without_none(expected_version=expected_version, reason=reason)
-    return Call("POST", path(_ADMIN + "/rollback", collection), Model, json=body)
+    return Call("POST", path(_ADMIN + "/rollback", collection), answers.Model, json=body)
 
 
 def search_version(
     collection: str, version: int, source: str, target: str, **query: Any
-) -> Call[SearchResult]:
+) -> Call[answers.SearchResult]:
     """Search by a version, whether it serves or not; other parameters as of `search`."""
     address = path(_VERSION + _SEARCH, collection, version, source, target)
     return replace(search(collection, source, target, **query), path=address)
 
 
-def list_activations(collection: str, *, limit: int | None = None) -> Call[Activations]:
+def list_activations(collection: str, *, limit: int | None = None) -> Call[answers.Activations]:
     """Return which versions served when, by whom and why, newest first."""
-    return _get(path(_ADMIN + "/activations", collection), Activations, limit=limit)
+    return _get(path(_ADMIN + "/activations", collection), answers.Activations, limit=limit)
 
 
-def list_keys() -> Call[Keys]:
+def list_keys() -> Call[answers.Keys]:
     """List keys, without their secrets."""
-    return _get("/v1/admin/keys", Keys)
+    return _get("/v1/admin/keys", answers.Keys)
 
 
 def create_key(
@@ -580,7 +558,7 @@ def create_key(
     collections: Sequence[str] | None = None,
     expires_at: datetime | None = None,
     requests_per_minute: int | None = None,
-) -> Call[Key]:
+) -> Call[answers.Key]:
     """Create a key; its secret is in this answer only.
 
     Parameters
@@ -603,7 +581,7 @@ def create_key(
         expires_at=None if expires_at is None else expires_at.isoformat(),
         requests_per_minute=requests_per_minute,
     )
-    return Call("POST", "/v1/admin/keys", Key, json=body)
+    return Call("POST", "/v1/admin/keys", answers.Key, json=body)
 
 
 def revoke_key(key_id: str) -> Call[None]:
@@ -611,14 +589,14 @@ def revoke_key(key_id: str) -> Call[None]:
     return Call("DELETE", path("/v1/admin/keys/{}", key_id), NoneType)
 
 
-def healthz() -> Call[Status]:
+def healthz() -> Call[answers.Status]:
     """Return whether the service is alive."""
-    return _get("/healthz", Status)
+    return _get("/healthz", answers.Status)
 
 
-def readyz() -> Call[Status]:
+def readyz() -> Call[answers.Status]:
     """Return whether the service is ready; raises UnavailableError where it is not."""
-    return Call("GET", "/readyz", Status)
+    return Call("GET", "/readyz", answers.Status)
 
 
 def metrics() -> Call[bytes]:
