@@ -10,24 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    NullPool,
-    Row,
-    Table,
-    create_engine,
-    delete,
-    func,
-    insert,
-    literal,
-    select,
-    text,
-    true,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from app.db.models import Base, CallCountsRow, CollectionRow, ImportRow, InstallationRow, JobRow
 from app.db.schema import DatabaseSchema
@@ -37,12 +20,12 @@ from app.domain.entities import Installation, JobState
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 
 _ROWS = 500  # rows in memory at the same time: with long texts and features some ten megabytes
-_INSTALLATION: Table = Base.metadata.tables[InstallationRow.__tablename__]
+_INSTALLATION: sa.Table = Base.metadata.tables[InstallationRow.__tablename__]
 _KEPT = [table for table in Base.metadata.sorted_tables if table.name != CallCountsRow.__tablename__]
 """What is worth a copy: counts of calls are over after a minute."""
 _MOVED = [table for table in _KEPT if table is not _INSTALLATION]
-_COLLECTIONS: Table = Base.metadata.tables[CollectionRow.__tablename__]
-_JOBS: Table = Base.metadata.tables[JobRow.__tablename__]
+_COLLECTIONS: sa.Table = Base.metadata.tables[CollectionRow.__tablename__]
+_JOBS: sa.Table = Base.metadata.tables[JobRow.__tablename__]
 _PART = "part"
 """The point of a database with a part of the rows of another: no folder has it, so no file is removed."""
 _COPY_LOCK = 0x4C524343
@@ -55,7 +38,7 @@ Note: TypeAlias = Callable[[str, int, int], None]  # of the table being copied, 
 class DatabaseCopies:
     """Copies of a SQL database; a copy of SQLite has its file of that name."""
 
-    _engine: Engine
+    _engine: sa.Engine
     _file_name: str
 
     def write(self, folder: Path) -> Installation:
@@ -85,7 +68,7 @@ class DatabaseCopies:
     def is_unused(self) -> bool:
         """Return whether the database, which has the current schema, holds nothing yet."""
         with translate_errors(), self._engine.connect() as connection:
-            return all(connection.execute(select(table).limit(1)).first() is None for table in _MOVED)
+            return all(connection.execute(sa.select(table).limit(1)).first() is None for table in _MOVED)
 
     def restore(self, folder: Path) -> None:
         """Fill the database, which must be unused, with the copy in a folder, in one transaction."""
@@ -93,7 +76,7 @@ class DatabaseCopies:
             _copy_rows(copy, self._engine)
 
     def copy_to(
-        self, target: Engine, names: Collection[str] = (), note: Note = lambda *_: None
+        self, target: sa.Engine, names: Collection[str] = (), note: Note = lambda *_: None
     ) -> tuple[Counts, Counts]:
         """Make the rows of another database those of this one, or of these collections and all keys; return
         the counts of both. May be run again: only what is different is written."""
@@ -122,7 +105,7 @@ class DatabaseCopies:
                 raise DatabaseUnavailableError(message=message)
         if ids is None and copied == counts:
             with translate_errors(), target.begin() as writing:
-                writing.execute(update(_INSTALLATION).values(points=list(state[0].points)))
+                writing.execute(sa.update(_INSTALLATION).values(points=list(state[0].points)))
         return counts, copied
 
     @staticmethod
@@ -132,14 +115,14 @@ class DatabaseCopies:
 
 
 @contextmanager
-def _open_copy(file: Path) -> Iterator[Engine]:
+def _open_copy(file: Path) -> Iterator[sa.Engine]:
     """Open a copy for reading, also where nothing can be written; one that was served may have a log."""
     if file.with_name(f"{file.name}-wal").exists():
         engine = make_engine(f"sqlite:///{file.resolve()}")
     else:
         unchanged = f"{file.resolve().as_uri()}?immutable=1"
-        engine = create_engine(
-            "sqlite://", creator=lambda: sqlite3.connect(unchanged, uri=True), poolclass=NullPool
+        engine = sa.create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(unchanged, uri=True), poolclass=sa.NullPool
         )
     try:
         yield engine
@@ -147,7 +130,7 @@ def _open_copy(file: Path) -> Iterator[Engine]:
         engine.dispose()
 
 
-def copy_sqlite(engine: Engine, target: Path) -> None:
+def copy_sqlite(engine: sa.Engine, target: Path) -> None:
     """Write a consistent copy of a SQLite database to a new file, while other processes read and write.
     Raises FileExistsError."""
     target.touch(exist_ok=False)
@@ -158,7 +141,7 @@ def copy_sqlite(engine: Engine, target: Path) -> None:
         source.backup(copy)
 
 
-def _copy_rows(source: Engine, target: Engine) -> None:
+def _copy_rows(source: sa.Engine, target: sa.Engine) -> None:
     """Copy one consistent state into a database of the same schema without rows, in one transaction."""
     options = {READ_ONLY: True, "stream_results": True, "yield_per": _ROWS}
     if source.dialect.name == "postgresql":
@@ -168,47 +151,49 @@ def _copy_rows(source: Engine, target: Engine) -> None:
         source.execution_options(**options).connect() as reading,
         target.begin() as writing,
     ):
-        writing.execute(delete(_INSTALLATION))
+        writing.execute(sa.delete(_INSTALLATION))
         for table in _KEPT:
-            for rows in reading.execute(select(table)).mappings().partitions():
-                writing.execute(insert(table), [dict(row) for row in rows])
+            for rows in reading.execute(sa.select(table)).mappings().partitions():
+                writing.execute(sa.insert(table), [dict(row) for row in rows])
             if table.autoincrement_column is not None:
                 _number_from(writing, table, _last_number(reading, table))
 
 
-def _last_number(connection: Connection, table: Table) -> int:
+def _last_number(connection: sa.Connection, table: sa.Table) -> int:
     """Return the highest number that a table gave to a row, also to one that was deleted since."""
     if connection.dialect.name == "postgresql":
         query = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {}"
-        name = connection.scalar(text("SELECT pg_get_serial_sequence(:table, 'id')"), {"table": table.name})
-        return int(connection.scalar(text(query.format(name))) or 0)
+        name = connection.scalar(
+            sa.text("SELECT pg_get_serial_sequence(:table, 'id')"), {"table": table.name}
+        )
+        return int(connection.scalar(sa.text(query.format(name))) or 0)
     if table.dialect_options["sqlite"]["autoincrement"]:
         query = "SELECT seq FROM sqlite_sequence WHERE name = :table"
-        return int(connection.scalar(text(query), {"table": table.name}) or 0)
-    return int(connection.scalar(text(f"SELECT max(id) FROM {table.name}")) or 0)
+        return int(connection.scalar(sa.text(query), {"table": table.name}) or 0)
+    return int(connection.scalar(sa.text(f"SELECT max(id) FROM {table.name}")) or 0)
 
 
-def _number_from(connection: Connection, table: Table, last: int) -> None:
+def _number_from(connection: sa.Connection, table: sa.Table, last: int) -> None:
     """Let a table number its next row after `last`."""
     if connection.dialect.name == "postgresql":
         query = "SELECT setval(pg_get_serial_sequence(:table, 'id'), greatest(:last, 1), :last > 0)"
-        connection.execute(text(query), {"table": table.name, "last": last})
+        connection.execute(sa.text(query), {"table": table.name, "last": last})
     elif table.dialect_options["sqlite"]["autoincrement"] and last:
-        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table.name})
+        connection.execute(sa.text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table.name})
         query = "INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :last)"
-        connection.execute(text(query), {"table": table.name, "last": last})
+        connection.execute(sa.text(query), {"table": table.name, "last": last})
 
 
 def _refusal(message: str) -> InvalidFieldError:
     return InvalidFieldError("TARGET_URL", message)
 
 
-def _require_other(source: Connection, target: Engine) -> None:
+def _require_other(source: sa.Connection, target: sa.Engine) -> None:
     """Raise InvalidFieldError if the target is the same database, or a second copy into it runs."""
     is_same = False
     if source.dialect.name == target.dialect.name == "postgresql":
         # A lock of the database that the transaction of the source holds to its end, whatever the URLs.
-        query = select(func.pg_try_advisory_xact_lock(_COPY_LOCK))
+        query = sa.select(sa.func.pg_try_advisory_xact_lock(_COPY_LOCK))
         with target.connect() as other:
             is_same = not source.scalar(query) or not other.scalar(query)
     else:
@@ -225,22 +210,24 @@ def _require_rest(work: UnitOfWork, ids: Sequence[int] | None) -> None:
         (JobRow, JobRow.state == JobState.RUNNING.value),
         (ImportRow, ImportRow.state != "published"),
     ):
-        is_its = true() if ids is None else row.collection_id.in_(ids)
-        if work.session.scalar(select(row.id).where(is_open, row.lease_expires_at > moment, is_its).limit(1)):
+        is_its = sa.true() if ids is None else row.collection_id.in_(ids)
+        if work.session.scalar(
+            sa.select(row.id).where(is_open, row.lease_expires_at > moment, is_its).limit(1)
+        ):
             message = "a job or an import is at work: let it end, or stop it, and run this again"
             raise DatabaseUnavailableError(message=message)
 
 
-def _claim(work: UnitOfWork, target: Engine, names: Collection[str], ids: Sequence[int] | None) -> None:
+def _claim(work: UnitOfWork, target: sa.Engine, names: Collection[str], ids: Sequence[int] | None) -> None:
     """Make a database a copy that is not complete; raises InvalidFieldError unless it is unused, or one of
     this database where nothing was written since."""
     own, source = work.installation.get(), work.session.connection()
     last = _last_number(source, _COLLECTIONS)
-    query = select(_COLLECTIONS.c.id, _COLLECTIONS.c.name, _COLLECTIONS.c.revision)
+    query = sa.select(_COLLECTIONS.c.id, _COLLECTIONS.c.name, _COLLECTIONS.c.revision)
     revisions = {one.id: one.revision for one in source.execute(query)}
     is_unused = DatabaseCopies(target, "").is_unused()
     with translate_errors(), target.begin() as writing:
-        identity, points = writing.execute(select(_INSTALLATION.c.identity, _INSTALLATION.c.points)).one()
+        identity, points = writing.execute(sa.select(_INSTALLATION.c.identity, _INSTALLATION.c.points)).one()
         if identity != own.identity and not is_unused:
             raise _refusal("the database belongs to another installation: name an empty one")
         there = writing.execute(query).all()
@@ -251,65 +238,65 @@ def _claim(work: UnitOfWork, target: Engine, names: Collection[str], ids: Sequen
             raise _refusal("the database was written since it was copied: name an empty one")
         if any(one.name in names and one.id not in (ids or ()) for one in there):
             raise _refusal("the database has another collection of that name: copy all, or name another")
-        writing.execute(update(_INSTALLATION).values(identity=own.identity, points=[_PART]))
+        writing.execute(sa.update(_INSTALLATION).values(identity=own.identity, points=[_PART]))
 
 
-def _owner_of(table: Table) -> ColumnElement[int] | None:
+def _owner_of(table: sa.Table) -> sa.ColumnElement[int] | None:
     """Return the id of the collection that a row belongs to; None for a table of rows that belong to none."""
     if table is _COLLECTIONS:
         return table.c.id
     if "job_id" in table.c:
-        return select(_JOBS.c.collection_id).where(_JOBS.c.id == table.c.job_id).scalar_subquery()
+        return sa.select(_JOBS.c.collection_id).where(_JOBS.c.id == table.c.job_id).scalar_subquery()
     return table.c.get("collection_id")
 
 
-def _belongs(table: Table, ids: Sequence[int] | None) -> ColumnElement[bool]:
+def _belongs(table: sa.Table, ids: Sequence[int] | None) -> sa.ColumnElement[bool]:
     """Return the condition that a row belongs to one of these collections, or to none."""
     owner = _owner_of(table)
-    return true() if ids is None or owner is None else owner.in_(ids)
+    return sa.true() if ids is None or owner is None else owner.in_(ids)
 
 
-def _are(table: Table, rows: Sequence[Row[Any]]) -> ColumnElement[bool]:
+def _are(table: sa.Table, rows: Sequence[sa.Row[Any]]) -> sa.ColumnElement[bool]:
     """Return the condition that rows have the keys of these."""
-    return tuple_(*table.primary_key.columns).in_([_key_of(table, row) for row in rows])
+    return sa.tuple_(*table.primary_key.columns).in_([_key_of(table, row) for row in rows])
 
 
-def _key_of(table: Table, row: Row[Any]) -> tuple[Any, ...]:
+def _key_of(table: sa.Table, row: sa.Row[Any]) -> tuple[Any, ...]:
     return tuple(row._mapping[column] for column in table.primary_key.columns)
 
 
 def _differences(
-    one: Connection, other: Connection, table: Table, is_meant: ColumnElement[bool]
-) -> Iterator[tuple[int, Sequence[Row[Any]]]]:
+    one: sa.Connection, other: sa.Connection, table: sa.Table, is_meant: sa.ColumnElement[bool]
+) -> Iterator[tuple[int, Sequence[sa.Row[Any]]]]:
     """Yield a number of rows of one database, in the order of their keys, and those of them that the other
     lacks or has otherwise."""
-    query = select(table).where(is_meant).order_by(*table.primary_key.columns)
+    query = sa.select(table).where(is_meant).order_by(*table.primary_key.columns)
     options = {"stream_results": True, "yield_per": _ROWS}
     for rows in one.execute(query, execution_options=options).partitions():
-        same = {_key_of(table, row): row for row in other.execute(select(table).where(_are(table, rows)))}
+        same = {_key_of(table, row): row for row in other.execute(sa.select(table).where(_are(table, rows)))}
         yield len(rows), [row for row in rows if same.get(_key_of(table, row)) != row]
 
 
 def _remove_differing(
-    source: Connection, target: Engine, table: Table, is_meant: ColumnElement[bool]
+    source: sa.Connection, target: sa.Engine, table: sa.Table, is_meant: sa.ColumnElement[bool]
 ) -> None:
     """Remove what the source does not have or has otherwise, and what refers to it, in many transactions."""
     reading = target.execution_options(**{READ_ONLY: True})
     with translate_errors(), reading.connect() as there, target.connect() as writing:
         for _, rows in _differences(there, source, table, is_meant):
             if rows:
-                writing.execute(delete(table).where(_are(table, rows)))
+                writing.execute(sa.delete(table).where(_are(table, rows)))
                 writing.commit()
 
 
 def _add_missing(
-    source: Connection, target: Engine, table: Table, is_meant: ColumnElement[bool]
+    source: sa.Connection, target: sa.Engine, table: sa.Table, is_meant: sa.ColumnElement[bool]
 ) -> Iterator[int]:
     """Add what the source has besides, in many transactions; yield the number of rows that each looks at."""
     with translate_errors(), target.connect() as writing:
         for n_rows, rows in _differences(source, writing, table, is_meant):
             if rows:
-                writing.execute(insert(table), [dict(row._mapping) for row in rows])
+                writing.execute(sa.insert(table), [dict(row._mapping) for row in rows])
                 writing.commit()
             yield n_rows
         if table.autoincrement_column is not None:
@@ -317,15 +304,15 @@ def _add_missing(
             writing.commit()
 
 
-def _count(connection: Connection, ids: Sequence[int] | None) -> Counts:
+def _count(connection: sa.Connection, ids: Sequence[int] | None) -> Counts:
     """Count the rows of these collections, or of all, and those that belong to none."""
-    query = select(_COLLECTIONS.c.id, _COLLECTIONS.c.name)
+    query = sa.select(_COLLECTIONS.c.id, _COLLECTIONS.c.name)
     names = {one.id: one.name for one in connection.execute(query)}
     counts: Counts = {}
     for table in _MOVED:
         owner = _owner_of(table)
-        number = literal(0) if owner is None else owner
-        query = select(number.label("owner"), func.count().label("rows")).select_from(table)
+        number = sa.literal(0) if owner is None else owner
+        query = sa.select(number.label("owner"), sa.func.count().label("rows")).select_from(table)
         groups = connection.execute(query.where(_belongs(table, ids)).group_by("owner"))
         counts[table.name] = {names.get(one.owner, ""): one.rows for one in groups}
     return counts
