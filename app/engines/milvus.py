@@ -38,16 +38,7 @@ from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
 from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery
-from app.engines.common import (
-    BEHIND,
-    REVISIONS_BETWEEN_COUNTS,
-    ROWS_COMPARED,
-    WriteLocks,
-    balance_of,
-    name_of,
-    pack_balance,
-    unpack_balance,
-)
+from app.engines import common
 from app.index import Balance
 
 _logger = logging.getLogger(__name__)
@@ -522,7 +513,11 @@ class MilvusGallery:
     gallery: the earliest revision that its entry has, and since when at least, for `purge`."""
 
     def __init__(
-        self, client: MilvusClient, name: str, locks: WriteLocks, announced: dict[str, tuple[int, float]]
+        self,
+        client: MilvusClient,
+        name: str,
+        locks: common.WriteLocks,
+        announced: dict[str, tuple[int, float]],
     ) -> None:
         self._client = client
         self._name = name
@@ -552,7 +547,7 @@ class MilvusGallery:
             if entry["revision"] >= change.revision:
                 return int(entry["revision"])
             if entry["revision"] < change.since:
-                raise VectorEngineUnavailableError(BEHIND)
+                raise VectorEngineUnavailableError(common.BEHIND)
             collection = entry["collection"]
             writing = Writing(self._client, collection, change.revision, check_lock)
             writing.end(change.item_ids)
@@ -573,7 +568,7 @@ class MilvusGallery:
             packed = find_text(self._client, MAPS + collection)
             if packed is None:
                 return None
-            maps = self._maps = collection, unpack_balance(base64.b64decode(packed))
+            maps = self._maps = collection, common.unpack_balance(base64.b64decode(packed))
         return maps[1]
 
     def _look(self) -> GalleryRows:
@@ -640,7 +635,7 @@ class MilvusGallery:
     def _has_few(self, rows: GalleryRows, revision: int, item_filter: ItemFilter) -> bool:
         """Return whether few rows are there or match, so that they are compared one by one."""
         n_rows = self._estimate(rows, revision, NO_FILTER)
-        return n_rows < ROWS_COMPARED or (
+        return n_rows < common.ROWS_COMPARED or (
             not item_filter.is_empty and self._estimate(rows, revision, item_filter) < _LEAST_SHARE * n_rows
         )
 
@@ -648,7 +643,7 @@ class MilvusGallery:
         """Return how many rows match a filter; where they are many, as of some revisions before."""
         condition = condition_of(0, item_filter)
         counted, count = self._counted.get(condition, (revision + 1, 0))
-        window = REVISIONS_BETWEEN_COUNTS if count >= ROWS_COMPARED else 1
+        window = common.REVISIONS_BETWEEN_COUNTS if count >= common.ROWS_COMPARED else 1
         if not 0 <= revision - counted < window:
             count = rows.count(condition_of(revision, item_filter))
             if len(self._counted) >= _MOST_COUNTS:
@@ -741,7 +736,7 @@ class MilvusEngine:
     """Galleries in a Milvus server, or in a file of Milvus Lite, which one process can open; no token where
     none is needed."""
 
-    def __init__(self, uri: str, token: str, locks: WriteLocks) -> None:
+    def __init__(self, uri: str, token: str, locks: common.WriteLocks) -> None:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints what it raises, with the filters
         self._uri = uri
         self._token = token
@@ -791,7 +786,7 @@ class MilvusEngine:
 
     def open(self, key: GalleryKey) -> MilvusGallery | None:
         with translate_errors():
-            entry = find_entry(self._client, name_of(key))
+            entry = find_entry(self._client, common.name_of(key))
             return None if entry is None else self._gallery(entry["name"])
 
     def _gallery(self, name: str) -> MilvusGallery:
@@ -799,12 +794,12 @@ class MilvusEngine:
 
     @contextmanager
     def claim(self, key: GalleryKey) -> Iterator[None]:
-        with self._locks.hold(f"making_{name_of(key)}"):
+        with self._locks.hold(f"making_{common.name_of(key)}"):
             yield
 
     def create(self, new: NewGallery) -> MilvusGallery:
         """Make a gallery, which others find once it is complete."""
-        name, rank, balance = name_of(new.key), new.vectors.shape[1], balance_of(new)
+        name, rank, balance = common.name_of(new.key), new.vectors.shape[1], common.balance_of(new)
         with self._locks.hold(name) as check_lock, translate_errors():
             gallery = self._gallery(name)
             if find_entry(self._client, name) is not None:
@@ -817,7 +812,9 @@ class MilvusEngine:
                 writing.insert(balance, items, part)
             writing.insert_unranked(new.unranked, rank)
             if balance is not None:
-                store_text(self._client, MAPS + collection, base64.b64encode(pack_balance(balance)).decode())
+                store_text(
+                    self._client, MAPS + collection, base64.b64encode(common.pack_balance(balance)).decode()
+                )
             check_lock()
             entry = {
                 **new.key._asdict(),
@@ -854,7 +851,7 @@ class MilvusEngine:
         )
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
-        old, new = name_of(key), name_of(by)
+        old, new = common.name_of(key), common.name_of(by)
         with self._locks.hold(old) as check_lock, self._locks.hold(new), translate_errors():
             entry, earlier = get_entry(self._client, new), find_entry(self._client, old)
             if earlier is not None and earlier["revision"] > entry["revision"]:
@@ -886,7 +883,7 @@ class MilvusEngine:
         return [json.loads("".join(row["text"])) for row in rows]
 
     def drop(self, key: GalleryKey) -> None:
-        name = name_of(key)
+        name = common.name_of(key)
         with self._locks.hold(name), translate_errors():
             if (entry := find_entry(self._client, name)) is not None:
                 self._client.delete(GALLERIES, ids=[name], timeout=SECONDS)

@@ -26,19 +26,7 @@ from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, ItemFilter, comparable, keyed_words
 from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery
-from app.engines.common import (
-    BEHIND,
-    BUSY,
-    LARGEST_RANK_OF_A_GRAPH,
-    LOCK_NOT_AVAILABLE,
-    REVISIONS_BETWEEN_COUNTS,
-    ROWS_COMPARED,
-    DatabaseLocks,
-    balance_of,
-    name_of,
-    pack_balance,
-    unpack_balance,
-)
+from app.engines import common
 from app.index import Balance
 
 SCHEMA = "lrbs_engine"
@@ -49,7 +37,7 @@ _REASONS = {
     "0A000": "the PostgreSQL server has no extension pgvector",
     "58P01": "the PostgreSQL server has no extension pgvector",
     "42501": "the role may not make the extension, or a schema",
-    LOCK_NOT_AVAILABLE: BUSY,
+    common.LOCK_NOT_AVAILABLE: common.BUSY,
 }
 """By SQLSTATE: feature_not_supported, undefined_file, insufficient_privilege, lock_not_available."""
 _GONE = ("42P01", "3F000")  # SQLSTATE undefined_table and invalid_schema_name
@@ -274,7 +262,7 @@ class PostgresGallery:
         self._maps: tuple[int, Balance] | None = None
         """Into the space of the index, with the number of the table that they are for."""
         self.is_gone = False
-        self._known_large = -REVISIONS_BETWEEN_COUNTS
+        self._known_large = -common.REVISIONS_BETWEEN_COUNTS
         """The revision at which the gallery was last seen to have too many rows to compare."""
 
     @contextmanager
@@ -303,13 +291,13 @@ class PostgresGallery:
             if latest >= change.revision:
                 return latest
             if latest < change.since:
-                raise VectorEngineUnavailableError(BEHIND)
+                raise VectorEngineUnavailableError(common.BEHIND)
             if change.item_ids:
                 are_theirs = "item_id = ANY (:ids) AND since < :revision AND until > :revision"
                 update = f"UPDATE {self._table} SET until = :revision WHERE {are_theirs}"
                 run(connection, update, revision=change.revision, ids=sorted(change.item_ids))
             if change.items:
-                has_index = change.vectors.shape[1] <= LARGEST_RANK_OF_A_GRAPH
+                has_index = change.vectors.shape[1] <= common.LARGEST_RANK_OF_A_GRAPH
                 balance = self._read_maps(connection) if has_index else None
                 insert_rows(connection, self._table, change, balance)
             insert_unranked(connection, self._table, change.revision, change.unranked)
@@ -333,7 +321,7 @@ class PostgresGallery:
         if maps is None or maps[0] != number:
             query = f"SELECT balance FROM {LIST} WHERE table_name = :name"
             packed = run(connection, query, name=self._name).scalar_one()
-            maps = self._maps = number, unpack_balance(packed)
+            maps = self._maps = number, common.unpack_balance(packed)
         return maps[1]
 
     def latest_revision(self) -> int:
@@ -362,7 +350,7 @@ class PostgresGallery:
             if (
                 not compares_all
                 and offset + k <= DEEPEST_SEARCH
-                and len(query) <= LARGEST_RANK_OF_A_GRAPH
+                and len(query) <= common.LARGEST_RANK_OF_A_GRAPH
                 and not self._is_small(rows.connection, revision)
                 and (item_filter.is_empty or rows.estimate_share() >= _LEAST_SHARE)
             ):
@@ -373,10 +361,10 @@ class PostgresGallery:
 
     def _is_small(self, connection: Connection, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
-        if 0 <= revision - self._known_large < REVISIONS_BETWEEN_COUNTS:
+        if 0 <= revision - self._known_large < common.REVISIONS_BETWEEN_COUNTS:
             return False
         rows = MatchingRows.of(connection, self._table, self._condition, revision, NO_FILTER)
-        is_small = rows.count(ROWS_COMPARED) < ROWS_COMPARED
+        is_small = rows.count(common.ROWS_COMPARED) < common.ROWS_COMPARED
         if not is_small:
             self._known_large = revision
         return is_small
@@ -482,8 +470,8 @@ class PostgresEngine:
         try:
             with translated_errors(), self._engine.connect() as connection:
                 statement = f"SELECT FROM {LIST} WHERE table_name = :name AND {_IS_CURRENT}"
-                rows = run(connection, statement, name=name_of(key))
-                return None if rows.first() is None else PostgresGallery(self._engine, name_of(key))
+                rows = run(connection, statement, name=common.name_of(key))
+                return None if rows.first() is None else PostgresGallery(self._engine, common.name_of(key))
         except VectorEngineUnavailableError as error:
             if error.code != "galleries-gone":
                 raise
@@ -494,12 +482,12 @@ class PostgresEngine:
 
     @contextmanager
     def claim(self, key: GalleryKey) -> Iterator[None]:
-        with DatabaseLocks(self._engine).hold(name_of(key)):
+        with common.DatabaseLocks(self._engine).hold(common.name_of(key)):
             yield
 
     def create(self, new: NewGallery) -> PostgresGallery:
         """Make a gallery in one transaction."""
-        name, rank, balance = name_of(new.key), new.vectors.shape[1], balance_of(new)
+        name, rank, balance = common.name_of(new.key), new.vectors.shape[1], common.balance_of(new)
         with translated_errors(), self._engine.begin() as connection:
             run(connection, "SELECT pg_advisory_xact_lock(5141230, hashtext(:name))", name=name)
             if (existing := self.open(new.key)) is not None:
@@ -526,13 +514,13 @@ class PostgresEngine:
                 run(connection, f"CREATE INDEX ON {table} {index}")
             run(connection, f"ANALYZE {table}")
             columns = ":name, :collection_id, :bundle, :modality, :revision, :revision, :balance"
-            packed = b"" if balance is None else pack_balance(balance)
+            packed = b"" if balance is None else common.pack_balance(balance)
             values = {**new.key._asdict(), "name": name, "revision": new.revision, "balance": packed}
             run(connection, f"INSERT INTO {LIST} VALUES ({columns})", **values)
         return PostgresGallery(self._engine, name)
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
-        names = {"old": name_of(key), "new": name_of(by)}
+        names = {"old": common.name_of(key), "new": common.name_of(by)}
         with translated_errors(), self._engine.begin() as connection:
             query = f"SELECT table_name, revision FROM {LIST} WHERE table_name IN (:old, :new)"
             rows = run(connection, f"{query} ORDER BY table_name FOR UPDATE", **names)
@@ -569,8 +557,8 @@ class PostgresEngine:
     def drop(self, key: GalleryKey) -> None:
         self.set_up()
         with translated_errors(), self._engine.begin() as connection:
-            run(connection, f"DELETE FROM {LIST} WHERE table_name = :name", name=name_of(key))
-            run(connection, f"DROP TABLE IF EXISTS {SCHEMA}.{name_of(key)}")
+            run(connection, f"DELETE FROM {LIST} WHERE table_name = :name", name=common.name_of(key))
+            run(connection, f"DROP TABLE IF EXISTS {SCHEMA}.{common.name_of(key)}")
 
     def remove_unfinished(self) -> int:
         """Remove nothing: a transaction that is not finished leaves nothing."""
