@@ -10,48 +10,15 @@ from typing import Any
 
 import numpy as np
 
+import solver
+from app.domain import reports
 from app.domain.entities import Features, Item, Matrix, Vector
 from app.domain.names import join_words
-from app.domain.reports import (
-    FEWEST_HELD_OUT,
-    Curve,
-    DirectionQuality,
-    ExampleHit,
-    Gate,
-    HeldOutQuality,
-    Objective,
-    PlacedQuality,
-    QueryExample,
-    ReliabilityBins,
-    ServedQuality,
-)
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
 from app.services.models.originals import features_for, item_features
 from app.services.models.placement import share_space
 from app.services.training.data import LabelledItems, Names, short_queries
-from solver import (
-    Annotations,
-    CompositeProjector,
-    InvalidInputError,
-    Projector,
-    Queries,
-    RankingQuality,
-    Reliability,
-    RetrievalQuality,
-    SupervisionError,
-    average_precision,
-    can_be_ranked,
-    chance_average_precision,
-    floors_of,
-    measure_quality,
-    measure_reliability_of_blocks,
-    objective_value,
-    rank_gallery,
-    retrieval_curves,
-    score_blocks,
-    untrained_projector,
-)
 
 _DIGITS = 6  # of stored curves: far more than a plot shows
 _N_EXAMPLES, _N_HITS = 3, 5
@@ -75,7 +42,7 @@ class HeldOutRankings:
     ) -> HeldOutRankings:
         """Return the rankings of queries of the first modality, by names of which empty ones are none."""
         rows = [
-            np.flatnonzero(can_be_ranked(side) & (names_of_side != ""))
+            np.flatnonzero(solver.can_be_ranked(side) & (names_of_side != ""))
             for side, names_of_side in zip(projected, names, strict=True)
         ]
         sides = [
@@ -91,13 +58,13 @@ class HeldOutRankings:
             self.gallery, self.queries, self.gallery_names, self.query_names, self.gallery_ids, self.query_ids
         )
 
-    def curve(self) -> Curve | None:
+    def curve(self) -> reports.Curve | None:
         """Return the curves of the queries that have something relevant; None if none has."""
         try:
-            curves = retrieval_curves(self.queries, self.gallery, self.query_names, self.gallery_names)
-        except InvalidInputError:
+            curves = solver.retrieval_curves(self.queries, self.gallery, self.query_names, self.gallery_names)
+        except solver.InvalidInputError:
             return None
-        return Curve(
+        return reports.Curve(
             tuple(curves.recall.round(2).tolist()),
             tuple(curves.precision_at_recall.round(_DIGITS).tolist()),
             tuple(curves.scopes.tolist()),
@@ -106,27 +73,27 @@ class HeldOutRankings:
 
     def chance(self) -> float | None:
         """Return the MAP of a random ranking; None if no query has anything relevant."""
-        chance = chance_average_precision(self.query_names, self.gallery_names)
+        chance = solver.chance_average_precision(self.query_names, self.gallery_names)
         return None if math.isnan(chance) else chance
 
-    def reliability(self, projector: Projector) -> ReliabilityBins | None:
+    def reliability(self, projector: solver.Projector) -> reports.ReliabilityBins | None:
         """Return the reliability of a projector's probabilities; None if there are no pairs."""
         if not len(self.queries) or not len(self.gallery):
             return None
         balanced = getattr(projector, "loss", None) == "logistic"
-        blocks = score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
-        bins = measure_reliability_of_blocks(
+        blocks = solver.score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
+        bins = solver.measure_reliability_of_blocks(
             ((projector.probability(scores), relevant) for relevant, scores in blocks),
             balanced=balanced,
         )
         return _bins(bins, balanced=balanced)
 
-    def examples(self) -> tuple[tuple[QueryExample, ...], tuple[QueryExample, ...]]:
+    def examples(self) -> tuple[tuple[reports.QueryExample, ...], tuple[reports.QueryExample, ...]]:
         """Return the worst and the best queries; none is among both."""
         values = np.array(
             [
-                average_precision(row, row_scores)
-                for relevant, scores in score_blocks(
+                solver.average_precision(row, row_scores)
+                for relevant, scores in solver.score_blocks(
                     self.queries, self.gallery, self.query_names, self.gallery_names
                 )
                 for row, row_scores in zip(relevant, scores, strict=True)
@@ -139,14 +106,18 @@ class HeldOutRankings:
         best = order[len(order) - n_best :][::-1]
         return self._examples(order[:n_worst].tolist(), values), self._examples(best.tolist(), values)
 
-    def _examples(self, rows: Sequence[int], values: Matrix) -> tuple[QueryExample, ...]:
+    def _examples(self, rows: Sequence[int], values: Matrix) -> tuple[reports.QueryExample, ...]:
         return tuple(self._example(row, float(values[row])) for row in rows)
 
-    def _example(self, row: int, value: float) -> QueryExample:
+    def _example(self, row: int, value: float) -> reports.QueryExample:
         is_relevant = self.gallery_names == self.query_names[row]
-        first = rank_gallery(self.gallery @ self.queries[row])[:_N_HITS]
-        hits = tuple(ExampleHit(str(self.gallery_ids[hit]), bool(is_relevant[hit])) for hit in first.tolist())
-        return QueryExample(str(self.query_ids[row]), round(value, _DIGITS), int(is_relevant.sum()), hits)
+        first = solver.rank_gallery(self.gallery @ self.queries[row])[:_N_HITS]
+        hits = tuple(
+            reports.ExampleHit(str(self.gallery_ids[hit]), bool(is_relevant[hit])) for hit in first.tolist()
+        )
+        return reports.QueryExample(
+            str(self.query_ids[row]), round(value, _DIGITS), int(is_relevant.sum()), hits
+        )
 
 
 def relevance_names(items: LabelledItems) -> tuple[Names, Names] | None:
@@ -159,38 +130,38 @@ def relevance_names(items: LabelledItems) -> tuple[Names, Names] | None:
 _NO_COMMON_CLASS = "the items that are new to both have no class in common"
 
 
-def measure(projector: Projector, held_out: LabelledItems) -> RetrievalQuality:
+def measure(projector: solver.Projector, held_out: LabelledItems) -> solver.RetrievalQuality:
     """Return the quality of a projector's rankings of held-out items, of those that can be ranked; raises
     SupervisionError without any knowledge of them."""
     return _measure_projected(_project(projector, held_out), held_out)
 
 
-def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems) -> RetrievalQuality:
-    x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
+def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems) -> solver.RetrievalQuality:
+    x_rows, z_rows = (np.flatnonzero(solver.can_be_ranked(side)) for side in projected)
     ranked = held_out.take(x_rows, z_rows)
     annotations = ranked.annotations()
     label = _label(held_out, annotations)
-    return measure_quality(projected[0][x_rows], projected[1][z_rows], annotations, label=label)
+    return solver.measure_quality(projected[0][x_rows], projected[1][z_rows], annotations, label=label)
 
 
-def _label(items: LabelledItems, annotations: Annotations) -> str | None:
+def _label(items: LabelledItems, annotations: solver.Annotations) -> str | None:
     return items.main_label if items.main_label in annotations.facets else None
 
 
 def held_out_quality(
-    projectors: Mapping[str, Projector],
+    projectors: Mapping[str, solver.Projector],
     method: str,
     held_out: LabelledItems,
     names: tuple[str, str],
     data: LabelledItems,
-) -> HeldOutQuality:
+) -> reports.HeldOutQuality:
     """Return the quality of both directions over items that can be ranked, some of `data`; of the other
     methods there are curves. Chance, curves and reliability are of the first labels."""
     projected = _project(projectors[method], held_out)
     quality = _measure_projected(projected, held_out)
-    counts = [int(can_be_ranked(side).sum()) for side in projected]
-    if min(counts) < FEWEST_HELD_OUT:
-        return HeldOutQuality(dict(zip(names, counts, strict=True)))
+    counts = [int(solver.can_be_ranked(side).sum()) for side in projected]
+    if min(counts) < reports.FEWEST_HELD_OUT:
+        return reports.HeldOutQuality(dict(zip(names, counts, strict=True)))
     directions = dict(
         zip(
             (f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"),
@@ -200,7 +171,7 @@ def held_out_quality(
     )
     items, common = dict(zip(names, counts, strict=True)), relevance_names(held_out)
     if common is None:
-        return HeldOutQuality(items, directions)
+        return reports.HeldOutQuality(items, directions)
     forward = HeldOutRankings.of(projected, common, held_out)
     rivals = {
         name: HeldOutRankings.of(_project(projector, held_out), common, held_out)
@@ -216,7 +187,7 @@ def held_out_quality(
             further["rivals"] = {name: curve for name, curve in curves.items() if curve is not None}
         directions[direction] = replace(directions[direction], **further)
     projector, reliability = projectors[method], None
-    if isinstance(projector, CompositeProjector):
+    if isinstance(projector, solver.CompositeProjector):
         placed, reliability = _measure_placed(projector, projected, held_out)
         for (gallery, is_text), figures in placed.items():
             name = list(directions)[1 - gallery]
@@ -228,15 +199,15 @@ def held_out_quality(
                 directions[name] = replace(directions[name], served=among_all)
     elif held_out.has_labels:
         reliability = forward.reliability(projector)
-    return HeldOutQuality(items, directions, reliability)
+    return reports.HeldOutQuality(items, directions, reliability)
 
 
 def _measure_placed(
-    projector: CompositeProjector, projected: tuple[Matrix, Matrix], held_out: LabelledItems
-) -> tuple[dict[tuple[int, bool], PlacedQuality], ReliabilityBins | None]:
+    projector: solver.CompositeProjector, projected: tuple[Matrix, Matrix], held_out: LabelledItems
+) -> tuple[dict[tuple[int, bool], reports.PlacedQuality], reports.ReliabilityBins | None]:
     """Return how well each gallery (0 is the first modality's) is ranked by items, and by short texts, and
     how reliable the probabilities are as people find items; None where only partners match."""
-    x_rows, z_rows = (np.flatnonzero(can_be_ranked(side)) for side in projected)
+    x_rows, z_rows = (np.flatnonzero(solver.can_be_ranked(side)) for side in projected)
     annotations = held_out.take(x_rows, z_rows).annotations()
     samples = projected[0][x_rows], projected[1][z_rows]
     queries = short_queries(held_out, annotations)
@@ -251,7 +222,7 @@ def _measure_placed(
         gains = _gains_untrained(held_out.take(x_rows, z_rows), annotations, queries)
         untrained = [round(float(of_each.mean()), _DIGITS) if len(of_each) else 0.0 for of_each in gains]
     placed = {
-        (content.side, content.is_own is None): PlacedQuality(
+        (content.side, content.is_own is None): reports.PlacedQuality(
             round(content.gain(), _DIGITS),
             round(partners.gain(), _DIGITS),
             round(complete.gain(), _DIGITS),
@@ -264,30 +235,32 @@ def _measure_placed(
     }
     if not projector.knows_matches:
         return placed, None
-    bins = measure_reliability_of_blocks(projector.estimates(by_all))
+    bins = solver.measure_reliability_of_blocks(projector.estimates(by_all))
     return placed, _bins(bins, balanced=False)
 
 
 def _measure_served(
-    projector: Projector, held_out: LabelledItems, data: LabelledItems
-) -> Iterator[ServedQuality]:
+    projector: solver.Projector, held_out: LabelledItems, data: LabelledItems
+) -> Iterator[reports.ServedQuality]:
     """Yield what held-out queries of each modality find, by content, among all items of the other one."""
     # Of 50 to 400 products, nDCG@10 was within .04 of that of as many unseen ones, and among the held-out
     # ones alone .13 to .24 too high; where nothing that is learned from is right it was .24 to .38 too low.
     projected, annotations = _project(projector, data), data.annotations()
-    ranked = [np.flatnonzero(can_be_ranked(side)) for side in projected]
+    ranked = [np.flatnonzero(solver.can_be_ranked(side)) for side in projected]
     own = np.isin(data.x_ids, held_out.x_ids), np.isin(data.z_ids, held_out.z_ids)
     for side, of_both in enumerate((annotations, annotations.transpose())):
         rows, columns = ranked[side][own[side][ranked[side]]], ranked[1 - side]
         sides = projected[side][rows], projected[1 - side][columns]
-        quality = measure_quality(*sides, of_both.subset(rows, columns)).x_to_z
-        yield ServedQuality(len(columns), _number(quality.ndcg), _number(quality.recall_at_10))
+        quality = solver.measure_quality(*sides, of_both.subset(rows, columns)).x_to_z
+        yield reports.ServedQuality(len(columns), _number(quality.ndcg), _number(quality.recall_at_10))
 
 
 _LEAST_GAIN = 0.01  # of nDCG@10
 
 
-def describe_progress(quality: HeldOutQuality, gain: float | None, n_items: Mapping[str, int]) -> str | None:
+def describe_progress(
+    quality: reports.HeldOutQuality, gain: float | None, n_items: Mapping[str, int]
+) -> str | None:
     """Return what training has brought so far, and the gain to be expected of as many items again."""
     compared = [
         (placed.untrained, placed.complete)
@@ -308,13 +281,15 @@ def describe_progress(quality: HeldOutQuality, gain: float | None, n_items: Mapp
 
 
 def _gains_untrained(
-    held_out: LabelledItems, annotations: Annotations, queries: tuple[Queries | None, Queries | None]
+    held_out: LabelledItems,
+    annotations: solver.Annotations,
+    queries: tuple[solver.Queries | None, solver.Queries | None],
 ) -> list[Vector]:
     """Return the graded nDCG@10 of each query before anything is learned, by words and likeness, for each
     ranking of items as people find them."""
     partners = held_out.X[annotations.pairs[:, 0]], held_out.Z[annotations.pairs[:, 1]]
     shares_space = share_space(*partners, held_out.encoders or ()) is not False
-    untrained = untrained_projector(
+    untrained = solver.untrained_projector(
         held_out.X, held_out.Z, shares_space=shares_space, n_further=held_out.n_further
     )
     vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
@@ -324,7 +299,7 @@ def _gains_untrained(
 
 def compare_with_untrained(
     new: HeldOutModel | None, held_out: LabelledItems | None, names: tuple[str, str], tolerance: float
-) -> Gate | None:
+) -> reports.Gate | None:
     """Compare a new version with what ranks items before any training, both as people find items; None
     where either has nothing to rank by, or too few items were held out."""
     # With scipy.stats, which only a training needs.
@@ -333,11 +308,11 @@ def compare_with_untrained(
     if new is None or held_out is None:
         return None
     projector = new.projector
-    if not isinstance(projector, CompositeProjector) or not projector.uses_partners:
+    if not isinstance(projector, solver.CompositeProjector) or not projector.uses_partners:
         return None
     projected = _project(projector, held_out)
-    rows = [np.flatnonzero(can_be_ranked(side)) for side in projected]
-    if min(map(len, rows)) < FEWEST_HELD_OUT:
+    rows = [np.flatnonzero(solver.can_be_ranked(side)) for side in projected]
+    if min(map(len, rows)) < reports.FEWEST_HELD_OUT:
         return None
     ranked = held_out.take(*rows)
     annotations = ranked.annotations()
@@ -362,17 +337,22 @@ def compare_with_untrained(
     sums = np.concatenate([sums_of_partners(of_items, annotations), *of_texts])
     interval = bootstrap_interval(len(sums) * sums)
     counts = dict(zip(names, map(len, rows), strict=True))
-    return Gate(UNTRAINED, None, counts, None, None, tolerance, "ndcg", new_value, old_value, interval)
+    return reports.Gate(
+        UNTRAINED, None, counts, None, None, tolerance, "ndcg", new_value, old_value, interval
+    )
 
 
-def is_better(first: Projector, second: Projector, held_out: LabelledItems, objective: Objective) -> bool:
+def is_better(
+    first: solver.Projector, second: solver.Projector, held_out: LabelledItems, objective: reports.Objective
+) -> bool:
     """Return whether the first ranks held-out items better than the second, beyond chance; where they have
     nothing in common to rank it does not."""
     from solver import objective_interval
 
     sides = [_project(projector, held_out) for projector in (first, second)]
     rows = [
-        np.flatnonzero(can_be_ranked(one) & can_be_ranked(other)) for one, other in zip(*sides, strict=True)
+        np.flatnonzero(solver.can_be_ranked(one) & solver.can_be_ranked(other))
+        for one, other in zip(*sides, strict=True)
     ]
     ranked = held_out.take(*rows)
     one, other = ((x[rows[0]], z[rows[1]]) for x, z in sides)
@@ -380,12 +360,12 @@ def is_better(first: Projector, second: Projector, held_out: LabelledItems, obje
         annotations = ranked.annotations()
         label = _label(ranked, annotations)
         return objective_interval(one, other, annotations, objective, label=label)[0] > 0.0
-    except (InvalidInputError, SupervisionError):
+    except (solver.InvalidInputError, solver.SupervisionError):
         return False
 
 
-def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:
-    return ReliabilityBins(
+def _bins(reliability: solver.Reliability, *, balanced: bool) -> reports.ReliabilityBins:
+    return reports.ReliabilityBins(
         tuple(reliability.probabilities.round(_DIGITS).tolist()),
         tuple(reliability.shares.round(_DIGITS).tolist()),
         tuple(reliability.counts.tolist()),
@@ -393,12 +373,12 @@ def _bins(reliability: Reliability, *, balanced: bool) -> ReliabilityBins:
     )
 
 
-def _project(projector: Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:
+def _project(projector: solver.Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:
     return _project_features(projector, (items.X, items.Z), items.encoders)
 
 
 def _project_features(
-    projector: Projector, features: Sequence[Features], encoders: Iterable[BaseEncoder] | None
+    projector: solver.Projector, features: Sequence[Features], encoders: Iterable[BaseEncoder] | None
 ) -> tuple[Matrix, Matrix]:
     if encoders is not None:
         taken = zip(features, encoders, projector.n_features, strict=True)
@@ -410,8 +390,8 @@ def _as_it_is(rankings: HeldOutRankings) -> HeldOutRankings:
     return rankings
 
 
-def _direction_quality(quality: RankingQuality, label: str | None) -> DirectionQuality:
-    return DirectionQuality(
+def _direction_quality(quality: solver.RankingQuality, label: str | None) -> reports.DirectionQuality:
+    return reports.DirectionQuality(
         map=None if label is None else _number(quality.facet_map.get(label, math.nan)),
         ndcg_at_10=_number(quality.ndcg),
         recall_at_1=_number(quality.recall_at_1),
@@ -435,9 +415,9 @@ def compare_with_active(
     held_out: LabelledItems | None,
     active: tuple[LoadedModel, HeldOutModel | None],
     items: Mapping[str, Item],
-    objective: Objective,
+    objective: reports.Objective,
     tolerance: float,
-) -> Gate:
+) -> reports.Gate:
     """Compare a new version with the active one on items that neither was trained on, by second projectors
     that were fitted without held-out items (None: too few)."""
     # Items have features of the active version's encoders. The projectors that serve are fitted on all items.
@@ -445,10 +425,12 @@ def compare_with_active(
     # encoders; `held_out` has features from the new one's own.
     model, judged = active
     if new is None or held_out is None or judged is None:
-        return Gate(model.version, "one of the two versions has no held-out items")
+        return reports.Gate(model.version, "one of the two versions has no held-out items")
     common = held_out.without({*judged.training_ids, *_not_rankable(held_out, model, items)})
-    if common is None or min(len(common.x_ids), len(common.z_ids)) < FEWEST_HELD_OUT:
-        return Gate(model.version, f"fewer than {FEWEST_HELD_OUT} items of a modality are new to both")
+    if common is None or min(len(common.x_ids), len(common.z_ids)) < reports.FEWEST_HELD_OUT:
+        return reports.Gate(
+            model.version, f"fewer than {reports.FEWEST_HELD_OUT} items of a modality are new to both"
+        )
     ids = (common.x_ids.tolist(), common.z_ids.tolist())
     features = [
         item_features([items[item_id] for item_id in side], model.encoders[name])
@@ -476,27 +458,27 @@ def _compare_projected(
     projected: tuple[tuple[Matrix, Matrix], tuple[Matrix, Matrix]],
     common: LabelledItems,
     active: LoadedModel,
-    objective: Objective,
+    objective: reports.Objective,
     tolerance: float,
-) -> Gate:
+) -> reports.Gate:
     """Compare the projections of the same items, first by the new version, then by the active one."""
     from solver import objective_interval  # with scipy.stats, which only a training needs
 
     x_rows, z_rows = (
-        np.flatnonzero(can_be_ranked(first) & can_be_ranked(second))
+        np.flatnonzero(solver.can_be_ranked(first) & solver.can_be_ranked(second))
         for first, second in zip(*projected, strict=True)
     )
     counts = dict(zip(active.modality_names, (len(x_rows), len(z_rows)), strict=True))
-    if min(counts.values()) < FEWEST_HELD_OUT:
-        return Gate(active.version, "too few of the items that are new to both can be ranked by both")
+    if min(counts.values()) < reports.FEWEST_HELD_OUT:
+        return reports.Gate(active.version, "too few of the items that are new to both can be ranked by both")
     ranked = common.take(x_rows, z_rows)
     try:
         qualities = [_measure_projected((x[x_rows], z[z_rows]), ranked) for x, z in projected]
-    except SupervisionError:
-        return Gate(active.version, _NO_COMMON_CLASS)
-    new_value, active_value = (objective_value(quality, objective) for quality in qualities)
+    except solver.SupervisionError:
+        return reports.Gate(active.version, _NO_COMMON_CLASS)
+    new_value, active_value = (solver.objective_value(quality, objective) for quality in qualities)
     if not (math.isfinite(new_value) and math.isfinite(active_value)):
-        return Gate(active.version, _NO_COMMON_CLASS)
+        return reports.Gate(active.version, _NO_COMMON_CLASS)
     # By label, averaged over both directions.
     has_label = ranked.main_label is not None
     new_map, active_map = (_number(quality.mean.map) if has_label else None for quality in qualities)
@@ -509,16 +491,19 @@ def _compare_projected(
         interval,
         fallen_measures(qualities[0], qualities[1], objective, tolerance),
     )
-    return Gate(active.version, None, counts, new_map, active_map, tolerance, objective, *values)
+    return reports.Gate(active.version, None, counts, new_map, active_map, tolerance, objective, *values)
 
 
 def fallen_measures(
-    new: RetrievalQuality, active: RetrievalQuality, objective: Objective, tolerance: float
+    new: solver.RetrievalQuality,
+    active: solver.RetrievalQuality,
+    objective: reports.Objective,
+    tolerance: float,
 ) -> dict[str, tuple[float, float]]:
     """Return which measures of a new version are below the objective's floors, with these."""
     measures = {"recall_1": "recall_at_1", "recall_10": "recall_at_10"}
     fallen = {}
-    for name, share in floors_of(objective).items():
+    for name, share in solver.floors_of(objective).items():
         value, served = (float(getattr(one.mean, measures.get(name, name))) for one in (new, active))
         if value < share * served - tolerance:  # not where one of them is not a number
             fallen[name] = value, share * served

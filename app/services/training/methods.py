@@ -13,22 +13,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+import solver
+from app.domain import reports
 from app.domain.errors import ConflictError, not_trainable
-from app.domain.reports import (
-    CandidateQuality,
-    ClassifierSummary,
-    Convergence,
-    Doubt,
-    Fit,
-    HeldOutQuality,
-    Iteration,
-    Objective,
-    PosteriorsSummary,
-    Selection,
-    TrainingParameters,
-    cut,
-    measure_of,
-)
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import LabelledItems, short_queries, with_labels, with_names
 from app.services.training.evaluation import describe_progress, held_out_quality, is_better, measure
@@ -41,39 +28,6 @@ from app.services.training.requests import (
     posteriors_too_slow,
     sums_too_large,
 )
-from solver import (
-    DEFAULT_FRACTIONS,
-    DEFAULT_SCALINGS,
-    AffineProjector,
-    Candidate,
-    CandidateProgress,
-    CompositeBilinear,
-    Contradiction,
-    ConvergenceWarning,
-    EngineError,
-    InvalidInputError,
-    IterationProgress,
-    LabelledPair,
-    Labels,
-    LowRankBilinear,
-    NumericalError,
-    PosteriorProjector,
-    Progress,
-    Projector,
-    RankWarning,
-    SemanticBilinear,
-    SolverError,
-    StepProgress,
-    SupervisionError,
-    bidirectional_map,
-    can_be_compact,
-    fit_projector,
-    floors_of,
-    is_sparse,
-    objective_value,
-    project_what_can_be_ranked,
-    select_on,
-)
 
 _logger = logging.getLogger(__name__)
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
@@ -82,7 +36,7 @@ PAUSE_SECONDS = 0.5
 """Between two reports of progress: each is a write to the database."""
 _LONGEST_HISTORY = 1000  # iterations in a report: more than a curve on a page can show
 _METHOD_OF_LOSS = {"logistic": "lrbs", "squared": "squared"}
-_FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
+_FRACTIONS = {"logistic": solver.DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.001, 0.0003)}
 """Shares of `alpha_max` to try; under the squared loss weak penalties cost little, and suit many classes."""
 
 
@@ -90,11 +44,11 @@ _FRACTIONS = {"logistic": DEFAULT_FRACTIONS, "squared": (0.03, 0.01, 0.003, 0.00
 class FullFit:
     """A method fitted on all items."""
 
-    projector: Projector  # which serves
-    report: Fit
-    candidates: tuple[CandidateQuality, ...] = ()  # combinations that were evaluated, the best first
+    projector: solver.Projector  # which serves
+    report: reports.Fit
+    candidates: tuple[reports.CandidateQuality, ...] = ()  # combinations that were evaluated, the best first
     unused: Mapping[str, str] = field(default_factory=dict)  # why facets have no term
-    contradictions: tuple[Contradiction, ...] = ()  # of items, the surest first
+    contradictions: tuple[solver.Contradiction, ...] = ()  # of items, the surest first
 
 
 class TrainingMethod(ABC):
@@ -108,12 +62,12 @@ class TrainingMethod(ABC):
     served: Mapping[str, float] = MappingProxyType({})
     """Weights of the active version, which an objective's floors are shares of."""
 
-    def __init__(self, parameters: TrainingParameters, report: Report) -> None:
+    def __init__(self, parameters: reports.TrainingParameters, report: Report) -> None:
         self._parameters = parameters
         self._report = report
 
     @abstractmethod
-    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
+    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> solver.Projector:
         """Choose parameters by their held-out quality, and return what is fitted without the held-out items;
         raises SolverError if that is impossible."""
 
@@ -121,13 +75,13 @@ class TrainingMethod(ABC):
     def fit(self, data: LabelledItems) -> FullFit:
         """Fit on all items, with the parameters that `evaluate` chose."""
 
-    def _follow_steps(self, phase: str) -> Callable[[Progress], None]:
+    def _follow_steps(self, phase: str) -> Callable[[solver.Progress], None]:
         """Return what reports the steps of an estimator, not too often."""
         reported_at = -math.inf
 
-        def follow(progress: Progress) -> None:
+        def follow(progress: solver.Progress) -> None:
             nonlocal reported_at
-            if isinstance(progress, StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
+            if isinstance(progress, solver.StepProgress) and time.monotonic() - reported_at >= PAUSE_SECONDS:
                 reported_at = time.monotonic()
                 self._report({"phase": phase, **step_of(progress)})
 
@@ -139,16 +93,16 @@ def evaluate_all(
     fitting: LabelledItems,
     held_out: LabelledItems,
     begin: Callable[[int], None],
-) -> tuple[dict[str, Projector], dict[str, str]]:
+) -> tuple[dict[str, solver.Projector], dict[str, str]]:
     """Return the fits of every method that could be fitted, and the reasons of the others, by name; raises
     the first's error if none could. `begin` is called before each with its number, from 0."""
-    fits: dict[str, Projector] = {}
-    errors: dict[str, SolverError] = {}
+    fits: dict[str, solver.Projector] = {}
+    errors: dict[str, solver.SolverError] = {}
     for number, method in enumerate(methods):
         begin(number)
         try:
             fits[method.name] = method.evaluate(fitting, held_out)
-        except (SupervisionError, InvalidInputError, NumericalError) as error:
+        except (solver.SupervisionError, solver.InvalidInputError, solver.NumericalError) as error:
             errors[method.name] = error
     if not fits:
         raise errors[methods[0].name]
@@ -158,13 +112,13 @@ def evaluate_all(
 
 
 def _fit_of_m(
-    bilinear: LowRankBilinear,
+    bilinear: solver.LowRankBilinear,
     tol: float,
     scaling: str | None = None,
-    posteriors: tuple[PosteriorsSummary, ...] = (),
-) -> Fit:
+    posteriors: tuple[reports.PosteriorsSummary, ...] = (),
+) -> reports.Fit:
     """Return the report of a fit of M, with its certificate."""
-    convergence = Convergence(
+    convergence = reports.Convergence(
         bilinear.n_iter_,
         bilinear.objective_,
         bilinear.duality_gap_,
@@ -175,20 +129,20 @@ def _fit_of_m(
     )
     history = tuple(iteration_of(step) for step in _thin(bilinear.history_))
     values = tuple(bilinear.singular_values_.tolist())
-    return Fit(bilinear.alpha_, scaling, bilinear.rank_, values, convergence, history, posteriors)
+    return reports.Fit(bilinear.alpha_, scaling, bilinear.rank_, values, convergence, history, posteriors)
 
 
-def _thin(history: Sequence[IterationProgress]) -> list[IterationProgress]:
+def _thin(history: Sequence[solver.IterationProgress]) -> list[solver.IterationProgress]:
     """Return at most `_LONGEST_HISTORY` iterations, evenly spaced, including the first and the last."""
     if len(history) <= _LONGEST_HISTORY:
         return list(history)
     return [history[place] for place in np.linspace(0, len(history) - 1, _LONGEST_HISTORY).astype(int)]
 
 
-def iteration_of(progress: IterationProgress) -> Iteration:
+def iteration_of(progress: solver.IterationProgress) -> reports.Iteration:
     """Return an iteration in the form of the report."""
     is_known = progress.gap is not None and math.isfinite(progress.gap)
-    return Iteration(
+    return reports.Iteration(
         progress.iteration,
         progress.objective,
         progress.gap if is_known else None,
@@ -197,7 +151,7 @@ def iteration_of(progress: IterationProgress) -> Iteration:
     )
 
 
-def step_of(progress: StepProgress) -> dict[str, float]:
+def step_of(progress: solver.StepProgress) -> dict[str, float]:
     """Return a step as progress of a training: its number, and the share of the work that is done."""
     return {"step": progress.number, **({} if progress.share is None else {"share": progress.share})}
 
@@ -210,10 +164,10 @@ class LowRankMethod(TrainingMethod):
 
     def __init__(
         self,
-        parameters: TrainingParameters,
+        parameters: reports.TrainingParameters,
         report: Report,
         loss: str = "logistic",
-        scalings: tuple[str, ...] = DEFAULT_SCALINGS,
+        scalings: tuple[str, ...] = solver.DEFAULT_SCALINGS,
     ) -> None:
         self.name = _METHOD_OF_LOSS[loss]
         super().__init__(parameters, report)
@@ -222,13 +176,13 @@ class LowRankMethod(TrainingMethod):
         self._scalings = (parameters.scaling,) if parameters.scaling else scalings
         self._scaling = self._scalings[0]
         self._fraction: float | None = None
-        self._candidates: list[Candidate] = []
+        self._candidates: list[solver.Candidate] = []
 
-    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
+    def evaluate(self, fitting: solver.LabelledPair, held_out: solver.LabelledPair) -> solver.Projector:
         """Choose scaling and penalty weight."""
         fitting, held_out = with_labels(fitting), with_labels(held_out)
         if self._parameters.alpha is None:
-            self._candidates = select_on(
+            self._candidates = solver.select_on(
                 fitting,
                 held_out,
                 scalings=self._scalings,
@@ -243,41 +197,45 @@ class LowRankMethod(TrainingMethod):
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
         return self._fit(fitting, self._scaling, self._estimator(_LOOSE_TOL, _TRIAL_STEPS), "judging")
 
-    def fit(self, data: LabelledPair) -> FullFit:
+    def fit(self, data: solver.LabelledPair) -> FullFit:
         """Fit with the chosen scaling and penalty weight."""
         estimator = self._estimator(self._parameters.tol, self._parameters.max_iter)
         projector = self._fit(with_labels(data), self._scaling, estimator, "fitting")
-        candidates = tuple(CandidateQuality(**asdict(candidate)) for candidate in self._candidates)
+        candidates = tuple(reports.CandidateQuality(**asdict(candidate)) for candidate in self._candidates)
         return FullFit(projector, _fit_of_m(estimator, self._parameters.tol, self._scaling), candidates)
 
     def _score_scalings(
-        self, fitting: LabelledPair, held_out: LabelledPair, scalings: tuple[str, ...], alpha: float
-    ) -> list[Candidate]:
+        self,
+        fitting: solver.LabelledPair,
+        held_out: solver.LabelledPair,
+        scalings: tuple[str, ...],
+        alpha: float,
+    ) -> list[solver.Candidate]:
         """Score a given penalty weight with each scaling."""
-        candidates: list[Candidate] = []
+        candidates: list[solver.Candidate] = []
         for scaling in scalings:
             # Loose, as when weights are chosen: the fit only has to be good enough to be compared.
             estimator = self._estimator(_LOOSE_TOL, _FEW_STEPS)
             projector = self._fit(fitting, scaling, estimator, "choosing")
             fraction = alpha / estimator.alpha_max_
-            quality = bidirectional_map(*project_what_can_be_ranked(projector, held_out))
-            candidate = Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, projector.rank)
+            quality = solver.bidirectional_map(*solver.project_what_can_be_ranked(projector, held_out))
+            candidate = solver.Candidate(scaling, fraction, quality.x_to_z, quality.z_to_x, projector.rank)
             if math.isfinite(candidate.mean):
                 candidates.append(candidate)
         if not candidates:
-            raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+            raise solver.InvalidInputError("the held-out parts of the two modalities have no class in common")
         return sorted(candidates, key=lambda candidate: -candidate.mean)
 
-    def _estimator(self, tol: float, max_iter: int) -> LowRankBilinear:
-        estimator = LowRankBilinear(loss=self._loss, tol=tol, max_iter=max_iter)
+    def _estimator(self, tol: float, max_iter: int) -> solver.LowRankBilinear:
+        estimator = solver.LowRankBilinear(loss=self._loss, tol=tol, max_iter=max_iter)
         if self._parameters.alpha is not None:
             estimator.set_params(alpha=self._parameters.alpha)
         return estimator
 
     def _fit(
-        self, data: LabelledPair, scaling: str, estimator: LowRankBilinear, phase: str
-    ) -> AffineProjector:
-        def follow(step: IterationProgress) -> None:
+        self, data: solver.LabelledPair, scaling: str, estimator: solver.LowRankBilinear, phase: str
+    ) -> solver.AffineProjector:
+        def follow(step: solver.IterationProgress) -> None:
             event = {"phase": phase, **asdict(iteration_of(step))}
             if phase == "fitting" and event["gap"] is not None:
                 event["share"] = _converged_share(event["gap"], estimator.tol)
@@ -285,13 +243,13 @@ class LowRankMethod(TrainingMethod):
 
         with warnings.catch_warnings():
             # The report says whether the fit converged.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return fit_projector(data, scaling, estimator, self._fraction, follow)
+            warnings.simplefilter("ignore", solver.ConvergenceWarning)
+            return solver.fit_projector(data, scaling, estimator, self._fraction, follow)
 
-    def _report_choosing(self, progress: Progress) -> None:
-        if isinstance(progress, IterationProgress):
+    def _report_choosing(self, progress: solver.Progress) -> None:
+        if isinstance(progress, solver.IterationProgress):
             self._report({"phase": "choosing", **asdict(iteration_of(progress))})
-        elif isinstance(progress, CandidateProgress):
+        elif isinstance(progress, solver.CandidateProgress):
             share = progress.number / progress.total
             event = {"phase": "choosing", "candidate": progress.number, "candidates": progress.total}
             self._report({**event, "share": share})
@@ -302,24 +260,24 @@ class SemanticMethod(TrainingMethod):
 
     name = "semantic"
 
-    _chosen: SemanticBilinear | None = None
+    _chosen: solver.SemanticBilinear | None = None
 
-    def evaluate(self, fitting: LabelledPair, held_out: LabelledPair) -> Projector:
+    def evaluate(self, fitting: solver.LabelledPair, held_out: solver.LabelledPair) -> solver.Projector:
         """Fit without the held-out items."""
         held_out = with_labels(held_out)
         if not np.intersect1d(held_out.x_labels, held_out.z_labels).size:
-            raise InvalidInputError("the held-out parts of the two modalities have no class in common")
+            raise solver.InvalidInputError("the held-out parts of the two modalities have no class in common")
         self._chosen = self._fit(with_labels(fitting), "judging")
-        return PosteriorProjector.of(self._chosen)
+        return solver.PosteriorProjector.of(self._chosen)
 
-    def fit(self, data: LabelledPair) -> FullFit:
+    def fit(self, data: solver.LabelledPair) -> FullFit:
         """Fit on all items, with the classifiers that `evaluate` selected, if it was called."""
         estimator = self._fit(with_labels(data), "fitting")
         posteriors = tuple(
-            PosteriorsSummary(
+            reports.PosteriorsSummary(
                 side.log_loss,
                 tuple(
-                    ClassifierSummary(
+                    reports.ClassifierSummary(
                         branch.feature_map.scaler.kind_, branch.feature_map.kernel, member.weight, member.kind
                     )
                     for branch in side.ensemble.branches
@@ -328,20 +286,20 @@ class SemanticMethod(TrainingMethod):
             )
             for side in (estimator.x_posteriors_, estimator.z_posteriors_)
         )
-        projector = PosteriorProjector.of(estimator)
+        projector = solver.PosteriorProjector.of(estimator)
         if estimator.bilinear_ is None:  # M is the identity
-            return FullFit(projector, Fit(None, None, projector.rank, (), None, (), posteriors))
+            return FullFit(projector, reports.Fit(None, None, projector.rank, (), None, (), posteriors))
         return FullFit(projector, _fit_of_m(estimator.bilinear_, self._parameters.tol, None, posteriors))
 
-    def _fit(self, data: LabelledPair, phase: str) -> SemanticBilinear:
-        estimator = SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
+    def _fit(self, data: solver.LabelledPair, phase: str) -> solver.SemanticBilinear:
+        estimator = solver.SemanticBilinear(tol=self._parameters.tol, random_state=self._parameters.seed)
         with warnings.catch_warnings(record=True) as rank_warnings:
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("always", RankWarning)
+            warnings.simplefilter("ignore", solver.ConvergenceWarning)
+            warnings.simplefilter("always", solver.RankWarning)
             estimator.fit(
                 data.X,
                 data.Z,
-                Labels(data.x_labels, data.z_labels),
+                solver.Labels(data.x_labels, data.z_labels),
                 callback=self._follow_steps(f"{phase} posteriors"),
                 reuse=self._chosen,
             )
@@ -350,12 +308,12 @@ class SemanticMethod(TrainingMethod):
         return estimator
 
 
-def default_scalings(data: LabelledPair) -> tuple[str, ...]:
+def default_scalings(data: solver.LabelledPair) -> tuple[str, ...]:
     """Return the candidate scalings: "center" is left out where it would make large sparse samples dense."""
-    sparse = [samples for samples in (data.X, data.Z) if is_sparse(samples)]
-    if all(can_be_compact(*samples.shape) for samples in sparse):
-        return DEFAULT_SCALINGS
-    return tuple(scaling for scaling in DEFAULT_SCALINGS if scaling != "center")
+    sparse = [samples for samples in (data.X, data.Z) if solver.is_sparse(samples)]
+    if all(solver.can_be_compact(*samples.shape) for samples in sparse):
+        return solver.DEFAULT_SCALINGS
+    return tuple(scaling for scaling in solver.DEFAULT_SCALINGS if scaling != "center")
 
 
 def _converged_share(gap: float, tol: float) -> float:
@@ -370,9 +328,9 @@ class CompositeMethod(TrainingMethod):
 
     name = "composite"
 
-    _chosen: CompositeBilinear | None = None
+    _chosen: solver.CompositeBilinear | None = None
 
-    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> Projector:
+    def evaluate(self, fitting: LabelledItems, held_out: LabelledItems) -> solver.Projector:
         """Fit without the held-out items; the weights are chosen inside the fitting part."""
         self._chosen = self._fit(fitting, "judging")
         self.keeps_space = not fitting.has_more_than_labels and self._chosen.weights_.get("cosine", 0.0) > 0.0
@@ -384,7 +342,7 @@ class CompositeMethod(TrainingMethod):
         weights = {name: float(weight) for name, weight in estimator.weights_.items()}
         projector, dimensions = estimator.projector_, estimator.dimensions_
         emphases = estimator.choice_.emphases
-        fit = Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
+        fit = reports.Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
         of_items = [
             entry
             for entry in estimator.contradictions_
@@ -392,8 +350,8 @@ class CompositeMethod(TrainingMethod):
         ]
         return FullFit(projector, fit, (), estimator.choice_.unused, tuple(of_items))
 
-    def _fit(self, data: LabelledItems, phase: str) -> CompositeBilinear:
-        estimator = CompositeBilinear(
+    def _fit(self, data: LabelledItems, phase: str) -> solver.CompositeBilinear:
+        estimator = solver.CompositeBilinear(
             random_state=self._parameters.seed, objective=self._parameters.objective
         )
         annotations = data.annotations()
@@ -430,7 +388,7 @@ _LABEL_ALONE = (
 
 
 def affordable_methods(
-    parameters: TrainingParameters, data: LabelledItems, report: Report
+    parameters: reports.TrainingParameters, data: LabelledItems, report: Report
 ) -> tuple[list[TrainingMethod], dict[str, str]]:
     """Return the candidate methods, the first to try first, and the reasons why others do not take part.
     Raises ConflictError if not even the requested method can be used."""
@@ -439,7 +397,7 @@ def affordable_methods(
         requested = "lrbs"
     refused: dict[str, str] = {}
     names = [requested]
-    if requested == "auto" and floors_of(parameters.objective or "map"):
+    if requested == "auto" and solver.floors_of(parameters.objective or "map"):
         names = ["composite"]  # the only one that keeps floors
     elif requested == "auto" and (parameters.scaling or not data.has_more_than_labels):
         names = ["lrbs"] if parameters.scaling else ["lrbs", "semantic"]
@@ -452,7 +410,9 @@ def affordable_methods(
     if names[0] != "composite" and not data.has_labels:
         raise not_trainable(f"method {names[0]!r} learns from labels: no items of both modalities have any")
     too_costly = _too_costly(data, requested)
-    may_fall_back = requested == "auto" and data.has_labels and not floors_of(parameters.objective or "map")
+    may_fall_back = (
+        requested == "auto" and data.has_labels and not solver.floors_of(parameters.objective or "map")
+    )
     if may_fall_back and any(too_costly[name] for name in names):
         names += [name for name in ("lrbs", "squared") if name not in names]
     reasons = {name: reason for name in names if (reason := too_costly[name]) is not None}
@@ -485,7 +445,7 @@ def _too_costly(data: LabelledItems, requested: str) -> dict[str, str | None]:
     sizes = Sizes.of(labelled)
     widths = min(labelled.X.shape), min(labelled.Z.shape)
     features = labelled.X.shape[1], labelled.Z.shape[1]
-    are_sparse = is_sparse(labelled.X), is_sparse(labelled.Z)
+    are_sparse = solver.is_sparse(labelled.X), solver.is_sparse(labelled.Z)
     return reasons | {
         "lrbs": None if requested == "lrbs" else pairs_too_slow(sizes, min(widths)),
         "semantic": posteriors_too_large(sizes, features, are_sparse)
@@ -494,7 +454,9 @@ def _too_costly(data: LabelledItems, requested: str) -> dict[str, str | None]:
     }
 
 
-def _method(name: str, parameters: TrainingParameters, data: LabelledItems, report: Report) -> TrainingMethod:
+def _method(
+    name: str, parameters: reports.TrainingParameters, data: LabelledItems, report: Report
+) -> TrainingMethod:
     if name == "composite":
         return CompositeMethod(parameters, report)
     if name == "semantic":
@@ -522,20 +484,20 @@ _Parts = tuple[LabelledItems, LabelledItems]
 class SelectedModel:
     """The result of `select_and_fit`."""
 
-    projector: Projector  # fitted on all training items: the one that serves
+    projector: solver.Projector  # fitted on all training items: the one that serves
     method: str
-    selection: Selection
-    fit: Fit
-    held_out_quality: HeldOutQuality
+    selection: reports.Selection
+    fit: reports.Fit
+    held_out_quality: reports.HeldOutQuality
     unused: Mapping[str, str]  # why facets have no term
-    doubtful: tuple[Doubt, ...]
+    doubtful: tuple[reports.Doubt, ...]
     judged: HeldOutModel | None  # fitted without the held-out items; None if too few could be held out
     held_out: LabelledItems | None
 
 
 def select_and_fit(
     data: LabelledItems,
-    parameters: TrainingParameters,
+    parameters: reports.TrainingParameters,
     names: tuple[str, str],
     report: Report,
     served: Mapping[str, float] = MappingProxyType({}),
@@ -550,7 +512,7 @@ def select_and_fit(
         method.served = served
     selection, fits, parts = _evaluate(methods, data, parameters, objective, staged)
     held_out, best = None, methods[0]
-    judged, quality = None, HeldOutQuality()
+    judged, quality = None, reports.HeldOutQuality()
     if parts is not None:
         fitting, held_out = parts
         evaluated = [method for method in methods if method.name in selection.values]
@@ -580,7 +542,9 @@ def select_and_fit(
     )
 
 
-def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_items: int) -> float | None:
+def _foresee(
+    method: TrainingMethod, quality: reports.HeldOutQuality, parts: _Parts, n_items: int
+) -> float | None:
     """Return about how much nDCG@10, by content among all items, as many items again would bring; None where
     too few are held out, or the method says nothing of all items."""
     # What is missing falls by a power of the number of items, and by which one, a fit on fewer of them says.
@@ -593,9 +557,9 @@ def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_i
     try:
         fewer, _ = fitting.split(_NOT_LEARNED, _MOST_SAMPLES, 0)
         before = 1.0 - measure(method.fit(with_names(fewer)).projector, held_out).mean.ndcg
-    except EngineError:
+    except solver.EngineError:
         raise
-    except (SolverError, ConflictError):
+    except (solver.SolverError, ConflictError):
         return None
     after, missing = (1.0 - float(value) for value in np.mean(figures, axis=0))
     if not (math.isfinite(before) and after > 0.0):
@@ -608,8 +572,8 @@ def _foresee(method: TrainingMethod, quality: HeldOutQuality, parts: _Parts, n_i
 
 
 def _keep_space(
-    evaluated: Sequence[TrainingMethod], best: TrainingMethod, selection: Selection
-) -> tuple[TrainingMethod, Selection]:
+    evaluated: Sequence[TrainingMethod], best: TrainingMethod, selection: reports.Selection
+) -> tuple[TrainingMethod, reports.Selection]:
     """Return the method that keeps a space of both modalities rather than a slightly better one, and why."""
     least = (1.0 - _SPACE_LOSS) * selection.values[best.name]
     for method in evaluated:
@@ -622,10 +586,10 @@ def _keep_space(
 def _keep_placement(
     evaluated: Sequence[TrainingMethod],
     best: TrainingMethod,
-    selection: Selection,
-    fits: Mapping[str, Projector],
+    selection: reports.Selection,
+    fits: Mapping[str, solver.Projector],
     held_out: LabelledItems,
-) -> tuple[TrainingMethod, Selection]:
+) -> tuple[TrainingMethod, reports.Selection]:
     """Return the method that ranks items by all that they carry, too, rather than one that may be better by
     chance, and why: held-out items are compared by their content alone."""
     places = {name: (fit.uses_partners, bool(fit.facets), fit.uses_words) for name, fit in fits.items()}
@@ -638,15 +602,15 @@ def _keep_placement(
     return best, selection
 
 
-def _doubts(fit: FullFit, items: LabelledItems, names: tuple[str, str]) -> tuple[Doubt, ...]:
+def _doubts(fit: FullFit, items: LabelledItems, names: tuple[str, str]) -> tuple[reports.Doubt, ...]:
     ids = items.x_ids, items.z_ids
     return tuple(
-        Doubt(
+        reports.Doubt(
             str(ids[entry.side][entry.row]),
             names[entry.side],
-            cut(entry.facet),
-            cut(entry.carried),
-            cut(entry.likely),
+            reports.cut(entry.facet),
+            reports.cut(entry.carried),
+            reports.cut(entry.likely),
             round(entry.probability, _DIGITS),
         )
         for entry in fit.contradictions[:_MOST_DOUBTFUL]
@@ -656,10 +620,10 @@ def _doubts(fit: FullFit, items: LabelledItems, names: tuple[str, str]) -> tuple
 def _evaluate(
     methods: Sequence[TrainingMethod],
     data: LabelledItems,
-    parameters: TrainingParameters,
-    objective: Objective,
+    parameters: reports.TrainingParameters,
+    objective: reports.Objective,
     staged: StagedReport,
-) -> tuple[Selection, Mapping[str, Projector], _Parts | None]:
+) -> tuple[reports.Selection, Mapping[str, solver.Projector], _Parts | None]:
     """Return what methods that were fitted without the held-out items are worth on these, without candidates,
     their fits by name, and both parts; None where a method that needs no choice cannot be compared."""
     step = _EVALUATION_SHARE / len(methods)
@@ -673,24 +637,24 @@ def _evaluate(
         fitting, held_out = data.split(_HELD_OUT_SHARE, _MOST_SAMPLES, parameters.seed, is_cheap)
         fits, refused = evaluate_all(methods, with_names(fitting), held_out, begin)
         qualities = {name: measure(fit, held_out) for name, fit in fits.items()}
-    except (SupervisionError, InvalidInputError) as error:
+    except (solver.SupervisionError, solver.InvalidInputError) as error:
         if methods[0].must_choose:
             raise
         return _without_evaluation(methods[0].name, str(error), objective)
-    values = {name: objective_value(quality, objective) for name, quality in qualities.items()}
+    values = {name: solver.objective_value(quality, objective) for name, quality in qualities.items()}
     values = {name: value for name, value in values.items() if math.isfinite(value)}
     if not values:
-        reason = f"its {measure_of(objective)} cannot be measured on the held-out items"
+        reason = f"its {reports.measure_of(objective)} cannot be measured on the held-out items"
         if parameters.objective is not None or methods[0].must_choose:
             raise not_trainable(f"objective {objective!r}: {reason}")
         return _without_evaluation(methods[0].name, reason, objective)
     maps = {name: quality.mean.map for name, quality in qualities.items() if held_out.main_label}
     finite_maps = {name: value for name, value in maps.items() if math.isfinite(value)}
-    return Selection(finite_maps, refused, (), objective, values), fits, (fitting, held_out)
+    return reports.Selection(finite_maps, refused, (), objective, values), fits, (fitting, held_out)
 
 
 def _without_evaluation(
-    method: str, reason: str, objective: Objective
-) -> tuple[Selection, Mapping[str, Projector], None]:
+    method: str, reason: str, objective: reports.Objective
+) -> tuple[reports.Selection, Mapping[str, solver.Projector], None]:
     refused = {method: f"without held-out items: {reason}"}
-    return Selection({}, refused, (), objective, {}), {}, None
+    return reports.Selection({}, refused, (), objective, {}), {}, None
