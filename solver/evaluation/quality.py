@@ -16,17 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.evaluation.metrics import (
-    FIRST_PAGE,
-    BoolArray,
-    as_projections,
-    average_precisions_of_hits,
-    discounted_gains,
-    ideal_gains,
-    query_blocks,
-    rank_gallery,
-    shared_classes,
-)
+from solver.evaluation import metrics
 from solver.linalg import FloatArray
 from solver.supervision.annotations import Annotations, Facet
 from solver.validation import NOT_NEGATIVE, InvalidInputError, InvalidParameterError, number_within, one_of
@@ -43,7 +33,7 @@ USUAL_OBJECTIVE: Mapping[str, float] = MappingProxyType({"ndcg": 2.0, "map": 1.0
 # With equal weights of nDCG, MAP and R@10 more partners are recalled, and items as people find them, by
 # partners and values, lose .03 of nDCG, on parts of 2030 products that no term had learned from. With more of
 # nDCG, Wikipedia's articles lose MAP.
-_Relevance = Callable[[slice], BoolArray]
+_Relevance = Callable[[slice], metrics.BoolArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +254,7 @@ def query_values(
             np.concatenate(tally.average_precisions[name] or [np.full(len(x), np.nan)]) for name in names
         ],
         "ndcg": [np.concatenate(tally.gains or [np.full(len(x), np.nan)])],
-        "recall": [np.where(np.isnan(ranks), np.nan, ranks <= FIRST_PAGE)],
+        "recall": [np.where(np.isnan(ranks), np.nan, ranks <= metrics.FIRST_PAGE)],
     }
 
 
@@ -280,16 +270,16 @@ def _rank_queries(queries: FloatArray, gallery: FloatArray, annotations: Annotat
     relevance = {name: _facet_relevance(facet) for name, facet in facets.items()}
     unknown = {name: facet.x_indicators.sum(axis=1) == 0 for name, facet in facets.items()}
     is_paired = _pair_relevance(annotations)
-    for part in query_blocks(len(queries), len(gallery)) if len(gallery) else ():
-        order = rank_gallery(queries[part] @ gallery.T)
+    for part in metrics.query_blocks(len(queries), len(gallery)) if len(gallery) else ():
+        order = metrics.rank_gallery(queries[part] @ gallery.T)
         places = order + np.arange(len(order))[:, None] * len(gallery)  # in the flattened block
         grades = np.zeros(order.shape, np.int16)
         for name in facets:
             relevant = relevance[name](part)
             grades += relevant
             hits = relevant.ravel()[places]
-            tally.average_precisions[name].append(average_precisions_of_hits(hits))
-            shares = hits[:, :FIRST_PAGE].mean(axis=1)
+            tally.average_precisions[name].append(metrics.average_precisions_of_hits(hits))
+            shares = hits[:, : metrics.FIRST_PAGE].mean(axis=1)
             tally.precisions[name].append(np.where(unknown[name][part], np.nan, shares))
         if len(annotations.pairs):
             paired = is_paired(part)
@@ -297,7 +287,7 @@ def _rank_queries(queries: FloatArray, gallery: FloatArray, annotations: Annotat
             hits = paired.ravel()[places]  # of which the first counts, from 1; NaN without any
             tally.partner_ranks.append(np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.nan))
         tally.gains.append(_normalised_gains(grades, places, annotations.top_grade))
-        tally.pages.append(order[:, :FIRST_PAGE])
+        tally.pages.append(order[:, : metrics.FIRST_PAGE])
     return tally
 
 
@@ -310,7 +300,7 @@ def _summary(tally: _Tally, label: str | None, n_queries: int) -> RankingQuality
         facet_map=facet_map,
         ndcg=_mean_of(tally.gains),
         recall_at_1=_mean((ranks <= 1).tolist()),
-        recall_at_10=_mean((ranks <= FIRST_PAGE).tolist()),
+        recall_at_10=_mean((ranks <= metrics.FIRST_PAGE).tolist()),
         median_rank=float(np.median(ranks)) if len(ranks) else math.nan,
         facet_precision={name: _mean_of(parts) for name, parts in tally.precisions.items()},
         n_lists=len(np.unique(np.concatenate(tally.pages), axis=0)) if tally.pages else 0,
@@ -321,19 +311,19 @@ def _summary(tally: _Tally, label: str | None, n_queries: int) -> RankingQuality
 def _facet_relevance(facet: Facet) -> _Relevance:
     sides = facet.sides
     if not facet.is_exclusive or not facet.values:
-        return shared_classes(*sides)[0]
+        return metrics.shared_classes(*sides)[0]
     # An unknown value equals no other: its code differs from one side to the other.
     codes = [
         np.where(side.any(axis=1), side.argmax(axis=1), -1 - number) for number, side in enumerate(sides)
     ]
-    return shared_classes(*codes)[0]
+    return metrics.shared_classes(*codes)[0]
 
 
 def _pair_relevance(annotations: Annotations) -> _Relevance:
     n_gallery = annotations.shape[1]
     pairs = annotations.pairs[np.argsort(annotations.pairs[:, 0], kind="stable")]
 
-    def relevance(part: slice) -> BoolArray:
+    def relevance(part: slice) -> metrics.BoolArray:
         start, stop, _ = part.indices(annotations.shape[0])
         first, last = np.searchsorted(pairs[:, 0], (start, stop))
         paired = np.zeros((stop - start, n_gallery), np.bool)
@@ -347,15 +337,15 @@ def _normalised_gains(
     grades: npt.NDArray[np.int16], places: npt.NDArray[np.intp], top_grade: int
 ) -> FloatArray:
     """Return nDCG of each query's first page; the ideal is the best ranking of the whole gallery."""
-    n_shown = min(FIRST_PAGE, grades.shape[1])
-    gain = discounted_gains(grades.ravel()[places[:, :n_shown]])
-    ideal = ideal_gains(grades, n_shown, top_grade)
+    n_shown = min(metrics.FIRST_PAGE, grades.shape[1])
+    gain = metrics.discounted_gains(grades.ravel()[places[:, :n_shown]])
+    ideal = metrics.ideal_gains(grades, n_shown, top_grade)
     return np.where(ideal > 0.0, gain / np.where(ideal > 0.0, ideal, 1.0), np.nan)
 
 
 def _single_precision(projections: npt.ArrayLike, name: str) -> FloatArray:
     """Return projections in float32, by a power of two of the size at which products do not overflow."""
-    array = as_projections(projections, name)
+    array = metrics.as_projections(projections, name)
     exponent = math.frexp(float(np.abs(array).max(initial=0.0)))[1]
     return np.ascontiguousarray(np.ldexp(array, -exponent), np.float32)
 

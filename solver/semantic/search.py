@@ -19,31 +19,13 @@ from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targ
 from solver.losses.base import LOSSES
 from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig
 from solver.scaling.scaler import SCALINGS
+from solver.semantic import learners
 from solver.semantic.ensemble import (
     MAX_INVERSE_TEMPERATURE,
     Branch,
     Ensemble,
     NeighbourClassifier,
     WeightedClassifier,
-)
-from solver.semantic.learners import (
-    VOTE_SHARPNESS,
-    ClassifierConfig,
-    ClassifierPlan,
-    Learner,
-    LogisticLearner,
-    Posteriors,
-    RidgeScreening,
-    VoteLearner,
-    calibrate,
-    check_classes_can_be_held_out,
-    cross_predict,
-    fit_ensemble,
-    make_folds,
-    paired_folds,
-    stratified_sample,
-    to_row_space,
-    usable_folds,
 )
 from solver.supervision.kinds import Indices, Supervision
 from solver.threads import single_threaded_blas
@@ -98,12 +80,12 @@ class SearchOptions:
     n_jobs: int | None = parameter(None, optional(COUNT))
 
 
-def count_steps(options: SearchOptions, configs: Sequence[ClassifierConfig] = ()) -> int:
+def count_steps(options: SearchOptions, configs: Sequence[learners.ClassifierConfig] = ()) -> int:
     """Return about how many steps a search takes, or a fit of classifiers that were chosen before."""
     if configs:
         return len(configs) * (1 + options.n_folds)
     n_maps = len(options.scalings) * sum(len(WIDTHS[kernel]) for kernel in options.kernels)
-    n_classifiers = options.n_kept * len(INVERSE_PENALTIES) + len(VOTE_SHARPNESS)
+    n_classifiers = options.n_kept * len(INVERSE_PENALTIES) + len(learners.VOTE_SHARPNESS)
     return (n_maps + n_classifiers) * (1 + options.n_folds) + n_classifiers
 
 
@@ -112,8 +94,8 @@ def fit_posteriors(
     targets: Targets,
     options: SearchOptions,
     heartbeat: Callable[[], None],
-    configs: Sequence[ClassifierConfig] = (),
-) -> Posteriors:
+    configs: Sequence[learners.ClassifierConfig] = (),
+) -> learners.Posteriors:
     """Choose classifiers by out-of-fold predictions and fit them, or fit the choice `configs` again.
     SupervisionError if most samples are alone in their class, InvalidInputError if no map suits them."""
     # A ridge regression of the class indicators, where all penalties share one eigendecomposition, screens
@@ -126,17 +108,19 @@ def fit_posteriors(
     # fully converged is judged by its predictions like any other.
     with single_threaded_blas(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SklearnConvergenceWarning)
-        check_classes_can_be_held_out(targets)
+        learners.check_classes_can_be_held_out(targets)
         rng = np.random.default_rng(options.random_state)
-        rows = stratified_sample(targets, options.max_samples, rng)
+        rows = learners.stratified_sample(targets, options.max_samples, rng)
         sample, sample_targets = samples[rows], targets.subset(rows)
-        folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
+        folds = learners.make_folds(
+            sample_targets, learners.usable_folds(sample_targets, options.n_folds), rng
+        )
         kinds = dict.fromkeys(config.feature_map for config in configs)
         if kinds and all(
             kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
             for kind in kinds
         ):
-            plans = [ClassifierPlan(config) for config in configs]
+            plans = [learners.ClassifierPlan(config) for config in configs]
             feature_maps = {
                 kind: kind.fit(sample, options.n_landmarks, options.random_state) for kind in kinds
             }
@@ -146,9 +130,9 @@ def fit_posteriors(
             plans = search.choose_classifiers(screened)
             feature_maps = {entry.kind: entry.feature_map for entry in screened}
         if len(rows) < samples.shape[0]:
-            folds = make_folds(targets, usable_folds(targets, options.n_folds), rng)
+            folds = learners.make_folds(targets, learners.usable_folds(targets, options.n_folds), rng)
             plans = [replace(plan, out_of_fold=None) for plan in plans]
-        return fit_ensemble(samples, targets, feature_maps, plans, folds, options.n_jobs, heartbeat)
+        return learners.fit_ensemble(samples, targets, feature_maps, plans, folds, options.n_jobs, heartbeat)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +142,7 @@ class _ScreenedMap:
     kind: FeatureMapConfig
     feature_map: FeatureMap
     mapped: FloatArray  # (n_samples, n_mapped), in coordinates of their row space
-    ridge: RidgeScreening
+    ridge: learners.RidgeScreening
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,9 +169,9 @@ class _Search:
             if kind.suits(self.samples):
                 self.heartbeat()
                 feature_map = kind.fit(self.samples, self.options.n_landmarks, self.options.random_state)
-                mapped, _ = to_row_space(feature_map.transform(self.samples))
+                mapped, _ = learners.to_row_space(feature_map.transform(self.samples))
                 if isinstance(mapped, np.ndarray):
-                    ridge = RidgeScreening.of(mapped, self.targets, self.folds, self.heartbeat)
+                    ridge = learners.RidgeScreening.of(mapped, self.targets, self.folds, self.heartbeat)
                     screened.append(_ScreenedMap(kind, feature_map, mapped, ridge))
                     screened.sort(key=lambda entry: entry.ridge.error)
                     del screened[self.options.n_kept :]
@@ -195,23 +179,25 @@ class _Search:
             raise InvalidInputError("none of the given scalings and kernels suits these samples")
         return screened
 
-    def choose_classifiers(self, screened: Sequence[_ScreenedMap]) -> list[ClassifierPlan]:
+    def choose_classifiers(self, screened: Sequence[_ScreenedMap]) -> list[learners.ClassifierPlan]:
         """Return the classifiers of an average that is likely out of fold, with their predictions."""
-        configs: list[ClassifierConfig] = []
+        configs: list[learners.ClassifierConfig] = []
         predictions: list[FloatArray] = []
         kernel_maps = [entry for entry in screened if entry.kind.kernel != "linear"]
         for entry in screened:
             for learner, predicted in self._predict_candidates(entry, votes=entry in kernel_maps[:1]):
-                configs.append(ClassifierConfig(entry.kind, learner, 0.0))
+                configs.append(learners.ClassifierConfig(entry.kind, learner, 0.0))
                 predictions.append(predicted)
         weights = _greedy_weights(predictions, self.targets, self.options.n_rounds)
         return [
-            ClassifierPlan(replace(config, weight=weight), predicted)
+            learners.ClassifierPlan(replace(config, weight=weight), predicted)
             for config, predicted, weight in zip(configs, predictions, weights, strict=True)
             if weight > 0.0
         ]
 
-    def _predict_candidates(self, entry: _ScreenedMap, votes: bool) -> Iterator[tuple[Learner, FloatArray]]:
+    def _predict_candidates(
+        self, entry: _ScreenedMap, votes: bool
+    ) -> Iterator[tuple[learners.Learner, FloatArray]]:
         """Yield classifiers of a feature map with their out-of-fold predictions."""
         yield from self._predict_logistic(entry.mapped)
         if self.targets.is_exclusive and entry.feature_map.n_mapped <= _MAX_RIDGE_FEATURES:
@@ -219,7 +205,7 @@ class _Search:
         if votes:
             yield from self._predict_votes(entry.mapped)
 
-    def _predict_logistic(self, mapped: Samples) -> Iterator[tuple[Learner, FloatArray]]:
+    def _predict_logistic(self, mapped: Samples) -> Iterator[tuple[learners.Learner, FloatArray]]:
         """Yield logistic regressions by inverse penalty, up to the first that clearly overfits."""
         regressions = [Regression(self.targets.is_exclusive) for _ in self.folds]
         best_loss = np.inf
@@ -227,23 +213,25 @@ class _Search:
             self.heartbeat()
             # Each starts from its previous fit.
             fits = [partial(regression.fit, inverse_penalty=inverse_penalty) for regression in regressions]
-            predicted = cross_predict(
+            predicted = learners.cross_predict(
                 fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat
             )
-            yield LogisticLearner(inverse_penalty), predicted
+            yield learners.LogisticLearner(inverse_penalty), predicted
             loss = self.targets.log_loss(predicted)
             if loss > _MAX_LOSS_RATIO * best_loss:
                 break  # the weakest penalties also take longest
             best_loss = min(best_loss, loss)
 
-    def _predict_votes(self, mapped: FloatArray) -> Iterator[tuple[Learner, FloatArray]]:
-        for sharpness in VOTE_SHARPNESS:
+    def _predict_votes(self, mapped: FloatArray) -> Iterator[tuple[learners.Learner, FloatArray]]:
+        for sharpness in learners.VOTE_SHARPNESS:
             self.heartbeat()
-            learner = VoteLearner(sharpness, self.options.max_samples, self.options.random_state)
+            learner = learners.VoteLearner(sharpness, self.options.max_samples, self.options.random_state)
             fits = [learner.fit] * len(self.folds)
             yield (
                 learner,
-                cross_predict(fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat),
+                learners.cross_predict(
+                    fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat
+                ),
             )
 
 
@@ -269,10 +257,12 @@ class Side:
 
     samples: Samples
     targets: Targets
-    posteriors: Posteriors
+    posteriors: learners.Posteriors
 
 
-def blend_kernel_ridge(side: Side, options: SearchOptions, heartbeat: Callable[[], None]) -> Posteriors:
+def blend_kernel_ridge(
+    side: Side, options: SearchOptions, heartbeat: Callable[[], None]
+) -> learners.Posteriors:
     """Return posteriors with a share of kernel ridge regression, where out of fold that is more likely.
     The given ones come back where classes overlap, no feature map has an RBF kernel, or no share helps."""
     # The kernel is that of the heaviest feature map with an RBF kernel; at most `max_samples` are landmarks.
@@ -283,9 +273,9 @@ def blend_kernel_ridge(side: Side, options: SearchOptions, heartbeat: Callable[[
         return side.posteriors
     feature_map = max(branches, key=lambda branch: branch.weight).feature_map
     rng = np.random.default_rng(options.random_state)
-    rows = stratified_sample(side.targets, options.max_samples, rng)
+    rows = learners.stratified_sample(side.targets, options.max_samples, rng)
     sample_targets = side.targets.subset(rows)
-    folds = make_folds(sample_targets, usable_folds(sample_targets, options.n_folds), rng)
+    folds = learners.make_folds(sample_targets, learners.usable_folds(sample_targets, options.n_folds), rng)
     with single_threaded_blas():
         landmarks, kernel = feature_map.kernel_matrix(side.samples[rows])
         others = side.posteriors.out_of_fold[rows]
@@ -318,7 +308,7 @@ def _best_regression(
     for ridge in _RIDGES:
         heartbeat()
         dual, scores = _solve(kernel, targets.indicators, folds, ridge)
-        inverse_temperature, predicted = calibrate(scores, targets)
+        inverse_temperature, predicted = learners.calibrate(scores, targets)
         for share in _SHARES:
             loss = targets.log_loss((1.0 - share) * others + share * predicted)
             if loss < best_loss:
@@ -343,7 +333,9 @@ def _solve(
     return dual, scores
 
 
-def _blend(side: Side, regression: _Regression, feature_map: FeatureMap, rows: Indices) -> Posteriors:
+def _blend(
+    side: Side, regression: _Regression, feature_map: FeatureMap, rows: Indices
+) -> learners.Posteriors:
     targets, posteriors = side.targets, side.posteriors
     t, share, is_seen = regression.inverse_temperature, regression.share, targets.indicators.any(axis=0)
     constants = np.where(is_seen, t * regression.dual.sum(axis=0), IMPOSSIBLE_SCORE)
@@ -355,7 +347,7 @@ def _blend(side: Side, regression: _Regression, feature_map: FeatureMap, rows: I
     out_of_fold = (1.0 - share) * posteriors.out_of_fold + share * predicted
     branch = Branch(feature_map, (WeightedClassifier(classifier, share),))
     ensemble = Ensemble((*posteriors.ensemble.scale_weights(1.0 - share).branches, branch))
-    return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
+    return learners.Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
 
 
 ALPHA_FRACTIONS = (0.03, 0.003, 0.0003)
@@ -379,7 +371,7 @@ def choose_alpha_fraction(
     # For true posteriors the identity is optimal: sum_c p(c|x) p(c|z) is the probability of equal classes. A
     # learned M can mend biased ones, but its penalty weighs every class alike while the loss hardly sees a
     # class with few samples, so a strong penalty drops such classes first.
-    x_folds, z_folds = paired_folds(*targets, options.max_samples, _N_FOLDS, options.random_state)
+    x_folds, z_folds = learners.paired_folds(*targets, options.max_samples, _N_FOLDS, options.random_state)
     rng = np.random.default_rng(options.random_state)
     gains: list[list[float]] = []
     for number in range(len(x_folds)):
@@ -480,7 +472,7 @@ _BLEND_FOLDS = 3
 
 def fuse(
     x: Side, z: Side, supervision: Supervision, options: SearchOptions, heartbeat: Callable[[], None]
-) -> tuple[Posteriors, Posteriors]:
+) -> tuple[learners.Posteriors, learners.Posteriors]:
     """Return the posteriors of both modalities, each blended with a neighbour classifier;
     the given ones for share 0, or if without some fold no similar pair or no informative feature is left."""
     # The similarity is a `LowRankBilinear` with the softmax loss, stopped after a few steps, on the feature
@@ -491,7 +483,7 @@ def fuse(
     if share == 0.0:
         return x.posteriors, z.posteriors
     seed = options.random_state
-    folds = paired_folds(x.targets, z.targets, options.max_samples, _BLEND_FOLDS, seed)
+    folds = learners.paired_folds(x.targets, z.targets, options.max_samples, _BLEND_FOLDS, seed)
     x_side, z_side = _SplitSide.of(x, folds[0]), _SplitSide.of(z, folds[1])
     row_sets = [(x_side.rows, z_side.rows)]
     row_sets += zip(x_side.rows_without_each_fold(), z_side.rows_without_each_fold(), strict=True)
@@ -525,7 +517,7 @@ class _SplitSide:
         """Return for each fold the sampled rows that are not in it."""
         return [np.setdiff1d(self.rows, fold) for fold in self.folds]
 
-    def blend(self, classifiers: list[NeighbourClassifier], share: float) -> Posteriors:
+    def blend(self, classifiers: list[NeighbourClassifier], share: float) -> learners.Posteriors:
         """Blend in the first of the classifiers; the others, one without each fold, predict out of fold."""
         whole, *without_folds = classifiers
         targets, posteriors = self.side.targets, self.side.posteriors
@@ -536,7 +528,7 @@ class _SplitSide:
             predicted[fold] = classifier.predict(self.mapped[fold])
         out_of_fold = (1.0 - share) * posteriors.out_of_fold + share * predicted
         ensemble = posteriors.ensemble.blend(whole, share)
-        return Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
+        return learners.Posteriors(ensemble, out_of_fold, targets.log_loss(out_of_fold), posteriors.configs)
 
 
 def _fit_classifiers(

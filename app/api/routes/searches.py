@@ -11,18 +11,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from app import answers
+from app.api import bodies
 from app.api.admission import Workload, place_of, works_as
-from app.api.bodies import (
-    INLINE_BYTES,
-    FormFields,
-    parse_entries,
-    parse_json,
-    parse_json_part,
-    read_json_or_form,
-    read_json_with,
-    search_body_bytes,
-    validate,
-)
 from app.api.deps import bearer, may_search, readers_of
 from app.api.gate import body_of
 from app.api.openapi import json_body, reads, schema_of, two_forms
@@ -52,7 +42,7 @@ class SearchRoute(APIRoute):
             await super().handle(scope, receive, send)
             return
         request = Request(scope, receive)
-        if 0 < body_of(request).announced <= INLINE_BYTES:
+        if 0 < body_of(request).announced <= bodies.INLINE_BYTES:
             place_of(scope).is_deferred = True
         await may_search(request, await bearer(request))
         response: Response = await self.endpoint(request, **request.path_params)
@@ -80,38 +70,41 @@ _BODY = two_forms(
 
 def _parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
     """Return query and options of a search in JSON."""
-    search = parse_json(SearchIn, body)
+    search = bodies.parse_json(SearchIn, body)
     return search.to_query(), search
 
 
 def _parse_batch(limits: ApiLimits, body: bytes) -> tuple[list[Query], SearchOptions]:
-    options, queries = parse_entries(BatchSearchIn, QueryIn, "queries", body, limits.entries)
+    options, queries = bodies.parse_entries(BatchSearchIn, QueryIn, "queries", body, limits.entries)
     return [query.to_query(f"queries.{number}") for number, query in enumerate(queries)], options
 
 
 def _parse_composed(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
-    search = parse_json(ComposedSearchIn, body)
+    search = bodies.parse_json(ComposedSearchIn, body)
     return search.to_query(), search
 
 
-def _parse_form(form: FormFields) -> tuple[Query, SearchOptions]:
+def _parse_form(form: bodies.FormFields) -> tuple[Query, SearchOptions]:
     options = {
-        name: text if name == "group_by" else parse_json_part(name, text) for name, text in form.texts.items()
+        name: text if name == "group_by" else bodies.parse_json_part(name, text)
+        for name, text in form.texts.items()
     }
     include = form.lists.get("include")
     if include is not None:
         # Either a part for each name, or all of them as one JSON array.
         is_array = len(include) == 1 and not include[0].isidentifier()
-        options["include"] = parse_json_part("include", include[0]) if is_array else include
-    return Query(form.content), validate(SearchOptions, options)
+        options["include"] = bodies.parse_json_part("include", include[0]) if is_array else include
+    return Query(form.content), bodies.validate(SearchOptions, options)
 
 
-READ_SEARCH = read_json_or_form(_parse_search, _parse_form, _BODY, _VALUES, search_body_bytes, _LISTS)
+READ_SEARCH = bodies.read_json_or_form(
+    _parse_search, _parse_form, _BODY, _VALUES, bodies.search_body_bytes, _LISTS
+)
 """The dependency that reads query and options of one search."""
 _BATCH_BODY = json_body(BatchSearchIn)
 _COMPOSED_BODY = json_body(ComposedSearchIn)
-_READ_COMPOSED = read_json_with(_parse_composed, _COMPOSED_BODY, search_body_bytes)
-_READ_BATCH = read_json_with(_parse_batch, _BATCH_BODY, search_body_bytes)
+_READ_COMPOSED = bodies.read_json_with(_parse_composed, _COMPOSED_BODY, bodies.search_body_bytes)
+_READ_BATCH = bodies.read_json_with(_parse_batch, _BATCH_BODY, bodies.search_body_bytes)
 
 
 @router.post("/{source}-to-{target}", responses=_REFUSALS, response_model=answers.SearchResult)

@@ -30,21 +30,8 @@ from app.services.models.originals import fit_encoder, item_features
 from app.services.models.placement import facet_name, facet_values
 from app.services.training.facets import MetadataSides, categorical_keys
 from app.services.training.requests import class_of
-from solver import Annotations, DatasetError, is_sparse
+from solver import Annotations, DatasetError, datasets, is_sparse
 from solver.comparison import CellOutcome
-from solver.datasets import (
-    LABEL,
-    PARTNER,
-    PairedFeatures,
-    RowClasses,
-    annotate_rows,
-    draw_split,
-    load_annotated,
-    load_npz,
-    load_wikipedia,
-    row_classes,
-    training_rows,
-)
 from solver.datasets.files import read_cells, reading
 
 _Arrays = dict[str, npt.NDArray[Any]]
@@ -147,19 +134,19 @@ class ComparedSet:
     """A set with what a reader of its results needs to know."""
 
     name: str  # on the command line
-    data: PairedFeatures
+    data: datasets.PairedFeatures
     features: str  # describes those of both modalities
     relevance: str = "same class"  # when an item answers a query
     # the originals, one for each row of `data`; empty where only features are there
     rows: tuple[PictureTextRow, ...] = ()
     modalities: tuple[str, str] = ("image", "text")
     annotations: Annotations | None = None  # what is known of the rows; None: label and partner
-    class_name: str = LABEL  # what the classes are: "label", "partner", or a facet
+    class_name: str = datasets.LABEL  # what the classes are: "label", "partner", or a facet
 
     @property
     def classes(self) -> str:
         """What the classes are, in words."""
-        words = {LABEL: "classes", PARTNER: "groups of partners"}
+        words = {datasets.LABEL: "classes", datasets.PARTNER: "groups of partners"}
         return words.get(self.class_name, f"values of {self.class_name!r}")
 
 
@@ -254,7 +241,7 @@ class LearnedRows:
     """The rows that have a class."""
 
     rows: list[int]  # their numbers
-    classes: RowClasses
+    classes: datasets.RowClasses
     is_train: IsTrain
     annotations: Annotations  # what they are measured by
 
@@ -268,14 +255,14 @@ class LearnedRows:
     ) -> ComparedSet:
         """Return the set of these rows, by what both sides of them were encoded to."""
         x_ids, z_ids = map(tuple, ids)
-        data = PairedFeatures(*sides, self.classes.names, self.is_train, x_ids, z_ids)
+        data = datasets.PairedFeatures(*sides, self.classes.names, self.is_train, x_ids, z_ids)
         facts = {"annotations": self.annotations, **classes_in_words(self.classes.kind), **shown}
         return ComparedSet(name, data, features, **facts)
 
 
 def classes_in_words(kind: str) -> dict[str, Any]:
     """Return what a set says of classes that are "label", "partner", or a facet."""
-    return {"class_name": kind, "relevance": PARTNER if kind == PARTNER else f"same {kind}"}
+    return {"class_name": kind, "relevance": datasets.PARTNER if kind == datasets.PARTNER else f"same {kind}"}
 
 
 def learned_rows(
@@ -296,25 +283,27 @@ def learned_rows(
     nothing = [""] * n_rows
     own = [str(row) for row in range(n_rows)] if partners is None else partners
     main = [class_of(x or z) if x or z else "" for x, z in zip(*labels, strict=True)]
-    classes = row_classes(main if supervision.labels else nothing, own if supervision.pairs else nothing, {})
+    classes = datasets.row_classes(
+        main if supervision.labels else nothing, own if supervision.pairs else nothing, {}
+    )
     if classes is None:
-        drawn = draw_split(np.asarray(nothing), partners, seed) if is_train is None else is_train
-        classes = row_classes(nothing, nothing, facets_of(metadata, drawn.tolist(), names))
+        drawn = datasets.draw_split(np.asarray(nothing), partners, seed) if is_train is None else is_train
+        classes = datasets.row_classes(nothing, nothing, facets_of(metadata, drawn.tolist(), names))
     if classes is None or not len(classes.rows):
         raise InvalidFieldError(option, "its rows have no labels, pairs or facets to learn from")
     rows = classes.rows.tolist()
-    classes = RowClasses(classes.names[rows], classes.kind)
+    classes = datasets.RowClasses(classes.names[rows], classes.kind)
     x_labels, z_labels = ([side[row] for row in rows] for side in labels)
     x_metadata, z_metadata = ([side[row] for row in rows] for side in metadata)
     partners = None if partners is None else [partners[row] for row in rows]
     is_train = classes.draw_split(partners, seed) if is_train is None else is_train[rows]
     if not supervision.pairs:
         partners = [""] * len(rows)
-    facets = {LABEL: (x_labels, z_labels)} if classes.kind == LABEL else {}
+    facets = {datasets.LABEL: (x_labels, z_labels)} if classes.kind == datasets.LABEL else {}
     facets |= facets_of((x_metadata, z_metadata), is_train.tolist(), names)
     if not facets and partners is None:
         partners = [str(row) for row in range(len(rows))]
-    return LearnedRows(rows, classes, is_train, annotate_rows(facets, partners))
+    return LearnedRows(rows, classes, is_train, datasets.annotate_rows(facets, partners))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +346,7 @@ def read_rows(
     partners = None if columns.pair is None else _column(rows, columns.pair, "--pair-column")
     is_train = None
     if columns.split is not None or _SPLIT in rows[0].other:
-        is_train = training_rows(_column(rows, split, "--split-column"), f"column {split!r}")
+        is_train = datasets.training_rows(_column(rows, split, "--split-column"), f"column {split!r}")
     labels, metadata = [row.labels for row in rows], [row.without(columns.pair, split) for row in rows]
     learned = learned_rows(
         (labels, labels), partners, (metadata, metadata), is_train, supervision, "--table", seed
@@ -433,7 +422,7 @@ def _column(rows: Sequence[PictureTextRow], name: str, option: str) -> list[str]
 
 def load_features(files: Sequence[Path], supervision: Supervision, seed: int) -> ComparedSet:
     """Return the set of an archive, or of files of x, of z and perhaps of labels."""
-    loaded = load_annotated(files, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
+    loaded = datasets.load_annotated(files, seed, use_labels=supervision.labels, use_pairs=supervision.pairs)
     data = loaded.features
     features = f"x: {data.X.shape[1]}-d; z: {data.Z.shape[1]}-d (from {files[0].name})"
     facts = {"annotations": loaded.annotations, **classes_in_words(loaded.class_name)}
@@ -558,7 +547,7 @@ class SetLoader:
         if column == "colour":
             counts = Counter(row.labels for row in rows)
             rows = [row for row in rows if row.labels and counts[row.labels] >= _MIN_CLASS_ROWS]
-        is_train = training_rows([row.other["split"] for row in rows], "column 'split'")
+        is_train = datasets.training_rows([row.other["split"] for row in rows], "column 'split'")
         labels, metadata = [row.labels for row in rows], [row.without("split") for row in rows]
         learned = learned_rows(
             (labels, labels), None, (metadata, metadata), is_train, Supervision(), "sets", 0
@@ -590,26 +579,26 @@ class SetLoader:
 
 def _wikipedia(name: str, file: Path) -> ComparedSet:
     return ComparedSet(
-        name, load_wikipedia(file.parent), "pictures: 128-d SIFT words; texts: 10-d LDA topics"
+        name, datasets.load_wikipedia(file.parent), "pictures: 128-d SIFT words; texts: 10-d LDA topics"
     )
 
 
 def _wikipedia_tfidf(name: str, file: Path) -> ComparedSet:
     features = "pictures: 128-d SIFT words; texts: 1000-d tf-idf"
-    return ComparedSet(name, load_npz(file, "I", "T_tfidf"), features)
+    return ComparedSet(name, datasets.load_npz(file, "I", "T_tfidf"), features)
 
 
 def _wikipedia_cnn(name: str, file: Path) -> ComparedSet:
     features = "pictures: 128-d PCA of CNN features; texts: 100-d word embedding (kinds inferred)"
-    return ComparedSet(name, load_npz(file, "I", "T"), features)
+    return ComparedSet(name, datasets.load_npz(file, "I", "T"), features)
 
 
 def _audio_digits(name: str, file: Path) -> ComparedSet:
-    data = load_npz(file, "I", "A")
+    data = datasets.load_npz(file, "I", "A")
     features = "written digits: 8 x 8 pixels; spoken digits: 91-d MFCC statistics"
     labels = [(label,) for label in data.labels.tolist()]
     # A digit was paired with some recording of it: no two are partners.
-    annotations = annotate_rows({LABEL: (labels, labels)}, [""] * len(labels))
+    annotations = datasets.annotate_rows({datasets.LABEL: (labels, labels)}, [""] * len(labels))
     return ComparedSet(name, data, features, modalities=("image", "sound"), annotations=annotations)
 
 

@@ -25,17 +25,7 @@ from app.domain.names import check_storable
 from app.domain.reports import Curve, TrainingReport
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.sweeping import GarbageCollector
-from solver import Reliability, RetrievalCurves
-from solver.plots import (
-    Plot,
-    Theme,
-    plot_convergence,
-    plot_precision_recall,
-    plot_precision_scope,
-    plot_reliability,
-    plot_singular_values,
-    require_matplotlib,
-)
+from solver import Reliability, RetrievalCurves, plots
 
 _logger = logging.getLogger(__name__)
 NONE_ACTIVE = 0
@@ -171,7 +161,9 @@ def _find_previous(work: UnitOfWork, collection: Collection) -> int | None:
 PlotKind = Literal["singular-values", "convergence", "precision-recall", "precision-scope", "reliability"]
 
 
-def draw_report(report: TrainingReport, kind: PlotKind, theme: Theme, direction: str | None = None) -> Plot:
+def draw_report(
+    report: TrainingReport, kind: PlotKind, theme: plots.Theme, direction: str | None = None
+) -> plots.Plot:
     """Return a plot of a training report; of curves, those of one direction, such as ``"image-to-text"``.
     Raises NotFoundError without what it is drawn from, UnavailableError without Matplotlib."""
     draw = _drawing(report, kind, theme, direction)
@@ -179,7 +171,7 @@ def draw_report(report: TrainingReport, kind: PlotKind, theme: Theme, direction:
         of_direction = "" if direction is None else f" of {direction!r}"
         raise NotFoundError("plot-not-found", f"the report holds nothing to plot {kind}{of_direction} from")
     try:
-        require_matplotlib()
+        plots.require_matplotlib()
     except ImportError as error:
         reason = "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
         raise UnavailableError("plots-unavailable", reason) from error
@@ -187,25 +179,25 @@ def draw_report(report: TrainingReport, kind: PlotKind, theme: Theme, direction:
 
 
 def _drawing(
-    report: TrainingReport, kind: PlotKind, theme: Theme, direction: str | None
-) -> Callable[[], Plot] | None:
+    report: TrainingReport, kind: PlotKind, theme: plots.Theme, direction: str | None
+) -> Callable[[], plots.Plot] | None:
     fit, held_out = report.fit, report.held_out
     match kind:
         case "singular-values":
             has_any = any(value > 0.0 for value in fit.singular_values)
-            return (lambda: plot_singular_values(fit.singular_values, theme=theme)) if has_any else None
+            return (lambda: plots.plot_singular_values(fit.singular_values, theme=theme)) if has_any else None
         case "convergence":
-            return (lambda: plot_convergence(fit.history, theme=theme)) if fit.history else None
+            return (lambda: plots.plot_convergence(fit.history, theme=theme)) if fit.history else None
         case "reliability":
             bins = held_out.reliability
             if bins is None:
                 return None
             parts = np.array(bins.probabilities), np.array(bins.shares), np.array(bins.counts, np.intp)
-            return lambda: plot_reliability(Reliability(*parts), theme=theme)
+            return lambda: plots.plot_reliability(Reliability(*parts), theme=theme)
     directions, chance = _curves(report, direction, with_scopes=kind == "precision-scope")
     if not directions:
         return None
-    plot = plot_precision_scope if kind == "precision-scope" else plot_precision_recall
+    plot = plots.plot_precision_scope if kind == "precision-scope" else plots.plot_precision_recall
     return lambda: plot(directions, chance, theme=theme)
 
 
