@@ -11,18 +11,9 @@ from typing import Any
 import msgspec
 
 from app import answers
+from app.api import shown
 from app.api.faults import parse_line
 from app.api.schemas.filters import read_filter
-from app.api.shown import (
-    show_collection,
-    show_feedback,
-    show_item,
-    show_key,
-    show_model,
-    show_original,
-    show_page,
-    show_partners,
-)
 from app.bootstrap import Services
 from app.cli.encoders import ENCODER_OPTIONS, check_encoder
 from app.domain.entities import KeyBounds, Modality
@@ -41,17 +32,17 @@ class LocalBackend:
 
     def list_collections(self) -> answers.Collections:
         stored = self.services.catalogue.collections()
-        return answers.Collections([show_collection(one) for one in stored])
+        return answers.Collections([shown.show_collection(one) for one in stored])
 
     def get_collection(self, collection: str) -> answers.Collection:
-        return show_collection(*self.services.catalogue.collection(collection))
+        return shown.show_collection(*self.services.catalogue.collection(collection))
 
     def create_collection(self, name: str, modalities: Mapping[str, Mapping[str, Any]]) -> answers.Collection:
         """Errors name the options of the command."""
         for option, encoder in zip(ENCODER_OPTIONS, modalities.values(), strict=True):
             check_encoder(option, encoder)
         described = [Modality(side, dict(encoder)) for side, encoder in modalities.items()]
-        return show_collection(self.services.catalogue.create(name, described))
+        return shown.show_collection(self.services.catalogue.create(name, described))
 
     def delete_collection(self, collection: str) -> None:
         self.services.catalogue.delete_collection(collection)
@@ -60,7 +51,7 @@ class LocalBackend:
         from app.api.schemas.admin import RetrainingPolicyIn
 
         body = parse_line(RetrainingPolicyIn, msgspec.json.encode(policy))
-        return show_collection(self.services.training.set_policy(collection, body.to_policy()))
+        return shown.show_collection(self.services.training.set_policy(collection, body.to_policy()))
 
     def list_items(
         self,
@@ -77,14 +68,14 @@ class LocalBackend:
         page = self.services.catalogue.page(
             collection, modality, int(cursor or 0), limit, pair_id, item_filter
         )
-        return show_page(collection, page, _ROOT_PATH)
+        return shown.show_page(collection, page, _ROOT_PATH)
 
     def iter_export(
         self, collection: str, *, label: Sequence[str] = (), where: Sequence[str] = ()
     ) -> Iterator[dict[str, Any]]:
         item_filter = read_filter(filter_of(label, where), "where")
         for item, content in filter(None, self.services.catalogue.originals(collection, item_filter)):
-            yield show_original(item, content)
+            yield shown.show_original(item, content)
 
     def delete_items(self, collection: str, **which: Any) -> answers.Affected:
         from app.api.schemas.items import ItemsDeleteIn
@@ -101,10 +92,12 @@ class LocalBackend:
         return catalogue.change_passing(collection, body.to_filter(), change, body.dry_run)
 
     def get_item(self, collection: str, item_id: str) -> answers.Item:
-        return show_item(collection, self.services.catalogue.item(collection, item_id), _ROOT_PATH)
+        return shown.show_item(collection, self.services.catalogue.item(collection, item_id), _ROOT_PATH)
 
     def list_partners(self, collection: str, item_ids: Sequence[str]) -> answers.Partners:
-        return show_partners(collection, self.services.catalogue.partners(collection, item_ids), _ROOT_PATH)
+        return shown.show_partners(
+            collection, self.services.catalogue.partners(collection, item_ids), _ROOT_PATH
+        )
 
     def put_labels(self, collection: str, item_id: str, labels: Sequence[str]) -> answers.Written:
         written = self.services.catalogue.change_labels(collection, item_id, labels)
@@ -165,29 +158,29 @@ class LocalBackend:
     def list_feedback(
         self, collection: str, *, cursor: str | None = None, limit: int
     ) -> answers.FeedbackPage:
-        return show_feedback(*self.services.feedback.page(collection, int(cursor or 0), limit))
+        return shown.show_feedback(*self.services.feedback.page(collection, int(cursor or 0), limit))
 
     def delete_feedback(self, collection: str, feedback_id: int) -> None:
         self.services.feedback.delete(collection, feedback_id)
 
     def list_models(self, collection: str) -> answers.Models:
         versions = self.services.versions.models(collection)
-        return answers.Models([show_model(version, is_whole=False) for version in versions])
+        return answers.Models([shown.show_model(version, is_whole=False) for version in versions])
 
     def get_model(self, collection: str, version: int) -> answers.Model:
-        return show_model(self.services.versions.model(collection, version))
+        return shown.show_model(self.services.versions.model(collection, version))
 
     def activate_model(
         self, collection: str, version: int, *, expected_version: int | None = None, reason: str | None = None
     ) -> answers.Model:
         activated = self.services.versions.activate(collection, version, _BY, reason, expected_version)
-        return show_model(activated)
+        return shown.show_model(activated)
 
     def roll_back(
         self, collection: str, *, expected_version: int | None = None, reason: str | None = None
     ) -> answers.Model:
         activated = self.services.versions.roll_back(collection, _BY, reason, expected_version)
-        return show_model(activated)
+        return shown.show_model(activated)
 
     def list_activations(self, collection: str, *, limit: int) -> answers.Activations:
         history = self.services.versions.history(collection, limit)
@@ -205,10 +198,10 @@ class LocalBackend:
         bound_to = None if collections is None else tuple(collections)
         bounds = KeyBounds(bound_to, expires_at, requests_per_minute)
         key, secret = self.services.access.create(Scope(scope), name, bounds=bounds)
-        return show_key(key, secret)
+        return shown.show_key(key, secret)
 
     def list_keys(self) -> answers.Keys:
-        return answers.Keys([show_key(key) for key in self.services.access.list_keys()])
+        return answers.Keys([shown.show_key(key) for key in self.services.access.list_keys()])
 
     def revoke_key(self, key_id: str) -> None:
         self.services.access.revoke(key_id)

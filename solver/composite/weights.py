@@ -10,13 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from solver.evaluation.metrics import (
-    FIRST_PAGE,
-    average_precisions_of_hits,
-    discounted_gains,
-    ideal_gains,
-    rank_gallery,
-)
+from solver.evaluation import metrics
 from solver.evaluation.quality import USUAL_OBJECTIVE, Objective, check_objective, floors_of
 from solver.linalg import FloatArray
 from solver.supervision.annotations import LABEL, Annotations, BoolArray, Queries
@@ -502,8 +496,8 @@ class GradedGain:
 
     def __init__(self, grades: npt.NDArray[np.int8]) -> None:
         self._grades = grades
-        self._depth = min(FIRST_PAGE, grades.shape[1])
-        ideal = ideal_gains(grades, self._depth, int(grades.max(initial=0)))
+        self._depth = min(metrics.FIRST_PAGE, grades.shape[1])
+        ideal = metrics.ideal_gains(grades, self._depth, int(grades.max(initial=0)))
         self._is_query = ideal > 0.0
         self._ideal = ideal[self._is_query]
 
@@ -514,14 +508,14 @@ class GradedGain:
     def of_each(self, scores: FloatArray) -> FloatArray:
         """Return the gain of each query that has a relevant sample."""
         grades = np.take_along_axis(self._grades, self.first_page(scores), axis=1)
-        gains: FloatArray = discounted_gains(grades)[self._is_query] / self._ideal
+        gains: FloatArray = metrics.discounted_gains(grades)[self._is_query] / self._ideal
         return gains
 
     def first_page(self, scores: FloatArray) -> Indices:
         """Return the columns of the ten highest scores of each query, the highest first."""
         n_queries, n_gallery = scores.shape
         if n_gallery < 2 * _N_GROUPS:
-            return rank_gallery(scores)[:, : self._depth]
+            return metrics.rank_gallery(scores)[:, : self._depth]
         # Of groups of columns, the ten largest maxima are scores: no other one below them is among the ten
         # highest. That leaves few to sort, and takes a third of the time of partitioning all.
         grouped = scores[:, : n_gallery - n_gallery % _N_GROUPS].reshape(n_queries, -1, _N_GROUPS)
@@ -536,7 +530,7 @@ class GradedGain:
         if not len(self._ideal):
             return 0.0
         grades = np.take_along_axis(self._grades, page, axis=1)
-        return float(np.mean(discounted_gains(grades)[self._is_query] / self._ideal))
+        return float(np.mean(metrics.discounted_gains(grades)[self._is_query] / self._ideal))
 
 
 def _with_largest_one(weights: Mapping[str, float]) -> dict[str, float]:
@@ -564,9 +558,9 @@ def _facet_precisions(scores: FloatArray, shared: Mapping[str, BoolArray]) -> di
     if not shared:
         return {}
     queries = np.unique(np.linspace(0, len(scores) - 1, min(len(scores), _MOST_QUERIES)).astype(np.intp))
-    order = rank_gallery(scores[queries])
+    order = metrics.rank_gallery(scores[queries])
     precisions = {
-        name: average_precisions_of_hits(np.take_along_axis(is_shared[queries], order, axis=1))
+        name: metrics.average_precisions_of_hits(np.take_along_axis(is_shared[queries], order, axis=1))
         for name, is_shared in shared.items()
     }
     # A query that shares the facet with no sample has none.

@@ -22,15 +22,7 @@ from solver.linalg import FloatArray, Samples, check_array, dense_where_small
 from solver.logistic import LinearClassifier
 from solver.losses.base import LOSSES
 from solver.projector import Projector, match_probability, project_in_range
-from solver.scaling.feature_maps import (
-    HAS_SPARSE_LANDMARKS,
-    MAX_MAGNITUDE,
-    check_magnitude,
-    describe_feature_map,
-    feature_map_arrays,
-    feature_map_parts,
-    read_feature_map,
-)
+from solver.scaling import feature_maps
 from solver.semantic.ensemble import Branch, Classifier, Ensemble, NeighbourClassifier, WeightedClassifier
 from solver.supervision.annotations import LABEL, indicators_of, join_posteriors
 from solver.validation import InvalidInputError
@@ -40,7 +32,7 @@ _NEIGHBOUR_ARRAYS = (*_LINEAR_ARRAYS, "anchors", "indicators")
 _MAP = "map"
 _INVERSE_TEMPERATURE = "read_out_scale"
 _REQUIRED_FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
-_OPTIONAL_FIELDS = {_INVERSE_TEMPERATURE: float, HAS_SPARSE_LANDMARKS: bool, _MAP: int}
+_OPTIONAL_FIELDS = {_INVERSE_TEMPERATURE: float, feature_maps.HAS_SPARSE_LANDMARKS: bool, _MAP: int}
 
 Description = Mapping[str, Any]  # the JSON object of one classifier
 
@@ -50,7 +42,7 @@ def ensemble_arrays(side: str, ensemble: Ensemble) -> dict[str, FloatArray]:
     arrays: dict[str, FloatArray] = {}
     for first, branch in _numbered_branches(ensemble):
         feature_map = branch.feature_map
-        parts = feature_map_parts(feature_map)
+        parts = feature_maps.feature_map_parts(feature_map)
         arrays |= {f"{side}_{first}_{part}": array for part, array in parts.items()}
         for number, member in enumerate(branch.classifiers, first):
             is_neighbour = isinstance(member.classifier, NeighbourClassifier)
@@ -66,7 +58,7 @@ def describe_ensemble(ensemble: Ensemble) -> list[dict[str, Any]]:
         for member in branch.classifiers:
             description: dict[str, Any] = {
                 _MAP: first,
-                **describe_feature_map(branch.feature_map),
+                **feature_maps.describe_feature_map(branch.feature_map),
                 "weight": member.weight,
                 "is_exclusive": member.classifier.is_exclusive,
             }
@@ -99,7 +91,7 @@ def array_names(side: str, descriptions: Sequence[Description]) -> Iterator[str]
     for number, description in enumerate(descriptions):
         parts = _classifier_arrays(description)
         if description.get(_MAP, number) == number:
-            parts += feature_map_arrays(description)
+            parts += feature_maps.feature_map_arrays(description)
         yield from (f"{side}_{number}_{part}" for part in parts)
 
 
@@ -113,7 +105,7 @@ def read_ensemble(
         numbers_of_branch.setdefault(description.get(_MAP, number), []).append(number)
     branches: list[Branch] = []
     for first, numbers in numbers_of_branch.items():
-        feature_map = read_feature_map(f"{side}_{first}", descriptions[first], arrays)
+        feature_map = feature_maps.read_feature_map(f"{side}_{first}", descriptions[first], arrays)
         members = [
             WeightedClassifier(
                 _read_classifier(f"{side}_{number}", descriptions[number], arrays, feature_map.n_mapped),
@@ -142,7 +134,7 @@ def _read_classifier(
 ) -> Classifier:
     parts = {part: arrays[f"{name}_{part}"] for part in _classifier_arrays(description)}
     for part, array in parts.items():
-        check_magnitude(f"{name}_{part}", array)
+        feature_maps.check_magnitude(f"{name}_{part}", array)
     check_array(f"{name}_coefficients", parts["coefficients"], (n_mapped, None))
     n_scores, is_exclusive = parts["coefficients"].shape[1], description["is_exclusive"]
     check_array(f"{name}_intercepts", parts["intercepts"], (n_scores,))
@@ -199,9 +191,9 @@ class PosteriorProjector(Projector):
         check_array("x_factors", self.x_factors, (None, None))
         check_array("z_factors", self.z_factors, (None, self.rank))
         for name, factors in (("x_factors", self.x_factors), ("z_factors", self.z_factors)):
-            if np.abs(factors).max(initial=0.0) > MAX_MAGNITUDE:
+            if np.abs(factors).max(initial=0.0) > feature_maps.MAX_MAGNITUDE:
                 raise InvalidInputError(
-                    f"{name} must not exceed {MAX_MAGNITUDE:g}: similarities would overflow"
+                    f"{name} must not exceed {feature_maps.MAX_MAGNITUDE:g}: similarities would overflow"
                 )
         _check_ensemble("x", self.x_ensemble, len(self.x_factors))
         _check_ensemble("z", self.z_ensemble, len(self.z_factors))

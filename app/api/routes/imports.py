@@ -13,14 +13,8 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from app import answers
+from app.api import bodies
 from app.api.admission import Workload, works_as
-from app.api.bodies import (
-    MIN_KEY_LIMIT,
-    LineCutter,
-    limit_keys,
-    read_json,
-    reject_incomplete_body,
-)
 from app.api.deps import KeyId, ListedFilter, may_write
 from app.api.faults import parse_line
 from app.api.gate import PIECE
@@ -138,7 +132,7 @@ def _lines(request: Request, originals: Iterator[tuple[Item, Content | None] | N
 )
 def delete_items(
     collection: str,
-    body: Annotated[ItemsDeleteIn, read_json(ItemsDeleteIn)],
+    body: Annotated[ItemsDeleteIn, bodies.read_json(ItemsDeleteIn)],
     request: Request,
     state: State,
     key_id: KeyId,
@@ -159,7 +153,7 @@ def delete_items(
 )
 def update_items(
     collection: str,
-    body: Annotated[ItemsUpdateIn, read_json(ItemsUpdateIn)],
+    body: Annotated[ItemsUpdateIn, bodies.read_json(ItemsUpdateIn)],
     request: Request,
     state: State,
     key_id: KeyId,
@@ -183,7 +177,7 @@ def _is_gone(request: Request) -> bool:
 
 async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:
     """Add the items that arrive; discard the rest of a faulty stream, or the client would get no answer."""
-    cutter = LineCutter(limits.import_line_bytes)
+    cutter = bodies.LineCutter(limits.import_line_bytes)
     fault: ServiceError | None = None
     async for block, is_last in _blocks(request, limits.import_bytes):
         if fault is None:
@@ -198,7 +192,7 @@ async def _receive(request: Request, running_import: Import, limits: ApiLimits) 
 async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
     """Yield the body in blocks worth a thread's time, and whether each is the last one."""
     block, size = bytearray(), 0
-    with reject_incomplete_body():
+    with bodies.reject_incomplete_body():
         async for chunk in request.stream():
             size += len(chunk)
             if size > max_bytes:
@@ -210,7 +204,7 @@ async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes
     yield bytes(block), True
 
 
-def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool) -> None:
+def _add(running_import: Import, cutter: bodies.LineCutter, block: bytes, is_last: bool) -> None:
     entries: list[tuple[int, NewItem | ItemChange]] = []
     pause = running_import.pacer()
     try:
@@ -227,7 +221,7 @@ def _add(running_import: Import, cutter: LineCutter, block: bytes, is_last: bool
 
 def _item(number: int, line: bytes) -> NewItem | ItemChange:
     try:
-        return parse_line(ItemLineIn, limit_keys(line, MIN_KEY_LIMIT)).to_row()
+        return parse_line(ItemLineIn, bodies.limit_keys(line, bodies.MIN_KEY_LIMIT)).to_row()
     except ServiceError as error:
         if number == 1 and not line.lstrip().startswith(b"{"):
             what = describe_binary(line) or "no item in JSON: lrbs ingest table takes tables such as CSV"

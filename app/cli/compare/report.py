@@ -31,20 +31,12 @@ from solver import (
     RetrievalCurves,
     RetrievalQuality,
     SemanticBilinear,
+    plots,
     rank_gallery,
     retrieval_curves,
 )
 from solver.comparison import Comparison, ComparisonRow
 from solver.datasets import LABEL, PublishedProtocol
-from solver.plots import (
-    Interval,
-    Plot,
-    plot_intervals,
-    plot_precision_recall,
-    plot_precision_scope,
-    plot_retrieval,
-    plot_singular_values,
-)
 
 _VARIANTS = {False: "without PCA", True: "PCA, 99 % of the energy"}
 _MEASURE = "average MAP of both directions (95 % interval)"
@@ -62,29 +54,29 @@ def chosen_rows(comparison: Comparison) -> list[int]:
     return list(best.values())
 
 
-def curve_plot(comparison: Comparison, modalities: tuple[str, str]) -> Plot:
+def curve_plot(comparison: Comparison, modalities: tuple[str, str]) -> plots.Plot:
     """Return precision-recall and precision-scope curves of each method's chosen row, in both directions."""
     directions = _directions(comparison, modalities)
-    return plot_retrieval(directions, dict.fromkeys(directions, comparison.chance))
+    return plots.plot_retrieval(directions, dict.fromkeys(directions, comparison.chance))
 
 
-def interval_plot(comparison: Comparison) -> Plot:
+def interval_plot(comparison: Comparison) -> plots.Plot:
     """Return the averages of all rows with their confidence intervals."""
-    groups: dict[str, dict[str, Interval]] = {}
+    groups: dict[str, dict[str, plots.Interval]] = {}
     for row in comparison.rows:
-        interval = Interval(row.average, *row.intervals["average"])
+        interval = plots.Interval(row.average, *row.intervals["average"])
         groups.setdefault(row.method, {})[_VARIANTS[row.pca]] = interval
-    return plot_intervals(groups, _MEASURE)
+    return plots.plot_intervals(groups, _MEASURE)
 
 
-def spectrum_plot(comparison: Comparison) -> Plot | None:
+def spectrum_plot(comparison: Comparison) -> plots.Plot | None:
     """Return the singular values of M of the rows that have any; None where none has."""
     spectra = {
         f"{outcome.method}, {'PCA' if outcome.pca else 'no PCA'}": outcome.singular_values
         for outcome in comparison.outcomes
         if (outcome.singular_values > 0.0).any()
     }
-    return plot_singular_values(spectra) if spectra else None
+    return plots.plot_singular_values(spectra) if spectra else None
 
 
 def write_plots(folder: Path, compared: ComparedSet, comparison: Comparison) -> None:
@@ -95,11 +87,11 @@ def write_plots(folder: Path, compared: ComparedSet, comparison: Comparison) -> 
             plot.save(folder / f"{comparison.dataset}-{kind}.{suffix}")
 
 
-def _plots(compared: ComparedSet, comparison: Comparison) -> Iterator[tuple[str, Plot]]:
+def _plots(compared: ComparedSet, comparison: Comparison) -> Iterator[tuple[str, plots.Plot]]:
     directions = _directions(comparison, compared.modalities)
     chance = dict.fromkeys(directions, comparison.chance)
-    yield "precision-recall", plot_precision_recall(directions, chance)
-    yield "precision-scope", plot_precision_scope(directions, chance)
+    yield "precision-recall", plots.plot_precision_recall(directions, chance)
+    yield "precision-scope", plots.plot_precision_scope(directions, chance)
     yield "intervals", interval_plot(comparison)
     spectrum = spectrum_plot(comparison)
     if spectrum is not None:

@@ -17,17 +17,10 @@ from typing import Generic, TypeVar
 import numpy as np
 from typing_extensions import override
 
+from app.domain import ports
 from app.domain.entities import Collection, IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError
 from app.domain.filters import NO_FILTER, Condition, ItemFilter
-from app.domain.ports import (
-    EngineGallery,
-    GalleryIndex,
-    GalleryKey,
-    GalleryWrite,
-    NewGallery,
-    VectorEngine,
-)
 from app.services.models.model_bundles import LoadedModel
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.reloads import Background, outside_turns
@@ -104,7 +97,7 @@ class RemoteGallery(Gallery):
 
     def __init__(
         self,
-        rows: EngineGallery,
+        rows: ports.EngineGallery,
         revision: int,
         is_exact: bool = False,
         known_count: LatestAnswer[int] | None = None,
@@ -188,7 +181,7 @@ class RemoteGallery(Gallery):
         return min(self._rows.latest_revision(), revision)
 
     @override
-    def exactly(self, made: MutableMapping[GalleryIndex, GalleryIndex]) -> RemoteGallery:
+    def exactly(self, made: MutableMapping[ports.GalleryIndex, ports.GalleryIndex]) -> RemoteGallery:
         return RemoteGallery(self._rows, self._revision, True, self._known_count)
 
     @override
@@ -203,7 +196,7 @@ class RemoteGallery(Gallery):
         revision: int = 0,
         since: int = 0,
     ) -> RemoteGallery:
-        change = GalleryWrite(revision, since, item_ids, items, with_a_column(vectors), unranked)
+        change = ports.GalleryWrite(revision, since, item_ids, items, with_a_column(vectors), unranked)
         with outside_turns():
             return self._at(self._rows.write(change))
 
@@ -240,12 +233,12 @@ class EngineGalleries:
     """Opens the galleries of versions in an engine, and brings there what is missing.
     The suffix of modalities' names is of galleries that are built beside those that serve."""
 
-    engine: VectorEngine
+    engine: ports.VectorEngine
     suffix: str = ""
 
-    def key(self, collection: Collection, bundle: str, modality: str) -> GalleryKey:
+    def key(self, collection: Collection, bundle: str, modality: str) -> ports.GalleryKey:
         """Return the key of a gallery."""
-        return GalleryKey(collection.id, bundle, modality + self.suffix)
+        return ports.GalleryKey(collection.id, bundle, modality + self.suffix)
 
     def open(
         self,
@@ -275,14 +268,14 @@ class EngineGalleries:
         as_written = replace_fields(collection, revision=revision, purged_through=0)
         return Snapshot(as_written, model, galleries, bundle)
 
-    def _open_present(self, keys: dict[str, GalleryKey]) -> dict[str, EngineGallery]:
+    def _open_present(self, keys: dict[str, ports.GalleryKey]) -> dict[str, ports.EngineGallery]:
         opened = {name: self.engine.open(key) for name, key in keys.items()}
         return {name: gallery for name, gallery in opened.items() if gallery is not None}
 
     def _create_missing(
         self,
-        keys: dict[str, GalleryKey],
-        opened: dict[str, EngineGallery],
+        keys: dict[str, ports.GalleryKey],
+        opened: dict[str, ports.EngineGallery],
         local: Snapshot,
         rank: int,
         pause: Callable[[], None],
@@ -293,7 +286,7 @@ class EngineGalleries:
                 revision, gallery = local.collection.revision, local.galleries[name]
                 vectors, queries = _rows_of(gallery, rank), _rows_of(local.galleries[queries_of], rank)
                 batches = _batches_of(gallery, pause)
-                new = NewGallery(keys[name], revision, batches, vectors, queries, gallery.unranked)
+                new = ports.NewGallery(keys[name], revision, batches, vectors, queries, gallery.unranked)
                 with outside_turns():
                     opened[name] = self.engine.create(new)
 

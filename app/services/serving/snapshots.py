@@ -53,15 +53,8 @@ from app.domain.errors import (
 )
 from app.domain.ports import GalleryIndex
 from app.services.models.placement import NO_ITEMS, NOT_CONNECTED
+from app.services.serving import reloads
 from app.services.serving.item_columns import ColumnNames
-from app.services.serving.reloads import (
-    Background,
-    ReleaseSlot,
-    Reload,
-    ReloadScheduler,
-    RequeuedError,
-    WaitingRoom,
-)
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import SegmentView
 from app.services.serving.snapshot import (
@@ -103,7 +96,7 @@ class CollectionHealth:
 class _Wait:
     """Wait for this reload; one that is optional only for a moment."""
 
-    reload: Reload
+    reload: reloads.Reload
     is_optional: bool = False
 
 
@@ -121,9 +114,9 @@ class Snapshots:
         self._cache = cache
         self._loader = loader
         self._saved_galleries = saved_galleries
-        self.waiting_room = WaitingRoom()
-        self._scheduler = ReloadScheduler(self._reload, self.waiting_room)
-        self._merging = Background(self._merge_due, MERGE_THREAD_NAME, "segments could not be merged")
+        self.waiting_room = reloads.WaitingRoom()
+        self._scheduler = reloads.ReloadScheduler(self._reload, self.waiting_room)
+        self._merging = reloads.Background(self._merge_due, MERGE_THREAD_NAME, "segments could not be merged")
         self._merges: dict[int, list[_Merge]] = {}  # those that were made since a reload began, by collection
         self._lock = threading.Lock()
         # A collection's lock lives as long as a thread holds it or waits for it.
@@ -170,7 +163,7 @@ class Snapshots:
     def open(
         self,
         name: str,
-        release_slot: ReleaseSlot | None = None,
+        release_slot: reloads.ReleaseSlot | None = None,
         readers: AbstractCollection[str] | None = None,
         may_wait: bool = True,
         within: str = "",
@@ -368,7 +361,7 @@ class Snapshots:
             return CollectionHealth(True, True)
         return CollectionHealth(False, False, f"{collection.name}: loading")
 
-    def _reload(self, reload: Reload, end_step: Callable[[], None]) -> None:
+    def _reload(self, reload: reloads.Reload, end_step: Callable[[], None]) -> None:
         """Load or replay in steps, in the background, and put the result into the cache."""
         self._merges[reload.collection_id] = []  # as it may begin from what is merged meanwhile
         try:
@@ -381,7 +374,7 @@ class Snapshots:
         except ConflictError:  # it is to be trained
             self._cache.evict(reload.collection_id)
             raise
-        except (DatabaseUnavailableError, RequeuedError):
+        except (DatabaseUnavailableError, reloads.RequeuedError):
             raise  # says nothing about the collection
         except Exception as error:
             reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
@@ -392,7 +385,7 @@ class Snapshots:
         if snapshot is not None and snapshot.is_large:
             freeze_garbage_collection()
 
-    def _load_and_publish(self, reload: Reload, end_step: Callable[[], None]) -> Snapshot | None:
+    def _load_and_publish(self, reload: reloads.Reload, end_step: Callable[[], None]) -> Snapshot | None:
         """Return the collection's first snapshot in this process; None when it had one before, or is gone."""
         with self._database.read() as work:
             collection = work.collections.get(reload.name)
@@ -455,7 +448,7 @@ class Snapshots:
                     return True
 
     def _replay_few(
-        self, collection: Collection, release_slot: ReleaseSlot | None, until_answered: ExitStack
+        self, collection: Collection, release_slot: reloads.ReleaseSlot | None, until_answered: ExitStack
     ) -> tuple[Snapshot, UnitOfWork] | None:
         """Replay a few writes on the cached snapshot; None if the caller has to decide again. One thread does
         it, others wait. The transaction that is returned stays open until `until_answered` is closed."""
@@ -541,7 +534,7 @@ class Snapshots:
             pause()
 
     @contextmanager
-    def _exclusive(self, collection: Collection, release_slot: ReleaseSlot | None) -> Iterator[None]:
+    def _exclusive(self, collection: Collection, release_slot: reloads.ReleaseSlot | None) -> Iterator[None]:
         """Make this thread the only one to change a collection's snapshot."""
         with self._lock:
             lock = self._locks.setdefault(collection.id, threading.Lock())

@@ -17,17 +17,10 @@ import solver
 from app.domain import reports
 from app.domain.errors import ConflictError, not_trainable
 from app.services.models.model_bundles import HeldOutModel
+from app.services.training import requests
 from app.services.training.data import LabelledItems, short_queries, with_labels, with_names
 from app.services.training.evaluation import describe_progress, held_out_quality, is_better, measure
 from app.services.training.progress import Report, StagedReport
-from app.services.training.requests import (
-    Sizes,
-    composite_too_large,
-    pairs_too_slow,
-    posteriors_too_large,
-    posteriors_too_slow,
-    sums_too_large,
-)
 
 _logger = logging.getLogger(__name__)
 _LOOSE_TOL, _FEW_STEPS, _TRIAL_STEPS = 1e-2, 3, 30
@@ -438,19 +431,19 @@ def _methods_of_all(data: LabelledItems) -> tuple[list[str], dict[str, str]]:
 def _too_costly(data: LabelledItems, requested: str) -> dict[str, str | None]:
     """Return why methods would take too much time or memory; None for those that would not."""
     n_values = sum(data.n_values().values())
-    reasons = {"composite": composite_too_large(len(data.x_ids) + len(data.z_ids), n_values)}
+    reasons = {"composite": requests.composite_too_large(len(data.x_ids) + len(data.z_ids), n_values)}
     if not data.has_labels:
         return reasons
     labelled = with_labels(data)
-    sizes = Sizes.of(labelled)
+    sizes = requests.Sizes.of(labelled)
     widths = min(labelled.X.shape), min(labelled.Z.shape)
     features = labelled.X.shape[1], labelled.Z.shape[1]
     are_sparse = solver.is_sparse(labelled.X), solver.is_sparse(labelled.Z)
     return reasons | {
-        "lrbs": None if requested == "lrbs" else pairs_too_slow(sizes, min(widths)),
-        "semantic": posteriors_too_large(sizes, features, are_sparse)
-        or (posteriors_too_slow(sizes) if requested == "auto" else None),
-        "squared": sums_too_large(*widths),
+        "lrbs": None if requested == "lrbs" else requests.pairs_too_slow(sizes, min(widths)),
+        "semantic": requests.posteriors_too_large(sizes, features, are_sparse)
+        or (requests.posteriors_too_slow(sizes) if requested == "auto" else None),
+        "squared": requests.sums_too_large(*widths),
     }
 
 
