@@ -11,15 +11,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.linalg import FloatArray, Samples, to_dense
-from solver.supervision.kinds import (
-    AnySupervision,
-    Indices,
-    Labels,
-    MultiLabels,
-    PairedRows,
-    SignedPairs,
-    Supervision,
-)
+from solver.supervision import kinds
 from solver.validation import SupervisionError
 
 BoolArray = npt.NDArray[np.bool_]
@@ -71,11 +63,11 @@ class Facet:
         """Whether no sample has two values."""
         return all(int(side.sum(axis=1).max(initial=0)) <= 1 for side in self.sides)
 
-    def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
+    def subset(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> Self:
         """Return the facet of some samples of each modality; all values stay."""
         return type(self)(self.values, self.x_indicators[x_rows], self.z_indicators[z_rows])
 
-    def is_shared(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
+    def is_shared(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> BoolArray:
         """Return, of shape (len(x_rows), len(z_rows)), which samples have a value in common."""
         x = self.x_indicators[x_rows].astype(np.float32)
         shared: BoolArray = x @ self.z_indicators[z_rows].astype(np.float32).T > 0.0
@@ -113,7 +105,7 @@ class Annotations:
 
     shape: tuple[int, int]
     facets: Mapping[str, Facet] = field(default_factory=dict)
-    pairs: Indices = field(default_factory=lambda: np.empty((0, 2), np.intp))
+    pairs: kinds.Indices = field(default_factory=lambda: np.empty((0, 2), np.intp))
     signs: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
@@ -135,7 +127,7 @@ class Annotations:
         """Largest possible grade: one for each facet, and one for a pair."""
         return len(self.facets) + int(len(self.pairs) > 0)
 
-    def subset(self, x_rows: Indices, z_rows: Indices) -> Self:
+    def subset(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> Self:
         """Return what is known of some samples; a pair stays if both of its samples do.
 
         SupervisionError if nothing is known of these.
@@ -151,7 +143,7 @@ class Annotations:
             None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
         )
 
-    def without(self, x_rows: Indices, z_rows: Indices) -> Self:
+    def without(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> Self:
         """Return the same samples without the pairs and signs of these rows; facets stay."""
         touched = np.isin(self.pairs[:, 0], x_rows) | np.isin(self.pairs[:, 1], z_rows)
         signs = self.signs
@@ -168,7 +160,7 @@ class Annotations:
         signs = None if self.signs is None else scipy.sparse.csr_array(self.signs.T)
         return Annotations(self.shape[::-1], facets, self.pairs[:, ::-1], signs)
 
-    def grades(self, x_rows: Indices, z_rows: Indices) -> npt.NDArray[np.int8]:
+    def grades(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> npt.NDArray[np.int8]:
         """Return how relevant samples are to each other, (len(x_rows), len(z_rows)).
 
         That is the number of facets that they share, and one for a pair.
@@ -179,7 +171,7 @@ class Annotations:
         grades += self.is_paired(x_rows, z_rows)
         return grades
 
-    def matches(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
+    def matches(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> BoolArray:
         """Return which samples a person would call a match, (len(x_rows), len(z_rows)).
 
         Those match that agree in each facet known of both, and in one at least; without facets, partners.
@@ -198,7 +190,7 @@ class Annotations:
             is_shared |= one
         return agrees & is_shared
 
-    def is_paired(self, x_rows: Indices, z_rows: Indices) -> BoolArray:
+    def is_paired(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> BoolArray:
         """Return, of shape (len(x_rows), len(z_rows)), which samples belong together."""
         ones = np.ones(len(self.pairs), np.bool_)
         table = scipy.sparse.csr_array((ones, (self.pairs[:, 0], self.pairs[:, 1])), shape=self.shape)
@@ -286,7 +278,7 @@ class Queries:
         return cls(samples, indicators)
 
     @property
-    def n_named(self) -> Indices:
+    def n_named(self) -> kinds.Indices:
         """How many values each query names, shape (n_queries,)."""
         counts = np.zeros(self.samples.shape[0], np.intp)
         for side in self.indicators.values():
@@ -300,7 +292,7 @@ class Queries:
         several = self.n_named > 1
         return several if several.any() else ~several
 
-    def without(self, facets: Collection[str]) -> tuple[Self, Indices]:
+    def without(self, facets: Collection[str]) -> tuple[Self, kinds.Indices]:
         """Return the queries that name no value of these facets, and their rows."""
         names = [side.any(axis=1) for name, side in self.indicators.items() if name in facets]
         rows = np.flatnonzero(~np.any(names, axis=0)) if names else np.arange(self.samples.shape[0])
@@ -322,10 +314,10 @@ OF_SEARCHES = (
 )
 
 
-KINDS = (Labels, MultiLabels, PairedRows, SignedPairs)
+KINDS = (kinds.Labels, kinds.MultiLabels, kinds.PairedRows, kinds.SignedPairs)
 
 
-def check_sizes(X: Samples, Z: Samples, supervision: AnySupervision | Annotations) -> None:
+def check_sizes(X: Samples, Z: Samples, supervision: kinds.AnySupervision | Annotations) -> None:
     """Raise SupervisionError unless `supervision` is a supervision of as many samples as there are."""
     if isinstance(supervision, Annotations):
         sizes = supervision.shape
@@ -346,7 +338,7 @@ LABEL = "label"
 
 _OF_BOTH = ([1, 1], [2, 2])  # numbers of axes of the arrays of both modalities
 
-AnyLabels = Annotations | AnySupervision | npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike] | None
+AnyLabels = Annotations | kinds.AnySupervision | npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike] | None
 """What says which samples are similar: a supervision, or plain labels, or nothing where rows are pairs."""
 
 
@@ -370,15 +362,15 @@ def supervision_of(supervision: AnyLabels, X: Samples, Z: Samples) -> Any:
             f"X has {n_x} samples and Z has {n_z}: {what}; give labels of both as (x_labels, z_labels)"
         )
     if supervision is None:
-        return PairedRows(n_x)
+        return kinds.PairedRows(n_x)
     if axes == 1:
-        return Labels(*sides)
+        return kinds.Labels(*sides)
     if isinstance(supervision, list) and len(supervision) == 2 != n_x:
         raise SupervisionError("labels of both modalities are a tuple, (x_labels, z_labels), not a list")
     sides = [side if hasattr(side, "shape") else np.asarray(side) for side in sides]
     if all(side.shape[1] == 1 for side in sides):  # columns of a table
-        return Labels(*(to_dense(side)[:, 0] for side in sides))
-    return MultiLabels(*sides)
+        return kinds.Labels(*(to_dense(side)[:, 0] for side in sides))
+    return kinds.MultiLabels(*sides)
 
 
 def n_axes(array: Any) -> int:
@@ -389,17 +381,17 @@ def n_axes(array: Any) -> int:
         return 0
 
 
-def annotations_of(supervision: Annotations | Supervision) -> Annotations:
+def annotations_of(supervision: Annotations | kinds.Supervision) -> Annotations:
     """Return annotations as they are, labels as one facet, and paired rows as pairs; or SupervisionError."""
     if isinstance(supervision, Annotations):
         return supervision
-    if isinstance(supervision, PairedRows):
+    if isinstance(supervision, kinds.PairedRows):
         rows = np.arange(len(supervision.x_order))
         return Annotations((len(rows), len(rows)), {}, np.column_stack([rows, rows]))
-    if isinstance(supervision, Labels):
+    if isinstance(supervision, kinds.Labels):
         one_hot = np.eye(len(supervision.classes), dtype=np.bool_)
         return _of_facet(one_hot[supervision.x_targets], one_hot[supervision.z_targets])
-    if isinstance(supervision, MultiLabels):
+    if isinstance(supervision, kinds.MultiLabels):
         return _of_facet(supervision.x_targets, supervision.z_targets)
     raise SupervisionError(
         f"Annotations, Labels, MultiLabels or PairedRows are needed, not {type(supervision).__name__}"
