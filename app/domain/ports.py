@@ -88,6 +88,16 @@ class GalleryKey(NamedTuple):
     modality: str
 
 
+class PageQuery(NamedTuple):
+    """Results offset + 1 to offset + k by a query, of the items of a revision that match a filter."""
+
+    revision: int
+    query: Vector
+    k: int
+    offset: int
+    item_filter: ItemFilter
+
+
 EngineHits = list[tuple[IndexedItem, float]]
 """Items with their scores, best first."""
 
@@ -146,21 +156,11 @@ class EngineGallery(Protocol):
     def find_unranked(self, revision: int) -> frozenset[str]:
         """Return the items that the model cannot place."""
 
-    def search(
-        self,
-        revision: int,
-        query: Vector,
-        k: int,
-        offset: int,
-        item_filter: ItemFilter,
-        compares_all: bool = False,
-    ) -> tuple[EngineHits, bool]:
-        """Return results offset + 1 to offset + k by inner product, equal ones by id, and whether exact, as
-        they always are if it `compares_all`. Fewer than `k` are returned only where fewer match."""
+    def search(self, page: PageQuery, compares_all: bool = False) -> tuple[EngineHits, bool]:
+        """Return a page by inner product, equal ones by id, and whether exact, as it always is if it
+        `compares_all`. Fewer than `k` are returned only where fewer match."""
 
-    def search_similar(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
-    ) -> EngineHits:
+    def search_similar(self, page: PageQuery, left_out: str | None) -> EngineHits:
         """Return the same by cosine; `left_out` is no result."""
 
     def has_label(self, revision: int, label: str) -> bool:

@@ -37,7 +37,7 @@ from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
-from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery
+from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery, PageQuery
 from app.engines import common
 from app.index import Balance
 
@@ -348,9 +348,9 @@ class GalleryRows(NamedTuple):
         vectors = np.array([row["entity"]["raw"] for row in answer], np.float32)[:, : len(query)]
         return _rank(answer, (vectors * query).sum(axis=1))  # equal rows score alike wherever they are
 
-    def compare(self, field: str, condition: str, query: Vector, k: int, offset: int) -> EngineHits:
+    def compare(self, field: str, condition: str, page: PageQuery) -> EngineHits:
         """Return a page of the exact ranking by the inner products with a field."""
-        depth = offset + k
+        query, offset, depth = page.query, page.offset, page.offset + page.k
         limit = depth + _TIED
         while limit <= _MOST_HITS:
             answer = self._find(field, condition, query, limit, ITEM_FIELDS, {})
@@ -610,27 +610,19 @@ class MilvusGallery:
 
         return self._ask(revision, find)
 
-    def search(
-        self,
-        revision: int,
-        query: Vector,
-        k: int,
-        offset: int,
-        item_filter: ItemFilter,
-        compares_all: bool = False,
-    ) -> tuple[EngineHits, bool]:
+    def search(self, page: PageQuery, compares_all: bool = False) -> tuple[EngineHits, bool]:
         def find(rows: GalleryRows) -> tuple[EngineHits, bool]:
-            condition, depth = rows.condition(revision, item_filter), offset + k
+            condition, depth = rows.condition(page.revision, page.item_filter), page.offset + page.k
             may_ask_graph = not compares_all and depth * _CANDIDATES <= _MOST_HITS
-            if may_ask_graph and not self._has_few(rows, rows.at(revision), item_filter):
+            if may_ask_graph and not self._has_few(rows, rows.at(page.revision), page.item_filter):
                 maps = self._read_maps(rows.collection)
                 if maps is not None:
-                    hits = rows.search_graph(maps, condition, query, depth)
+                    hits = rows.search_graph(maps, condition, page.query, depth)
                     if len(hits) >= depth:
-                        return hits[offset:depth], False
-            return rows.compare("raw", condition, query, k, offset), True
+                        return hits[page.offset : depth], False
+            return rows.compare("raw", condition, page), True
 
-        return self._ask(revision, find)
+        return self._ask(page.revision, find)
 
     def _has_few(self, rows: GalleryRows, revision: int, item_filter: ItemFilter) -> bool:
         """Return whether few rows are there or match, so that they are compared one by one."""
@@ -651,18 +643,15 @@ class MilvusGallery:
             self._counted[condition] = revision, count
         return count
 
-    def search_similar(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
-    ) -> EngineHits:
+    def search_similar(self, page: PageQuery, left_out: str | None) -> EngineHits:
         def find(rows: GalleryRows) -> EngineHits:
-            condition = rows.condition(revision, item_filter)
+            condition = rows.condition(page.revision, page.item_filter)
             if left_out is not None:
                 condition += f" and item != {json.dumps(digest_of(left_out))}"
-            length = float(np.linalg.norm(query))
-            unit = query / length if length else query
-            return rows.compare("unit", condition, unit, k, offset)
+            length = float(np.linalg.norm(page.query))
+            return rows.compare("unit", condition, page._replace(query=page.query / (length or 1.0)))
 
-        return self._ask(revision, find)
+        return self._ask(page.revision, find)
 
     def has_label(self, revision: int, label: str) -> bool:
         carrying = ItemFilter.of((label,))

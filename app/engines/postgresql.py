@@ -25,7 +25,7 @@ from app.db.session import translate_errors
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import ServiceError, VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, ItemFilter, comparable, keyed_words
-from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery
+from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery, PageQuery
 from app.engines import common
 from app.index import Balance
 
@@ -140,18 +140,18 @@ class MatchingRows:
         ).one()
         return float(n_matching / max(n_sampled, 1))
 
-    def rank_all(self, query: Vector, k: int, offset: int) -> EngineHits:
+    def rank_all(self, page: PageQuery) -> EngineHits:
         """Return a page of them by inner product, for which all are compared."""
-        return self._rank(_PRODUCT, f"{self.table} WHERE {self.condition}", query, k, offset)
+        return self._rank(_PRODUCT, f"{self.table} WHERE {self.condition}", page)
 
-    def rank_similar(self, query: Vector, k: int, offset: int, left_out: str | None) -> EngineHits:
+    def rank_similar(self, page: PageQuery, left_out: str | None) -> EngineHits:
         """Return the same page by cosine, without the item that is left out."""
         others = f"{self.condition} AND item_id IS DISTINCT FROM CAST(:left_out AS text)"
-        return self._rank(_COSINE, f"{self.table} WHERE {others}", query, k, offset, left_out=left_out)
+        return self._rank(_COSINE, f"{self.table} WHERE {others}", page, left_out=left_out)
 
-    def rank_candidates(self, query: Vector, k: int, offset: int, balance: Balance) -> EngineHits:
+    def rank_candidates(self, page: PageQuery, balance: Balance) -> EngineHits:
         """Return a page of those that the index finds, down to `DEEPEST_SEARCH`; fewer if it finds fewer."""
-        n_candidates = (offset + k) * _CANDIDATES
+        n_candidates = (page.offset + page.k) * _CANDIDATES
         width = min(max(n_candidates, _LEAST_WIDTH), _WIDEST_SEARCH)
         # The other plans compare more rows: the planner cannot know how many match.
         run(
@@ -166,18 +166,16 @@ class MatchingRows:
             f"(SELECT item_id, labels, metadata, raw FROM {self.table} WHERE {self.condition} "
             "ORDER BY mapped <#> CAST(:mapped AS public.vector) LIMIT :n_candidates) AS candidates"
         )
-        mapped = text_of(balance.map_query(query)[0])
-        return self._rank(_PRODUCT, candidates, query, k, offset, mapped=mapped, n_candidates=n_candidates)
+        mapped = text_of(balance.map_query(page.query)[0])
+        return self._rank(_PRODUCT, candidates, page, mapped=mapped, n_candidates=n_candidates)
 
-    def _rank(
-        self, score: str, source: str, query: Vector, k: int, offset: int, **parameters: Any
-    ) -> EngineHits:
+    def _rank(self, score: str, source: str, page: PageQuery, **parameters: Any) -> EngineHits:
         rows = self.execute(
             f"SELECT item_id, labels, metadata, {score} AS score FROM {source} "
             "ORDER BY score DESC, item_id LIMIT :k OFFSET :offset",
-            query=text_of(query),
-            k=k,
-            offset=offset,
+            query=text_of(page.query),
+            k=page.k,
+            offset=page.offset,
             **parameters,
         )
         return [
@@ -337,27 +335,19 @@ class PostgresGallery:
             query = f"SELECT item_id FROM {self._table} WHERE raw IS NULL AND {self._condition}"
             return frozenset(run(connection, query, revision=revision).scalars())
 
-    def search(
-        self,
-        revision: int,
-        query: Vector,
-        k: int,
-        offset: int,
-        item_filter: ItemFilter,
-        compares_all: bool = False,
-    ) -> tuple[EngineHits, bool]:
-        with self._rows(revision, item_filter) as rows:
+    def search(self, page: PageQuery, compares_all: bool = False) -> tuple[EngineHits, bool]:
+        with self._rows(page.revision, page.item_filter) as rows:
             if (
                 not compares_all
-                and offset + k <= DEEPEST_SEARCH
-                and len(query) <= common.LARGEST_RANK_OF_A_GRAPH
-                and not self._is_small(rows.connection, revision)
-                and (item_filter.is_empty or rows.estimate_share() >= _LEAST_SHARE)
+                and page.offset + page.k <= DEEPEST_SEARCH
+                and len(page.query) <= common.LARGEST_RANK_OF_A_GRAPH
+                and not self._is_small(rows.connection, page.revision)
+                and (page.item_filter.is_empty or rows.estimate_share() >= _LEAST_SHARE)
             ):
-                hits = rows.rank_candidates(query, k, offset, self._read_maps(rows.connection))
-                if len(hits) == k:
+                hits = rows.rank_candidates(page, self._read_maps(rows.connection))
+                if len(hits) == page.k:
                     return hits, False
-            return rows.rank_all(query, k, offset), True
+            return rows.rank_all(page), True
 
     def _is_small(self, connection: Connection, revision: int) -> bool:
         """Return whether the gallery has few rows, so that they are compared one by one."""
@@ -369,11 +359,9 @@ class PostgresGallery:
             self._known_large = revision
         return is_small
 
-    def search_similar(
-        self, revision: int, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None
-    ) -> EngineHits:
-        with self._rows(revision, item_filter) as rows:
-            return rows.rank_similar(query, k, offset, left_out)
+    def search_similar(self, page: PageQuery, left_out: str | None) -> EngineHits:
+        with self._rows(page.revision, page.item_filter) as rows:
+            return rows.rank_similar(page, left_out)
 
     def has_label(self, revision: int, label: str) -> bool:
         with self._rows(revision, ItemFilter.of((label,))) as rows:

@@ -211,10 +211,9 @@ class RemoteGallery(Gallery):
     def find_rows(
         self, queries: Matrix, pages: Sequence[tuple[int, int]], item_filter: ItemFilter = NO_FILTER
     ) -> list[Page]:
-        return [
-            Page(*self._rows.search(self._revision, query, k, offset, item_filter, self.is_exact))
-            for query, (k, offset) in zip(map(with_a_column, queries), pages, strict=True)
-        ]
+        wide = zip(map(with_a_column, queries), pages, strict=True)
+        of_queries = (ports.PageQuery(self._revision, query, *page, item_filter) for query, page in wide)
+        return [Page(*self._rows.search(page, self.is_exact)) for page in of_queries]
 
     @override
     def pages(self, rows: list[Page], pages: Sequence[tuple[int, int]]) -> list[Page]:
@@ -224,8 +223,8 @@ class RemoteGallery(Gallery):
     def search_similar(
         self, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
     ) -> Page:
-        query = with_a_column(query)
-        return Page(self._rows.search_similar(self._revision, query, k, offset, item_filter, left_out), True)
+        page = ports.PageQuery(self._revision, with_a_column(query), k, offset, item_filter)
+        return Page(self._rows.search_similar(page, left_out), True)
 
 
 @dataclass(frozen=True, slots=True)

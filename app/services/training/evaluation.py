@@ -52,9 +52,9 @@ class HeldOutRankings:
         (queries, query_names, query_ids), (gallery, gallery_names, gallery_ids) = sides
         return cls(queries, gallery, query_names, gallery_names, query_ids, gallery_ids)
 
-    def reverse(self) -> HeldOutRankings:
-        """Return those of the other direction."""
-        return HeldOutRankings(
+    def both(self) -> tuple[HeldOutRankings, HeldOutRankings]:
+        """Return them, and those of the other direction."""
+        return self, HeldOutRankings(
             self.gallery, self.queries, self.gallery_names, self.query_names, self.gallery_ids, self.query_ids
         )
 
@@ -178,11 +178,10 @@ def held_out_quality(
         for name, projector in projectors.items()
         if name != method
     }
-    for direction, turn in zip(directions, (_as_it_is, HeldOutRankings.reverse), strict=True):
-        ranked = turn(forward)
+    for number, (direction, ranked) in enumerate(zip(list(directions), forward.both(), strict=True)):
         further: dict[str, Any] = dict(zip(("worst", "best"), ranked.examples(), strict=True))
         if held_out.has_labels:
-            curves = {name: turn(rival).curve() for name, rival in rivals.items()}
+            curves = {name: rival.both()[number].curve() for name, rival in rivals.items()}
             further |= {"chance": ranked.chance(), "curve": ranked.curve()}
             further["rivals"] = {name: curve for name, curve in curves.items() if curve is not None}
         directions[direction] = replace(directions[direction], **further)
@@ -384,10 +383,6 @@ def _project_features(
         taken = zip(features, encoders, projector.n_features, strict=True)
         features = [features_for(*side) for side in taken]
     return projector.project_x(features[0]), projector.project_z(features[1])
-
-
-def _as_it_is(rankings: HeldOutRankings) -> HeldOutRankings:
-    return rankings
 
 
 def _direction_quality(quality: solver.RankingQuality, label: str | None) -> reports.DirectionQuality:

@@ -19,7 +19,7 @@ from app.db.session import make_engine
 from app.domain.entities import IndexedItem
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
 from app.domain.filters import ItemFilter
-from app.domain.ports import GalleryKey, GalleryWrite, NewGallery, VectorEngine
+from app.domain.ports import GalleryKey, GalleryWrite, NewGallery, PageQuery, VectorEngine
 from app.engines.common import LARGEST_RANK_OF_A_GRAPH, FileLocks
 from app.engines.milvus import MilvusEngine
 from app.engines.postgresql import PostgresEngine
@@ -418,7 +418,7 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
     n_hits = {"all": 0, "half": 0, "tenth": 0}
     for query in queries:
         for name, step, labels in (("all", 1, None), ("half", 2, ("half 0",)), ("tenth", 10, ("tenth 0",))):
-            hits, is_exact = gallery.search(1, query, 10, 0, ItemFilter.of(labels=labels))
+            hits, is_exact = gallery.search(PageQuery(1, query, 10, 0, ItemFilter.of(labels=labels)))
             assert not is_exact or name == "tenth"  # 600 rows are few
             best = step * np.argsort(-(vectors[::step] @ query), kind="stable")[:10]
             n_hits[name] += len(set(best.tolist()) & {int(item.id) for item, _ in hits})
@@ -434,7 +434,7 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
     vectors, queries = random_rows(1000), random_rows(10, 3)
     rows = [IndexedItem(f"{number:04d}", (), {}) for number in range(1000)]
     gallery = engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, queries, ()))
-    assert not gallery.search(1, queries[0], 10, 0, ItemFilter())[1]
+    assert not gallery.search(PageQuery(1, queries[0], 10, 0, ItemFilter()))[1]
     moved = (vectors * np.geomspace(30, 0.03, RANK) + 50).astype(np.float32)
     beside = KEY._replace(modality="image (rebuilt)")
     engine.create(NewGallery(beside, 1, iter([(rows[:900], moved[:900])]), moved, queries, ()))
