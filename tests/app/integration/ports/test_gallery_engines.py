@@ -429,8 +429,7 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
     engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Galleries that are large otherwise take long to fill.
-    for module in ("milvus", "postgresql"):
-        monkeypatch.setattr(f"app.engines.{module}.ROWS_COMPARED", 100)
+    monkeypatch.setattr("app.engines.common.ROWS_COMPARED", 100)
     vectors, queries = random_rows(1000), random_rows(10, 3)
     rows = [IndexedItem(f"{number:04d}", (), {}) for number in range(1000)]
     gallery = engine.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, queries, ()))
