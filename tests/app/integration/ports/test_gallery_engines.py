@@ -402,7 +402,7 @@ def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None
     rows = [IndexedItem(f"{number}", (), {}) for number in range(4)]
     gallery = engine.create(NewGallery(KEY, 1, iter([(rows[:3], vectors[:3])]), vectors, vectors, ()))
     gallery.write(GalleryWrite(2, 1, ["3"], rows[3:], vectors[3:], ()))
-    hits, is_exact = gallery.search(2, vectors[3], 2, 0, ItemFilter())
+    hits, is_exact = gallery.search(PageQuery(2, vectors[3], 2, 0, ItemFilter()))
     assert is_exact
     assert [item.id for item, _ in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
 
