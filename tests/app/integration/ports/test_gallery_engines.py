@@ -441,7 +441,7 @@ def test_the_index_of_a_gallery_is_asked_in_its_own_space_also_after_it_was_repl
     gallery.write(GalleryWrite(2, 1, [row.id for row in rows[900:]], rows[900:], moved[900:], ()))
     n_found = 0
     for query in queries:
-        hits, is_exact = gallery.search(2, query, 10, 0, ItemFilter())
+        hits, is_exact = gallery.search(PageQuery(2, query, 10, 0, ItemFilter()))
         assert not is_exact
         n_found += len(set(np.argsort(-(moved @ query))[:10]) & {int(item.id) for item, _ in hits})
     assert n_found >= 0.97 * 10 * len(queries)
