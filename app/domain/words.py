@@ -78,7 +78,7 @@ _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
 _NEGATED = re.compile(
     r"\b(?:not(?!\s+only\b)|without|instead\s+of)\s+(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)"
-    r"|(?:^|(?<=\s))-(?P<word>[^\W\d_][^\s,;]*)",
+    r"|(?:\A(?!.*\n)|(?<=[^\n] )(?<!und )(?<!oder )(?<!and )(?<!or ))[-\u2212](?P<word>[^\W\d_][^\s,;]*)",
     re.IGNORECASE,
 )
 
@@ -172,7 +172,7 @@ def is_telling(word: str) -> bool:
 
 def split_negated(text: str) -> tuple[str, str]:
     """Return a text without what it says is not meant, and that alone, either of which may be empty: up to a
-    comma or "but", in English, and words after a minus sign."""
+    comma or "but", in English, and words after a minus sign, which begins no list of several lines."""
     negated = ", ".join(match["clause"] or match["word"] for match in _NEGATED.finditer(text))
     rest = _NEGATED.sub("", text).strip(" ,;") if negated else text
     return (rest if split_words(rest) else ""), negated

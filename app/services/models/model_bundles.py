@@ -53,25 +53,28 @@ class RecentTexts:
     def __init__(self) -> None:
         self.text_bytes: dict[str, float] = {}
         """By modality: the longest mean length of the texts that one answer showed."""
-        self._queries: dict[tuple[str, str, str], ProjectedQuery] = {}
+        self._queries: dict[tuple[str, str, str], tuple[ProjectedQuery, int | None]] = {}
         self._lock = threading.Lock()
 
-    def get(self, source: str, target: str, text: str) -> ProjectedQuery | None:
-        """Return a text that was asked; it is the newest one again."""
-        if len(text) > LONGEST_TEXT:
+    def get(self, key: tuple[str, str, str], revision: int) -> ProjectedQuery | None:
+        """Return a text that was asked (source, target, text), unless it depends on what items had at another
+        revision; it is the newest one again."""
+        if len(key[-1]) > LONGEST_TEXT:
             return None
         with self._lock:
-            query = self._queries.pop((source, target, text), None)
-            if query is not None:
-                self._queries[source, target, text] = query
+            query, its_revision = self._queries.pop(key, (None, None))
+            if query is None or its_revision not in (None, revision):
+                return None
+            self._queries[key] = query, its_revision
         return query
 
-    def put(self, source: str, target: str, text: str, query: ProjectedQuery) -> None:
-        """Keep a text, and forget the one that was asked longest ago."""
-        if len(text) > LONGEST_TEXT:
+    def put(self, key: tuple[str, str, str], query: ProjectedQuery, revision: int | None = None) -> None:
+        """Keep a text, and forget the one that was asked longest ago; `revision` where it depends on what
+        items have."""
+        if len(key[-1]) > LONGEST_TEXT:
             return
         with self._lock:
-            self._queries[source, target, text] = query
+            self._queries[key] = query, revision
             if len(self._queries) > _MOST_TEXTS:
                 del self._queries[next(iter(self._queries))]
 

@@ -136,11 +136,12 @@ def word_notices(
 ) -> tuple[Notice, ...]:
     """Return a notice if a query has unknown words, or none at all; it offers other queries where the encoder
     knows near ones. Words of later items are unknown unless it `finds_later` ones."""
+    if report is not None and report.n_known:  # "the" is missed by no person
+        lists = (report.unknown, report.guessed, report.misspelt, report.unseen)
+        report = WordReport(report.n_known, *(tuple(filter(is_telling, words)) for words in lists))
     words = () if report is None else report.misspelt or report.unknown or report.guessed
     if report is not None and not (words or is_trained):
         words = report.unseen
-    if report is not None and report.n_known:
-        words = tuple(filter(is_telling, words))  # "the" is none that anybody misses
     if report is None or (report.n_known and not words):
         return ()
     if not words:

@@ -28,6 +28,8 @@ _OWN_NAMES = frozenset(
 _MOST_STRESSED = 4
 """Words of a text of which those that name no value count more. Names of products are longer: with as much
 weight on their brands, the first ten had the colour of half of them, and of three quarters without it."""
+_FIRM = 0.9
+"""What was learned of a facet stands against a name from this probability on: a "t shirt" is no shirt."""
 _LIKELY = 0.5
 """A query and a hit agree on a value that either has more probably than not."""
 
@@ -122,6 +124,49 @@ def _words_of_values(parts: Sequence[SpacePart]) -> frozenset[str]:
     """Return the words of values that say something, and what else is a whole value, such as a size."""
     values = (split_words(value) for part in parts for value in part.values)
     return frozenset(word for words in values for word in words if is_telling(word) or len(words) == 1)
+
+
+def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
+    """Return a projected short text with the values that its words name, in facets of which what was learned
+    says others, but not firmly: parts of words mislead where no text that was learned from has the name."""
+    words = {word for word, _ in split_stretches(text) if is_telling(word)}
+    if len(words) > _MOST_STRESSED:
+        return projected
+    parts, followed = model.projector.parts, projected
+    values = _values_by_word(parts)
+    forms = [form for word in words for form in _forms(word) if form in values]
+    matched: dict[tuple[int, int], set[str]] = {}
+    for form in forms:
+        for number, column, name in values[form]:
+            matched.setdefault((number, column), set()).add(name)
+    for number, (part, columns) in enumerate(_columns_of(parts)):
+        shares = np.zeros(part.width)
+        for column in (column for of_part, column in matched if of_part == number):
+            # "sports bra" names a bra, and sports shoes with half of their name.
+            shares[column] = len(matched[number, column]) ** 2 / len(_telling_words(part.values[column]))
+        named = (shares == shares.max()) & (shares > 0.0)
+        learned = projected[0, columns] / part.scale
+        if not named.any() or learned[named].sum() >= _LIKELY or learned.max() >= _FIRM:
+            continue
+        followed = followed.copy() if followed is projected else followed
+        followed[0, columns] = part.scale * named / np.count_nonzero(named)
+    return followed
+
+
+def _telling_words(value: str) -> list[str]:
+    return [word for word in dict.fromkeys(split_words(value)) if is_telling(word)]
+
+
+@lru_cache(maxsize=16)
+def _values_by_word(parts: Sequence[SpacePart]) -> Mapping[str, list[tuple[int, int, str]]]:
+    """Return the values that have each word, as number of the part, column and the word itself."""
+    values: dict[str, list[tuple[int, int, str]]] = {}
+    for number, part in enumerate(parts):
+        for column, value in enumerate(part.values):
+            for word in _telling_words(value):
+                for form in {word, f"{word}s", word.removesuffix("s")}:
+                    values.setdefault(form, []).append((number, column, word))
+    return values
 
 
 def stress(

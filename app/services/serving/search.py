@@ -47,6 +47,7 @@ from app.services.serving.reasons import (
     are_of_words,
     emphasise,
     explain,
+    follow_names,
     parts_of,
     stress,
     words_apart,
@@ -522,8 +523,6 @@ def _check_probabilities(ground: _Ground, search: Search) -> None:
 def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
     """Return the query that parts make together; a part that cannot match says nothing."""
     clauses = [clause for part in parts for clause in _clauses_of(part)]
-    if len(clauses) == 1:  # "not red" alone
-        clauses = [*parts]
     sources = [_modality_of(ground, part) for part in clauses]
     projections = [_ask_part(ground, *of_part) for of_part in zip(sources, clauses, strict=True)]
     notices = tuple(notice for one in projections for notice in one.notices)
@@ -552,7 +551,7 @@ def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
 def _ask_plainly(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
     """Return a projected query of the source; one that says what is meant and what is not is composed."""
     part = QueryPart(query, modality=ground.source)
-    if len([*_clauses_of(part)]) == 1:
+    if [*_clauses_of(part)] == [part]:
         return _ask(ground, ground.source, query, may_offer)
     composed = _compose(ground, [part])
     return replace(composed, before_emphasis=composed.projected)
@@ -602,7 +601,9 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         features = _item_features(ground.snapshot, ground.work, source, query.field, query.item_id)
         return _project(model, source, query.field, features)
     text = content.text
-    earlier = None if text is None else model.texts.get(source, ground.target, text)
+    earlier = None
+    if text is not None:
+        earlier = model.texts.get((source, ground.target, text), ground.snapshot.collection.revision)
     if earlier is not None:
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
@@ -612,9 +613,9 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     says_learned = report is None or report.n_known > 0
     finds_later = bool(encoder.n_further) and model.projector.uses_words and ground.gallery.is_exact
     later: AbstractSet[str] = frozenset()
-    is_lasting = report is None or not (report.unknown or report.guessed)
-    if report is not None and not is_lasting and finds_later:
-        others = (*report.unknown, *report.guessed)
+    if report is not None and finds_later:
+        others = [word for word in (*report.unknown, *report.guessed) if len(word) <= _LONGEST_WORD]
+        others = others[:_MOST_LOOKED_UP]
         later = _recall_words(ground, source, others, partial(_later_words, ground, source))
         unknown, guessed = (
             tuple(word for word in words if word not in later) for words in (report.unknown, report.guessed)
@@ -634,15 +635,21 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         _keep_later(encoder, encoded, later)
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
     projection = _project(model, source, query.field, encoded, notices, can_match)
+    if text is not None and can_match and model.is_trained:
+        followed = follow_names(model, content.text or "", projection.projected)
+        projection = replace(projection, projected=followed)
     if later:  # of which nothing says how probable a match is
         projected = projection.projected
         of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
         projection = replace(projection, projected=of_words, before_emphasis=projected)
-    are_carried = True
+    plain, lasts = projection, report is None or not (finds_later and (report.unknown or report.guessed))
     if text is not None and can_match and says_learned:
         projection, are_carried = _stress_words(ground, source, content, report, later, projection)
-    if text is not None and may_offer and are_carried and (is_lasting or not finds_later):
-        model.texts.put(source, ground.target, text, projection)
+        lasts &= are_carried
+    if text is not None and may_offer and lasts:
+        depends = bool(later) or projection is not plain
+        revision = ground.snapshot.collection.revision if depends else None
+        model.texts.put((source, ground.target, text), projection, revision)
     return projection
 
 
@@ -654,8 +661,8 @@ def _stress_words(
     later: AbstractSet[str],
     projection: ProjectedQuery,
 ) -> tuple[ProjectedQuery, bool]:
-    """Return a text in which the words that name no value of what was learned count more, if it has any;
-    and whether that lasts: it does not where no item has one of them until one is written."""
+    """Return a text in which the words that name no value of what was learned count more, if some item has
+    any; and whether that lasts: it does not where one of them has to be written first."""
     model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
     if not (model.is_trained and model.projector.uses_words):
         return projection, True
@@ -663,17 +670,16 @@ def _stress_words(
     carried = _recall_words(ground, source, words, partial(_carried_words, ground, source, later))
     if not carried:
         return projection, not words
-    lasts = carried >= set(words)
-    if are_all and lasts:
+    if are_all:
         of_words = np.where(are_of_words(model), projection.projected, np.float32(0.0))
     else:
-        encoded = encoder.encode([Content(text=" ".join(word for word in words if word in carried))])
+        encoded = encoder.encode([Content(text=" ".join(words))])
         if encoder.n_further:
             _keep_later(encoder, encoded, later)
         of_words = model.project_words(source, encoded)
     if not of_words.any():
         return projection, False
-    return stress(model, source, projection, of_words, are_all and lasts), lasts
+    return stress(model, source, projection, of_words, are_all), carried >= set(words)
 
 
 def _recall_words(
@@ -720,6 +726,7 @@ _MOST_JUDGED = 4096
 """Results among which probable ones are looked for: the vectors of each are read."""
 _MOST_CARRIERS = 20
 """Items that are looked through for a word that was not learned, those first whose words are most alike."""
+_MOST_LOOKED_UP, _LONGEST_WORD = 16, 64  # words of a text that were not learned: each takes a search
 _MOST_WORDS = 4096  # of which a snapshot knows whether some item has them
 
 

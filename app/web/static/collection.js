@@ -84,6 +84,7 @@ async function showAddress() {
     shown.passing ??= numbers?.passing; // which the whole list says, too
     showTotal(shown);
   }, showError);
+  byId("export").hidden = false;
   byId("export").textContent = shown.filter.length > 0 ? "Download what passes" : "Download all";
   showBulk(shown, showAddress);
   await showPage();
@@ -127,13 +128,21 @@ const queryOf = ({ target, filter }) => new URLSearchParams({ modality: target, 
 async function exportItems() {
   const { shown: { target, filter }, collection: { name } } = state;
   const conditions = filter.length > 0 ? { modality: target, ...conditionsOf(filter) } : {};
-  announce("Downloading");
   const query = new URLSearchParams({ filter: JSON.stringify(conditions) });
-  const exported = await (await call(`${collectionPath()}/items:export?${query}`)).blob();
-  const [link, url] = [element("a"), URL.createObjectURL(exported)];
-  Object.assign(link, { href: url, download: `${name}.ndjson` }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000); // once the browser has begun to save it
-  announce(`${name}.ndjson was downloaded`);
+  const [button, cutOff] = [byId("export"), new Problem("The download was cut off", "Try again; lrbs export writes large collections to a file as they come.", 0)];
+  const title = button.textContent;
+  Object.assign(button, { disabled: true, textContent: "Downloading" });
+  announce("Downloading");
+  try {
+    const exported = await (await call(`${collectionPath()}/items:export?${query}`)).blob().catch(() => { throw cutOff; });
+    const [link, url] = [element("a"), URL.createObjectURL(exported)];
+    Object.assign(link, { href: url, download: `${name}.ndjson` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60_000); // once the browser has begun to save it
+    announce(`${name}.ndjson was downloaded`);
+  } finally {
+    button.disabled = false;
+    if (button.textContent === "Downloading") button.textContent = title; // nothing else is shown meanwhile
+  }
 }
 
 const pathOf = (item) => `${collectionPath()}/items/${encodeURIComponent(item.id)}`;

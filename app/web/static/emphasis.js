@@ -21,6 +21,8 @@ export function showEmphasis({ emphasis }, { hits, measures = [] }, run) {
     slider.value = emphasis[slider.name] ?? usualOf(slider.name);
     showValue(slider);
   }
+  const nChanged = Object.keys(emphasis).length;
+  byId("emphasis-title").textContent = nChanged > 0 ? `Emphasis: ${nChanged} changed` : "Emphasis";
   box.onchange = () => run(Object.fromEntries(
     sliders.map(({ name, value }) => [name, Number(value)]).filter(([name, weight]) => weight !== usualOf(name)),
   ));

@@ -52,7 +52,7 @@ export async function showFilters(shown, revision, run) {
     if (target.id === "include-given") run({ ...latestOf(shown), includesGiven: target.checked });
     if (Object.hasOwn(NUMBERS, target.id) && target.reportValidity()) {
       const { name, unit } = NUMBERS[target.id];
-      run({ ...latestOf(shown), [name]: Number(target.value) / unit });
+      run({ ...latestOf(shown), [name]: Number((Number(target.value) / unit).toPrecision(12)) });
     }
     if (target.type === "range") target.form.requestSubmit();
   };

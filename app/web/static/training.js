@@ -65,6 +65,7 @@ async function storePolicy() {
   const { from, to, ...limits } = given;
   if (from !== undefined && Object.keys(limits).length === 0) throw new Problem("Nothing says after what it is trained", "Enter one of the numbers, or leave the hours empty.", 0);
   if ((from === undefined) !== (to === undefined)) throw new Problem("One of the two hours is missing", "Enter both, or none.", 0);
+  if (from !== undefined && from === to) throw new Problem("The two hours are the same", "Enter two different ones, or none.", 0);
   const policy = { ...limits, ...(from === undefined ? {} : { quiet_hours: [from, to] }) };
   const { retraining } = await (await call(`${adminPath(collection)}/retraining`, { method: "PUT", json: policy })).json();
   collection.retraining = retraining;

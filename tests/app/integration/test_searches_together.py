@@ -191,14 +191,17 @@ def test_a_remembered_text_is_that_of_its_version(texts: Any) -> None:
 def test_the_texts_remembered_are_few_and_short() -> None:
     asked, query = RecentTexts(), ProjectedQuery(np.zeros((1, 2), np.float32))
     for number in range(600):
-        asked.put("t", "x", str(number), query)
-        assert asked.get("t", "x", "0") is query  # it is asked again and again
-    assert asked.get("t", "x", "1") is None
-    assert asked.get("t", "x", "599") is query
-    assert asked.get("x", "t", "599") is None
-    assert asked.get("t", "t", "599") is None
-    asked.put("t", "x", "a" * 2000, query)
-    assert asked.get("t", "x", "a" * 2000) is None
+        asked.put(("t", "x", str(number)), query)
+        assert asked.get(("t", "x", "0"), number) is query  # it is asked again and again
+    assert asked.get(("t", "x", "1"), 1) is None
+    assert asked.get(("t", "x", "599"), 1) is query
+    assert asked.get(("x", "t", "599"), 1) is None
+    assert asked.get(("t", "t", "599"), 1) is None
+    asked.put(("t", "x", "a" * 2000), query)
+    assert asked.get(("t", "x", "a" * 2000), 1) is None
+    asked.put(("t", "x", "brand"), query, 1)
+    assert asked.get(("t", "x", "brand"), 1) is query
+    assert asked.get(("t", "x", "brand"), 2) is None
 
 
 def test_a_write_that_comes_before_the_rows_are_read_is_in_the_answer(

@@ -9,6 +9,7 @@ from PIL import Image
 
 from app.domain.entities import Content, Modality
 from app.services.catalogue.service import NewItem
+from app.services.serving.reasons import follow_names
 from app.services.training.requests import TrainingParameters
 from tests.app.integration.conftest import Pairs
 
@@ -234,6 +235,72 @@ def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:
         assert {hit["id"] for hit in answer["hits"]} == ids
         assert {hit["probability"] for hit in answer["hits"]} == {None}  # nothing was learned of it
         assert answer["notices"] == []
+
+
+def test_a_brand_counts_as_long_as_an_item_has_it(pairs: Pairs) -> None:
+    fill_with_brands(pairs)
+    client = pairs.client()
+
+    def first(text: str) -> tuple[str, bool]:
+        hit = client.post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
+        return hit["id"], hit["probability"] is None
+
+    assert first("arfex") == first("arfex")
+    assert first("arfex")[1]
+    assert first("arfex corhul") in {(f"x{number}", True) for number in range(0, 64, 16)} | {
+        (f"x{number}", True) for number in range(10, 64, 16)
+    }
+    for number in range(0, 64, 16):
+        pairs.services.catalogue.delete_item("shop", f"x{number}")
+        pairs.services.catalogue.delete_item("shop", f"t{number}")
+    assert not first("arfex")[1]  # as it was learned
+    assert first("arfex corhul") in {(f"x{number}", True) for number in range(10, 64, 16)}
+
+
+def test_a_text_of_nothing_but_what_is_not_meant_turns_away_from_it(pairs: Pairs) -> None:
+    shown = fill_with_brands(pairs)
+    for text in ("-red", "not red", "\u2212red"):
+        answer = pairs.client().post(SEARCH, json={"text": text, "k": 20}).json()
+        assert len(answer["hits"]) == 20
+        assert "red" not in {shown[int(hit["id"][1:])][1] for hit in answer["hits"]}
+
+
+def test_a_named_value_counts_unless_what_was_learned_says_another_one_firmly(pairs: Pairs) -> None:
+    fill_with_brands(pairs, labels=("cats", "sailing boats", "sports shoes", "deserts"))
+    with pairs.services.snapshots.open("shop") as (snapshot, _):
+        model = snapshot.model
+    start = 0
+    for part in model.projector.parts:
+        if part.name == "facet:label":
+            break
+        start += part.width
+
+    def follow(text: str, learned: str, posterior: float) -> dict[str, float]:
+        """Return the posteriors of a text, of which one was learned."""
+        posteriors = np.full(part.width, (1.0 - posterior) / (part.width - 1))
+        posteriors[part.values.index(learned)] = posterior
+        projected = np.ones((1, model.projector.rank), np.float32)
+        projected[0, start : start + part.width] = part.scale * posteriors
+        followed = follow_names(model, text, projected)
+        of_part = followed[0, start : start + part.width] / part.scale
+        followed[0, start : start + part.width] = projected[0, start : start + part.width]
+        assert np.array_equal(followed, projected)  # nothing else changes
+        return {
+            name: round(float(share), 2) for name, share in zip(part.values, of_part, strict=True) if share
+        }
+
+    boats = {"sailing boats": 1.0}
+    for text in ("boats", "a red boat", "the sailing boat by arfex"):
+        assert follow(text, "cats", 0.7) == boats
+    assert follow("boats and shoes", "cats", 0.7) == {"sailing boats": 0.5, "sports shoes": 0.5}
+    assert follow("sports boats sailing", "cats", 0.7) == boats  # more of whose name is there
+    for text, learned, posterior in (
+        ("boats", "cats", 0.91),
+        ("boats", "sailing boats", 0.55),
+        ("arfex", "cats", 0.7),
+        ("boats of four more telling words", "cats", 0.7),
+    ):
+        assert follow(text, learned, posterior)[learned] == pytest.approx(posterior, abs=0.01)
 
 
 @pytest.mark.parametrize("form", ["{brand} {label}s", "{label} by {brand}", "{colour} {brand}"])
