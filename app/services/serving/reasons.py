@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -134,16 +135,13 @@ def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
         return projected
     parts, followed = model.projector.parts, projected
     values = _values_by_word(parts)
-    forms = [form for word in words for form in _forms(word) if form in values]
-    matched: dict[tuple[int, int], set[str]] = {}
-    for form in forms:
-        for number, column, name in values[form]:
-            matched.setdefault((number, column), set()).add(name)
+    names = values.keys() & {form for word in words for form in _forms(word)}
+    matched = Counter(place for name in names for place in values[name])
     for number, (part, columns) in enumerate(_columns_of(parts)):
         shares = np.zeros(part.width)
         for column in (column for of_part, column in matched if of_part == number):
             # "sports bra" names a bra, and sports shoes with half of their name.
-            shares[column] = len(matched[number, column]) ** 2 / len(_telling_words(part.values[column]))
+            shares[column] = matched[number, column] ** 2 / len(_telling_words(part.values[column]))
         named = (shares == shares.max()) & (shares > 0.0)
         learned = projected[0, columns] / part.scale
         if not named.any() or learned[named].sum() >= _LIKELY or learned.max() >= _FIRM:
@@ -153,19 +151,18 @@ def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
     return followed
 
 
-def _telling_words(value: str) -> list[str]:
-    return [word for word in dict.fromkeys(split_words(value)) if is_telling(word)]
+def _telling_words(value: str) -> set[str]:
+    return set(filter(is_telling, split_words(value)))
 
 
 @lru_cache(maxsize=16)
-def _values_by_word(parts: Sequence[SpacePart]) -> Mapping[str, list[tuple[int, int, str]]]:
-    """Return the values that have each word, as number of the part, column and the word itself."""
-    values: dict[str, list[tuple[int, int, str]]] = {}
+def _values_by_word(parts: Sequence[SpacePart]) -> Mapping[str, list[tuple[int, int]]]:
+    """Return the values that have each word, as number of the part and column in it."""
+    values: dict[str, list[tuple[int, int]]] = {}
     for number, part in enumerate(parts):
         for column, value in enumerate(part.values):
             for word in _telling_words(value):
-                for form in {word, f"{word}s", word.removesuffix("s")}:
-                    values.setdefault(form, []).append((number, column, word))
+                values.setdefault(word, []).append((number, column))
     return values
 
 

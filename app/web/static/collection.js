@@ -85,7 +85,7 @@ async function showAddress() {
     showTotal(shown);
   }, showError);
   byId("export").hidden = false;
-  byId("export").textContent = shown.filter.length > 0 ? "Download what passes" : "Download all";
+  byId("export").textContent = exportTitle(shown);
   showBulk(shown, showAddress);
   await showPage();
 }
@@ -124,13 +124,14 @@ async function showPage() {
 
 const queryOf = ({ target, filter }) => new URLSearchParams({ modality: target, filter: JSON.stringify(conditionsOf(filter)) });
 
+const exportTitle = ({ filter }) => (filter.length > 0 ? "Download what passes" : "Download all");
+
 /** Save what passes the filters, or the whole collection, as an import takes it. */
 async function exportItems() {
   const { shown: { target, filter }, collection: { name } } = state;
   const conditions = filter.length > 0 ? { modality: target, ...conditionsOf(filter) } : {};
   const query = new URLSearchParams({ filter: JSON.stringify(conditions) });
   const [button, cutOff] = [byId("export"), new Problem("The download was cut off", "Try again; lrbs export writes large collections to a file as they come.", 0)];
-  const title = button.textContent;
   Object.assign(button, { disabled: true, textContent: "Downloading" });
   announce("Downloading");
   try {
@@ -140,8 +141,7 @@ async function exportItems() {
     setTimeout(() => URL.revokeObjectURL(url), 60_000); // once the browser has begun to save it
     announce(`${name}.ndjson was downloaded`);
   } finally {
-    button.disabled = false;
-    if (button.textContent === "Downloading") button.textContent = title; // nothing else is shown meanwhile
+    Object.assign(button, { disabled: false, textContent: exportTitle(state.shown) });
   }
 }
 
