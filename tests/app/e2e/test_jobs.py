@@ -275,16 +275,16 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
 
         def follow() -> None:
             with contextlib.suppress(httpx.TransportError):
-                seen.extend(events(client, job_id))
+                for event in events(client, job_id):
+                    seen.append(event)
 
         follower = threading.Thread(target=follow)
         follower.start()
-        time.sleep(0.5)
+        wait_for(lambda: seen)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) is not None
         follower.join(20)
         assert not follower.is_alive()
-        assert seen
     wait_for(lambda: not processes(b"app.worker", place.folder), 30.0)
     again = place.serve()
     with place.client(again) as client:
