@@ -364,7 +364,9 @@ def _read_value(text: str) -> tuple[str, Any]:
 
 def export(
     collection: str,
-    file: Annotated[Path | None, typer.Argument(dir_okay=False, help="default: standard output")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(dir_okay=False, allow_dash=True, help="default, as is -: standard output")
+    ] = None,
     label: LabelFilter = None,
     where: WhereFilter = None,
     form: Annotated[
@@ -381,6 +383,7 @@ def export(
     from app.cli.sources.samples import check_forms, write_samples
 
     read_filter(label, where)
+    file = None if file == Path("-") else file
     is_tar = form == "tar" if form or file is None else file.suffix.lower() == ".tar"
     if file is not None and not form and re.search(r"\.(tar\.\w+|t[bgx]z2?)$", file.name, re.IGNORECASE):
         raise typer.BadParameter("a tar file is written without compression: name it .tar", param_hint="FILE")

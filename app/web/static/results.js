@@ -105,7 +105,7 @@ function detailsOf(hit, isMadeOfParts) {
   if (isCosine) {
     score.title = isMadeOfParts ? "Score" : "Likeness";
   } else {
-    const probability = element("span", "hit-probability", `${(100 * hit.probability).toFixed(1)} %`);
+    const probability = element("span", "hit-probability", `${(Math.floor(1000 * hit.probability) / 10).toFixed(1)} %`);
     probability.title = "Estimated probability of a match";
     line.append(probability);
   }

@@ -64,6 +64,8 @@ def test_commands_answer_as_the_routes_do(
         exported = tmp_path / "exported.ndjson"
         lrbs_inside("export", "shop", str(exported), "--where", "size>=1")
         assert exported.read_bytes() == client.get(f"{shop}/items:export").content
+        assert lrbs_inside("export", "shop", "-").stdout == exported.read_text()
+        assert not Path("-").exists()
         assert lrbs_inside("export", "shop", str(exported)).returncode == 2
         link, pipe = tmp_path / "link", tmp_path / "pipe"  # neither is replaced by a file
         link.symlink_to(exported)

@@ -119,6 +119,7 @@ def test_words_are_found_where_they_stand() -> None:
         ("-shoes", "", "shoes"),
         ("t-shirt - blue, -5 - 3", "t-shirt - blue, -5 - 3", ""),
         ("handbag \u2212black", "handbag", "black"),
+        ("handbag \u2013black", "handbag", "black"),
         ("-red dress\n-blue shoes", "-red dress\n-blue shoes", ""),
         ("Herrenschuhe und -stiefel", "Herrenschuhe und -stiefel", ""),
         ("not", "not", ""),
