@@ -333,11 +333,14 @@ class AffineProjector(Projector):
 
 
 def project_in_range(
-    project: Callable[[Samples], FloatArray], samples: npt.ArrayLike, rank: int
+    project: Callable[[Samples], FloatArray],
+    samples: npt.ArrayLike,
+    rank: int,
+    n_features: int | None = None,
 ) -> FloatArray:
     """Return projections; those of samples out of the range of floats are NaN or infinite.
     `project` may raise OutOfRangeError."""
-    checked = check_samples(samples, "the array of samples")
+    checked = check_samples(samples, "the array of samples", n_features=n_features)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             return project(checked)

@@ -78,7 +78,8 @@ _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
 _NEGATED = re.compile(
     r"\b(?:not(?!\s+only\b)|without|instead\s+of)\s+(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)"
-    r"|(?:\A(?!.*\n)|(?<=[^\n] )(?<!und )(?<!oder )(?<!and )(?<!or ))[-\u2013\u2212](?P<word>[^\W\d_][^\s,;]*)",
+    r"|(?:\A(?!.*\n)|(?<=[^\n] )(?<!und )(?<!oder )(?<!and )(?<!or ))[-\u2013\u2212]"
+    r"(?P<word>[^\W\d_][^\s,;]*)",
     re.IGNORECASE,
 )
 

@@ -254,9 +254,13 @@ def term_features(
         return_counts=True,
     )
     rows, indices = np.divmod(cells, n_terms)
-    idf = kinds[0].idf if len(kinds) == 1 else np.concatenate([kind.idf for kind in kinds])
-    values = (np.log(counts) + 1.0) * idf[indices]
-    part = rows * len(kinds) + np.searchsorted(offsets[1:-1], indices, side="right")
+    numbers = np.searchsorted(offsets[1:-1], indices, side="right")
+    idf = np.empty(len(indices))
+    for number, kind in enumerate(kinds):
+        is_own = numbers == number
+        idf[is_own] = kind.idf[indices[is_own] - offsets[number]]
+    values = (np.log(counts) + 1.0) * idf
+    part = rows * len(kinds) + numbers
     norms = np.sqrt(np.bincount(part, values * values, minlength=1) * len(kinds))
     features = (values / norms[part]).astype(np.float32)
     ends = np.searchsorted(rows, np.arange(len(texts) + 1))

@@ -33,7 +33,6 @@ from solver.linalg import (
     FloatArray,
     Samples,
     check_array,
-    check_samples,
     first_columns,
     is_sparse,
     to_dense,
@@ -254,30 +253,43 @@ class CompositeSide:
         """Number of features of samples."""
         return self.feature_map.n_features + self.n_further
 
-    @property
+    @cached_property
     def widths(self) -> tuple[int, ...]:
         """Dimensions of each head's part."""
         widths = {"cosine": self.feature_map.n_features, "distinctness": 1}
         return tuple(widths.get(head.kind, head.n_scores) for head in self.heads)
 
+    @property
+    def rank(self) -> int:
+        """Dimensions of all parts."""
+        return sum(self.widths)
+
+    @cached_property
+    def parts(self) -> tuple[SpacePart, ...]:
+        """Parts of a projection, as of `Projector`."""
+        return tuple(
+            SpacePart(head.term, width, head.values, head.scale)
+            for head, width in zip(self.heads, self.widths, strict=True)
+        )
+
     def project(self, samples: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections, float32; those of too large samples are not finite."""
-        return project_in_range(self._project, samples, sum(self.widths))
+        return project_in_range(self._project, samples, self.rank, self.n_features)
 
     def project_query(self, sample: npt.ArrayLike) -> tuple[FloatArray, bool]:
         """Return a projection, and whether it is like what was learned from, as of `Projector`."""
         if self._dual is None or not self.least_likeness:
             return self.project(sample), True
         nearest = np.ones(1)
-        projected = project_in_range(partial(self._project, nearest=nearest), sample, sum(self.widths))
+        project = partial(self._project, nearest=nearest)
+        projected = project_in_range(project, sample, self.rank, self.n_features)
         return projected, bool(nearest[0] >= self.least_likeness)
 
     def project_words(self, samples: npt.ArrayLike) -> FloatArray:
         """Return projections of which all is zero but the samples' own content, as of `Projector`."""
-        return project_in_range(self._words, samples, sum(self.widths))
+        return project_in_range(self._words, samples, self.rank, self.n_features)
 
     def _words(self, samples: Samples) -> FloatArray:
-        check_samples(samples, "the array of samples", n_features=self.n_features)
         nothing = np.zeros((samples.shape[0], 0))
         parts = [
             head.apply(nothing, samples, self.n_further)
@@ -338,7 +350,6 @@ class CompositeSide:
         return scores
 
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
-        check_samples(samples, "the array of samples", n_features=self.n_features)
         learned = first_columns(samples, self.feature_map.n_features) if self.n_further else samples
         if self._dual is not None:
             scores = self.feature_map.weigh(learned, self._dual, nearest)
@@ -402,7 +413,7 @@ class CompositeProjector(Projector):
     @property
     @override
     def rank(self) -> int:
-        return sum(self.x.widths)
+        return self.x.rank
 
     @property
     @override
@@ -443,10 +454,7 @@ class CompositeProjector(Projector):
     @property
     @override
     def parts(self) -> tuple[SpacePart, ...]:
-        return tuple(
-            SpacePart(head.term, width, head.values, head.scale)
-            for head, width in zip(self.x.heads, self.x.widths, strict=True)
-        )
+        return self.x.parts
 
     @override
     def compose(self, projected: FloatArray, weights: FloatArray, is_across: BoolArray) -> FloatArray:

@@ -8,7 +8,7 @@ _PAUSE_SECONDS = 0.02
 _Found = TypeVar("_Found")
 
 
-def wait_for(condition: Callable[[], _Found], seconds: float = 60.0) -> _Found:
+def wait_for(condition: Callable[[], _Found], seconds: float = 180.0) -> _Found:
     """Return what `condition` returns once it holds; fails if that takes too long."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

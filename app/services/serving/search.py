@@ -163,7 +163,7 @@ def results_of(outcome: Outcome) -> list[SearchResult]:
     return outcome
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Ground:
     """What searches are answered from; `work` is None where neither queries nor hits are rows."""
 
@@ -174,6 +174,7 @@ class _Ground:
     at_once: bool = False
     is_live: bool = True
     is_newest: bool = False  # nothing was committed since, so that rows that it showed are what there is
+    has_read: bool = False  # rows that it did not show before
 
     @property
     def gallery(self) -> Gallery:
@@ -322,8 +323,9 @@ class SearchService:
         if ground.at_once and not self._snapshots.may_read_at_once():
             return None
         outcomes = self._show_all(ground, ranking)
-        is_newest = self._snapshots.recall(ground.snapshot.collection.name) is ground.snapshot
-        return outcomes if is_newest else None
+        if ground.has_read and self._snapshots.recall(ground.snapshot.collection.name) is not ground.snapshot:
+            return None
+        return outcomes
 
     def numbers_per_search(self, collection: str, target: str, item_filter: ItemFilter) -> float:
         """Return about how many numbers a search compares; infinity where that is not at hand."""
@@ -439,6 +441,7 @@ class SearchService:
 
     def _read_in(self, ground: _Ground) -> AbstractContextManager[UnitOfWork]:
         """Return the transaction of searches, or one that begins now."""
+        ground.has_read = True
         return self._snapshots.read() if ground.work is None else nullcontext(ground.work)
 
     def _refuse_hits(self, search: Search) -> InvalidFieldError | None:

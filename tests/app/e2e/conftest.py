@@ -37,7 +37,7 @@ from tests.app.e2e.refusals import (
 
 ROOT = Path(__file__).parents[3]
 LRBS = (sys.executable, "-m", "app.cli")
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 PER_KIND = 10
 """Pictures of the demo: as few as it draws."""
 LrbsInside = Callable[..., subprocess.CompletedProcess[str]]
@@ -299,7 +299,7 @@ def demo_folder(_demo: tuple[str, str, Path]) -> Path:
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
     """A headless Chromium; its pages are given time on a busy machine."""
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
@@ -311,6 +311,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(60_000)
     yield context.new_page()
     context.close()
 

@@ -282,8 +282,8 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         follower.start()
         wait_for(lambda: seen)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) is not None
-        follower.join(20)
+        assert server.process.wait(60) is not None
+        follower.join(60)
         assert not follower.is_alive()
     wait_for(lambda: not processes(b"app.worker", place.folder), 30.0)
     again = place.serve()

@@ -245,7 +245,7 @@ def test_an_encoder_is_changed_by_a_training(
         expect(page.locator("#chosen-options")).to_contain_text("“text” items again, by combine")
         page.get_by_role("button", name="Start the training").click()
         expect(page.get_by_role("heading", name="One version; version 1 is live")).to_be_visible(
-            timeout=60_000
+            timeout=180_000
         )
         text = client.get_collection("recoded").modalities["text"]
         words = {"type": "word-frequency", "max_words": 50}
@@ -405,7 +405,7 @@ def test_a_training_is_chosen_confirmed_followed_and_cancelled(
     expect(state).to_have_text("The last training was cancelled; it changed nothing.")
     client.retrain("pupils", method="lrbs", alpha=0.001)
     page.reload()
-    expect(state).to_contain_text("The last training made version 2", timeout=60_000)
+    expect(state).to_contain_text("The last training made version 2", timeout=180_000)
     choices = client.get_model("pupils", 2).report["index"]["choices"]
     for side in ("sound", "sketch"):
         kind, reason = choices[side]["spec"]["kind"], choices[side]["reason"]

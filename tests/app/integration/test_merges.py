@@ -74,7 +74,7 @@ def test_a_search_is_answered_while_what_it_visits_is_merged(saved: Pairs, gate:
         gate.reached.clear()
         write(saved, *range(20))
         before = hits(saved)
-        assert gate.reached.wait(10), "more than a quarter of the rows were replaced"
+        assert gate.reached.wait(60), "more than a quarter of the rows were replaced"
         assert hits(saved) == before
         assert len(views(saved)) == 2
         write(saved, 30)
@@ -110,12 +110,12 @@ def test_a_merge_during_a_reload_is_not_lost(
     for n in range(0, 20, 5):
         write(saved, *range(n, n + 5))
         saved.search("a")
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(60)
     reload_gate.is_open.clear()
     reload_gate.reached.clear()
     waiting = threading.Thread(target=lambda: (write(saved, *range(50, 58)), saved.search("a")))
     waiting.start()
-    assert reload_gate.reached.wait(10)
+    assert reload_gate.reached.wait(60)
     gate.is_open.set()
     (snapshot,) = saved.services.snapshots.peek_all().values()
     wait_for(lambda: next(iter(saved.services.snapshots.peek_all().values())) is not snapshot)
