@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.load import LoadPlan, LoadResult, OwnLoad
+from app.cli.bench.load import LoadPlan, LoadProcess, LoadResult
 from app.cli.bench.measurement import (
     SEARCH_PATH,
     ServerProcess,
@@ -145,7 +145,7 @@ def _measure(bench: _Bench, items: int, settings: Settings, on_phase: Callable[[
 
         def run(rate: float | None) -> Step:
             on_phase("as many searches as possible" if rate is None else f"{rate:.0f} searches a second")
-            with OwnLoad(replace(plan, rate=rate)) as load:
+            with LoadProcess(replace(plan, rate=rate)) as load:
                 writes = _write(client, bench, numbers)
                 return Step(rate, load.stop(), writes.stored, writes.refused, writes.p99())
 

@@ -18,7 +18,7 @@ import typer
 from rich.table import Table
 
 from app.bootstrap import build
-from app.cli.bench.load import OWN, LoadPlan, LoadResult, installed_generator, run_generator
+from app.cli.bench.load import LoadPlan, LoadResult, run_load
 from app.cli.bench.measurement import (
     NAME,
     SEARCH_PATH,
@@ -50,7 +50,6 @@ class _Bench:
     seconds: float
     rounds: int
     typed: bool
-    generator: str
 
 
 def processes_command(
@@ -72,7 +71,6 @@ def processes_command(
         seconds,
         rounds,
         typed,
-        installed_generator(),
     )
     with tempfile.TemporaryDirectory(prefix="lrbs-bench-") as folder, LOG.status("training") as status:
         measured = _measure(
@@ -147,13 +145,12 @@ def _measure(bench: _Bench, settings: Settings, on_phase: Callable[[str], None])
         }
         for count, plan in plans.items():
             on_phase(f"first searches of {count}")
-            run_generator(OWN, replace(plan, connections=max(bench.clients), seconds=_WARM_SECONDS))
+            run_load(replace(plan, connections=max(bench.clients), seconds=_WARM_SECONDS))
         results = _in_turns(bench, plans, on_phase)
         memory = {count: memory_mib(server.pid) for count, server in servers.items()}
     return {
         "queries": "texts" if bench.typed else "vectors",
         "index": kinds,
-        "load_generator": bench.generator,
         "idle_mib": idle,
         "memory_mib": memory,
         "loads": [_figures(connections, of_clients) for connections, of_clients in results.items()],
@@ -178,7 +175,7 @@ def _in_turns(
         for connections in bench.clients:
             for count in list(plans)[:: -1 if number % 2 else 1]:
                 plan = replace(plans[count], connections=connections, seconds=bench.seconds)
-                results[connections][count].append(run_generator(bench.generator, plan))
+                results[connections][count].append(run_load(plan))
     return results
 
 
@@ -207,7 +204,7 @@ def _print(report: dict[str, Any]) -> None:
             table.add_row(str(load["clients"]), str(count), *numbers, f"{memory:,.0f}")
     OUT.print(table)
     OUT.print(
-        f"{report['items']:,} items, queries are {report['queries']}, {report['load_generator']} as client; "
+        f"{report['items']:,} items, queries are {report['queries']}; "
         f"without a gallery a process takes {sum(report['idle_mib']):,.0f} MiB; "
         f"load of the machine {report['load_of_machine']:.1f}; "
         f"refused or lost: {sum(load['failures'] for load in report['loads']):,}"

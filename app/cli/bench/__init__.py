@@ -11,7 +11,6 @@ import typer
 from rich.table import Table
 
 from app.cli import demo
-from app.cli.bench.load import COMPILED, OWN, installed_generator
 from app.cli.bench.measurement import DISTURBANCES, SearchBench, measure_search
 from app.cli.console import LOG, OUT, JsonFlag
 from app.domain.names import join_words
@@ -110,9 +109,6 @@ def search_command(
     lists: Annotated[
         bool, typer.Option("--lists", help="train again on the whole gallery, to serve by inverted lists")
     ] = False,
-    client: Annotated[
-        str, typer.Option(help=f"auto, {OWN}, or a compiled one: {join_words(COMPILED, 'or')}")
-    ] = "auto",
     database_url: Annotated[
         str, typer.Option(help="an empty database; default: SQLite in a temporary folder")
     ] = "",
@@ -123,9 +119,6 @@ def search_command(
     for name in disturbances:
         if name not in DISTURBANCES:
             raise typer.BadParameter(f"unknown {name!r}: give some of {', '.join(DISTURBANCES)}")
-    if client not in ("auto", OWN, *COMPILED):
-        raise typer.BadParameter(f"unknown client {client!r}")
-    generator = installed_generator() if client == "auto" else client
     with tempfile.TemporaryDirectory(prefix="lrbs-bench-") as folder, LOG.status("training") as status:
         settings = Settings(
             data_dir=Path(folder), database_url=database_url, processes=processes, rate_limit=0
@@ -141,7 +134,6 @@ def search_command(
             queries,
             texts,
             disturbances,
-            generator,
             lists,
         )
         report = {"machine": machine(), **measure_search(bench, settings, status.update)}

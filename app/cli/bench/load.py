@@ -1,22 +1,15 @@
-"""Load generators: a compiled one where it is installed, and otherwise a lean client in a process of its own,
-raw HTTP/1.1 over connections that stay open."""
+"""A load generator: a lean client in a process of its own, raw HTTP/1.1 over connections that stay open."""
 
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from types import MappingProxyType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -33,25 +26,6 @@ _LENGTH = b"content-length:"
 _EXIT_SECONDS = 10.0
 """How long answers may still take after the end of the plan: ten times the slowest that were seen."""
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-OWN = "own"
-"""The client of this module."""
-_WRK_SCRIPT = """
-local bodies, n = {}, 0
-for line in io.lines("BODIES") do bodies[#bodies + 1] = line end
-wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/json"
-wrk.headers["Authorization"] = "Bearer KEY"
-request = function()
-  n = n + 1
-  return wrk.format(nil, nil, nil, bodies[n % #bodies + 1])
-end
-done = function(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("lrbs %d %d %d %.0f %.0f %.0f\\n", summary.requests, summary.duration,
-    e.status + e.connect + e.read + e.write + e.timeout,
-    latency:percentile(50), latency:percentile(95), latency:percentile(99)))
-end
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,30 +216,14 @@ async def _main() -> None:
     sys.stdout.write(json.dumps(asdict(await _Load(plan).run())))
 
 
-def installed_generator() -> str:
-    """Return the name of the first compiled load generator that is installed; `OWN` without one."""
-    return next((name for name in COMPILED if shutil.which(name)), OWN)
+def run_load(plan: LoadPlan) -> LoadResult:
+    """Run a load to its end; raises ClickException."""
+    with LoadProcess(plan) as load:
+        return load.result()
 
 
-def run_generator(generator: str, plan: LoadPlan) -> LoadResult:
-    """Run a load to its end; only `OWN` knows open loops and warming. Raises ClickException."""
-    if generator == OWN:
-        with OwnLoad(plan) as load:
-            return load.result()
-    if plan.rate is not None:
-        raise ValueError("an open loop needs the client of this package")
-    command_of, parse = COMPILED[generator]
-    with tempfile.TemporaryDirectory(prefix="lrbs-load-") as folder:
-        command = command_of(plan, Path(folder))
-        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    try:
-        return parse(run.stdout, plan)
-    except (ValueError, KeyError, IndexError) as error:
-        raise ClickException(f"{generator}: {run.stderr.strip() or run.stdout.strip()}") from error
-
-
-class OwnLoad:
-    """The client of this package in a process of its own; starts when made, and is a context manager."""
+class LoadProcess:
+    """The process of a load, which starts when made; a context manager."""
 
     def __init__(self, plan: LoadPlan) -> None:
         # By its file and not as a module of this package, whose other imports take seconds.
@@ -300,71 +258,6 @@ class OwnLoad:
         if not output:
             raise ClickException(f"the client ended without a result: {self._process.stderr.read()}")
         return LoadResult(**json.loads(output))
-
-
-def _wrk(plan: LoadPlan, folder: Path) -> list[str]:
-    bodies, script = folder / "bodies", folder / "load.lua"
-    bodies.write_text("\n".join(plan.bodies) + "\n", encoding="utf-8")
-    script.write_text(_WRK_SCRIPT.replace("BODIES", str(bodies)).replace("KEY", plan.key), encoding="utf-8")
-    load = ["-t1", f"-c{plan.connections}", f"-d{max(round(plan.seconds), 1)}s", "-s", str(script)]
-    return ["wrk", *load, plan.url]
-
-
-def _parse_wrk(output: str, _: LoadPlan) -> LoadResult:
-    values = output[output.index("lrbs ") :].split()[1:7]
-    requests, microseconds, failures, *latencies = (int(float(value)) for value in values)
-    n_good = requests - failures
-    return LoadResult(
-        n_good / (microseconds / 1e6),
-        n_good,
-        {"other": failures} if failures else {},
-        **{name: latency / 1000.0 for name, latency in zip(PERCENTILES, latencies, strict=True)},
-    )
-
-
-def _oha(plan: LoadPlan, folder: Path) -> list[str]:
-    load = ["-z", f"{plan.seconds:g}s", "-c", str(plan.connections), "--no-tui", "--output-format", "json"]
-    return ["oha", *load, *_request_options(plan, folder)]
-
-
-def _parse_oha(output: str, plan: LoadPlan) -> LoadResult:
-    report = json.loads(output)
-    statuses: dict[str, int] = dict(report["statusCodeDistribution"])
-    n_good = statuses.pop("200", 0)
-    latencies = report["latencyPercentiles"]
-    return LoadResult(
-        n_good / plan.seconds, n_good, statuses, **{name: 1000.0 * latencies[name] for name in PERCENTILES}
-    )
-
-
-def _hey(plan: LoadPlan, folder: Path) -> list[str]:
-    load = ["-z", f"{plan.seconds:g}s", "-c", str(plan.connections), "-o", "csv"]
-    return ["hey", *load, *_request_options(plan, folder)]
-
-
-def _parse_hey(output: str, plan: LoadPlan) -> LoadResult:
-    rows = list(csv.DictReader(io.StringIO(output)))
-    good = sorted(float(row["response-time"]) for row in rows if row["status-code"] == "200")
-    return LoadResult(
-        len(good) / plan.seconds,
-        len(good),
-        dict(Counter(row["status-code"] for row in rows if row["status-code"] != "200")),
-        **{name: 1000.0 * good[min(int(len(good) * q), len(good) - 1)] for name, q in PERCENTILES.items()},
-    )
-
-
-def _request_options(plan: LoadPlan, folder: Path) -> list[str]:
-    body = folder / "body"
-    body.write_text(plan.bodies[0], encoding="utf-8")
-    options = ["-m", "POST", "-T", "application/json", "-D", str(body)]
-    return [*options, "-H", f"Authorization: Bearer {plan.key}", plan.url]
-
-
-_Generator = tuple[Callable[[LoadPlan, Path], list[str]], Callable[[str, LoadPlan], LoadResult]]
-COMPILED: Mapping[str, _Generator] = MappingProxyType(
-    {"wrk": (_wrk, _parse_wrk), "oha": (_oha, _parse_oha), "hey": (_hey, _parse_hey)}
-)
-"""How to run each compiled generator, and how to read its output."""
 
 
 if __name__ == "__main__":

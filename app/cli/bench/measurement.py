@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from app.bootstrap import Services, build
 from app.cli import demo
-from app.cli.bench.load import OWN, PERCENTILES, LoadPlan, LoadResult, OwnLoad, run_generator
+from app.cli.bench.load import PERCENTILES, LoadPlan, LoadProcess, LoadResult, run_load
 from app.cli.train import train_and_wait
 from app.domain.entities import Content, Matrix, Modality
 from app.domain.names import Scope
@@ -311,7 +311,6 @@ class SearchBench:
     queries: int
     texts: int
     during: tuple[str, ...]
-    generator: str
     lists: bool
 
 
@@ -389,8 +388,6 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
         "processes": settings.processes,
         "seconds": bench.seconds,
         "seed": SEED,
-        "load_generator": bench.generator,
-        "load_generator_beside_writes": OWN,
         "index": kind,
         "seconds_to_train_and_index": index_seconds,
         "items_imported_per_second": bench.items / sum(count / rate for count, rate in rates),
@@ -484,15 +481,13 @@ class _Measurement:
         self, gallery: Matrix, projected: Matrix
     ) -> tuple[dict[str, _Rounds], list[list[float]]]:
         bench = self.bench
-        # A compiled generator cannot leave its first answers out: a load before each round warms both.
-        warm = 0.0 if bench.generator != OWN else bench.seconds * _WARM_SHARE
         index, raw = ExactIndex(gallery), []
         loads: dict[str, _Rounds] = {}
         with _bare_endpoint(self.typed) as bare:
             targets = {"typed": self.typed, "vectors": self.vectors, "bare": bare}
             for target in targets.values():
                 plan = replace(target.plan, connections=bench.clients, seconds=min(bench.seconds, 1.0))
-                run_generator(OWN, plan)
+                run_load(plan)
             for number in range(bench.rounds):
                 self.on_phase(f"round {number + 1} of {bench.rounds}")
                 raw.append(_raw_seconds(index, projected, bench.seconds / 2))
@@ -503,12 +498,12 @@ class _Measurement:
                             target.turn(share),
                             connections=connections,
                             seconds=bench.seconds,
-                            warm_seconds=warm,
+                            warm_seconds=bench.seconds * _WARM_SHARE,
                         )
                         name = f"{kind}, {connections} client{'s' if connections > 1 else ''}"
                         rounds = loads.setdefault(name, _Rounds())
                         before = target.cpu_seconds()
-                        result = run_generator(bench.generator, plan)
+                        result = run_load(plan)
                         after = target.cpu_seconds()
                         rounds.results.append(result)
                         if before is not None and after is not None and result.qps:
@@ -521,15 +516,15 @@ class _Measurement:
         self.on_phase("a filter")
         bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self.bodies]
         plan = replace(self.vectors.plan, bodies=bodies)
-        run_generator(OWN, replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
-        rounds = _Rounds([run_generator(self.bench.generator, plan) for _ in range(self.bench.rounds)])
+        run_load(replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
+        rounds = _Rounds([run_load(plan) for _ in range(self.bench.rounds)])
         return rounds.summary()
 
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
         self.on_phase(f"{rate:.0f} requests a second")
         plan = replace(self.vectors.plan, connections=_OPEN_CONNECTIONS, rate=rate)
-        return {f"vectors, open loop, {rate:.0f}/s": asdict(run_generator(OWN, plan))}
+        return {f"vectors, open loop, {rate:.0f}/s": asdict(run_load(plan))}
 
     def _measure_disturbed(self) -> dict[str, dict[str, Any]]:
         works = {"replay": lambda: self._write, "swap": lambda: self._swap, "import": self._draw_import}
@@ -538,7 +533,7 @@ class _Measurement:
             work = works[name]()
             self.on_phase(f"during {name}")
             plan = replace(self.vectors.plan, seconds=_LONGEST_SECONDS)
-            with OwnLoad(plan) as load, open_client(self.server.url, self.keys.admin) as client:
+            with LoadProcess(plan) as load, open_client(self.server.url, self.keys.admin) as client:
                 work(client)
                 results[f"vectors, during {name}"] = asdict(load.stop())
         return results

@@ -1,7 +1,6 @@
-"""`lrbs bench search`: its client, the output of other load generators, and a whole run of it, very small."""
+"""`lrbs bench search`: its client, and a whole run of it, very small."""
 
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -11,32 +10,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.bench.load import (
-    COMPILED,
-    OWN,
-    LoadPlan,
-    LoadResult,
-    OwnLoad,
-    installed_generator,
-    run_generator,
-)
+from app.cli.bench.load import LoadPlan, LoadProcess, LoadResult, run_load
 from app.cli.main import cli
 from tests.app.waiting import wait_for
 from tests.benchmarks import processes
 from tests.benchmarks.__main__ import benchmarks
 from tests.benchmarks.load import Step, carried_rate
 
-_PLAN = LoadPlan("http://127.0.0.1:1/search", "lrbs_key", ["{}"], connections=2, seconds=2.0)
-
 
 def test_a_whole_run_reports_speed_recall_and_latencies():
     small = ["--items", "200", "--dim", "4", "--clients", "2", "--seconds", "0.3", "--rounds", "1"]
     small += ["--pictures", "2", "--texts", "40", "--queries", "10"]
-    options = ["--during", "replay,import", "--client", OWN, "--lists", "--json"]
+    options = ["--during", "replay,import", "--lists", "--json"]
     run = CliRunner().invoke(cli, ["bench", "search", *small, *options])
     assert run.exit_code == 0, run.output
     report = json.loads(run.stdout)
-    assert (report["items"], report["rank"], report["load_generator"]) == (200, 4, OWN)
+    assert (report["items"], report["rank"]) == (200, 4)
     assert report["recall_at_10"] == 1.0
     for name in ("http_qps", "raw_index_qps", "bare_endpoint_qps", "p50", "p95", "p99", "seconds_to_ready"):
         assert report[name] > 0.0
@@ -68,7 +57,6 @@ def test_rates_are_raised_while_items_are_written():
 
 
 def test_numbers_of_processes_are_compared_in_turns(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
     # What differs in an early variable is started and not forked: no process of the tests lies beside those.
     subprocess.run([sys.executable, "-m", "app.cli", "--version"], check=True, capture_output=True)
     monkeypatch.setenv("STARTED_NOT_FORKED", "1")
@@ -101,52 +89,11 @@ def test_what_is_carried_ends_at_the_first_rate_out_of_bounds():
     assert carried_rate(steps, 9.0, 1.0) is None
 
 
-@pytest.mark.parametrize("wrong", [["--during", "lunch"], ["--client", "telnet"]])
-def test_what_is_unknown_is_refused(wrong):
-    assert CliRunner().invoke(cli, ["bench", "search", *wrong]).exit_code == 2
+def test_an_unknown_disturbance_is_refused():
+    assert CliRunner().invoke(cli, ["bench", "search", "--during", "lunch"]).exit_code == 2
 
 
-def test_without_a_compiled_generator_the_own_client_is_used(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert installed_generator() == OWN
-
-
-@pytest.mark.parametrize(
-    ("generator", "output"),
-    [
-        ("wrk", "Running 2s test\nlrbs 101 2000000 1 1500 2500 3500\n"),
-        (
-            "oha",
-            json.dumps(
-                {
-                    "statusCodeDistribution": {"200": 100, "503": 1},
-                    "latencyPercentiles": {"p50": 0.0015, "p95": 0.0025, "p99": 0.0035},
-                }
-            ),
-        ),
-        (
-            "hey",
-            "response-time,DNS+dialup,status-code\n"
-            + "".join(f"{value},0,200\n" for value in [0.0015] * 90 + [0.0025] * 9 + [0.0035])
-            + "0.1,0,503\n",
-        ),
-    ],
-)
-def test_the_output_of_a_compiled_generator_is_read(generator, output):
-    result = COMPILED[generator][1](output, _PLAN)
-    assert (result.qps, result.requests, sum(result.failures.values())) == (50.0, 100, 1)
-    assert (result.p50, result.p95, result.p99) == pytest.approx((1.5, 2.5, 3.5))
-
-
-def test_a_command_of_a_compiled_generator_names_address_key_and_body(tmp_path):
-    for command_of, _ in COMPILED.values():
-        text = " ".join([*command_of(_PLAN, tmp_path), *(file.read_text() for file in tmp_path.iterdir())])
-        assert "http://127.0.0.1:1/search" in text
-        assert "lrbs_key" in text
-        assert "{}" in text
-
-
-class TestOwnClient:
+class TestClient:
     @pytest.fixture
     def answering(self):
         """Return the function that starts a server, which answers with statuses in turn, and a load on it."""
@@ -182,7 +129,7 @@ class TestOwnClient:
     def test_bodies_are_sent_in_turn_and_answers_counted_by_status(self, answering):
         bodies = ['{"k": 1}', '{"k": 2}']
         plan, requests = answering(200, 503, bodies=bodies, connections=1, seconds=0.3)
-        result = run_generator(OWN, plan)
+        result = run_load(plan)
         assert requests[:3] == ['{"k": 1}', '{"k": 2}', '{"k": 1}']
         assert result.requests > 0
         assert abs(result.failures["503"] - result.requests) <= 1
@@ -190,13 +137,13 @@ class TestOwnClient:
 
     def test_an_open_loop_keeps_its_rate(self, answering):
         plan, requests = answering(200, bodies=["{}"], connections=8, seconds=0.5, rate=100.0)
-        result = run_generator(OWN, plan)
+        result = run_load(plan)
         assert 40 <= len(requests) <= 51
         assert result.failures == {}
 
     def test_a_load_ends_when_it_is_stopped(self, answering):
         plan, requests = answering(200, bodies=["{}"], connections=2, seconds=600.0)
-        with OwnLoad(plan) as load:
+        with LoadProcess(plan) as load:
             wait_for(lambda: requests)
             result = load.stop()
         assert 0 < result.requests <= len(requests)
