@@ -350,22 +350,27 @@ class CompositeSide:
         return scores
 
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
-        learned = first_columns(samples, self.feature_map.n_features) if self.n_further else samples
         if self._dual is not None:
-            scores = self.feature_map.weigh(learned, self._dual, nearest)
-        elif self.feature_map.kernel == "linear" and is_sparse(learned) and learned.shape[0] == 1:
+            scores = self.feature_map.weigh(self._learned(samples), self._dual, nearest)
+        elif self.feature_map.kernel == "linear" and is_sparse(samples) and samples.shape[0] == 1:
             # Of a query only the rows of its features are read; SciPy takes several times as long to begin.
+            is_learned = (samples.indices < self.feature_map.n_features).all()
+            learned = samples if is_learned else self._learned(samples)
             scaled = self.feature_map.scaler.scale_entries(learned)
             scores = (scaled @ self.coefficients[learned.indices])[None] - self._scores_of_shift
         else:
-            mapped = self.feature_map.transform(learned)
+            mapped = self.feature_map.transform(self._learned(samples))
             if isinstance(mapped, Centered):
                 scores = np.asarray(mapped.sparse @ self.coefficients) - self._scores_of_shift
             else:
                 scores = np.asarray(mapped @ self.coefficients)
-        return np.hstack(list(self._parts(scores + self.intercepts, learned, samples))).astype(np.float32)
+        return np.hstack(list(self._parts(scores + self.intercepts, samples))).astype(np.float32)
 
-    def _parts(self, scores: FloatArray, learned: Samples, whole: Samples) -> Iterator[FloatArray]:
+    def _learned(self, samples: Samples) -> Samples:
+        """Return the features that were learned from."""
+        return first_columns(samples, self.feature_map.n_features) if self.n_further else samples
+
+    def _parts(self, scores: FloatArray, samples: Samples) -> Iterator[FloatArray]:
         start = 0
         directions = scores[:, :0]
         for head in self.heads:
@@ -376,7 +381,8 @@ class CompositeSide:
             if head.kind == "distinctness" and self.bank is not None:
                 yield head.scale * distinctness(to_unit_length(directions), self.bank)
             else:
-                yield head.apply(own, whole if head.kind == "content" else learned, self.n_further)
+                of_head = self._learned(samples) if head.kind == "cosine" else samples
+                yield head.apply(own, of_head, self.n_further)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

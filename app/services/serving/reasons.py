@@ -138,31 +138,33 @@ def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
     names = values.keys() & {form for word in words for form in _forms(word)}
     matched = Counter(place for name in names for place in values[name])
     for number, (part, columns) in enumerate(_columns_of(parts)):
-        shares = np.zeros(part.width)
-        for column in (column for of_part, column in matched if of_part == number):
-            # "sports bra" names a bra, and sports shoes with half of their name.
-            shares[column] = matched[number, column] ** 2 / len(_telling_words(part.values[column]))
-        named = (shares == shares.max()) & (shares > 0.0)
+        # "sports bra" names a bra, and sports shoes with half of their name.
+        shares = {
+            column: count**2 / n_words
+            for (of_part, column, n_words), count in matched.items()
+            if of_part == number
+        }
+        if not shares:
+            continue
+        named = [column for column, share in shares.items() if share == max(shares.values())]
         learned = projected[0, columns] / part.scale
-        if not named.any() or learned[named].sum() >= _LIKELY or learned.max() >= _FIRM:
+        if learned[named].sum() >= _LIKELY or learned.max() >= _FIRM:
             continue
         followed = followed.copy() if followed is projected else followed
-        followed[0, columns] = part.scale * named / np.count_nonzero(named)
+        followed[0, columns] = 0.0
+        followed[0, columns.start + np.array(named)] = part.scale / len(named)
     return followed
 
 
-def _telling_words(value: str) -> set[str]:
-    return set(filter(is_telling, split_words(value)))
-
-
 @lru_cache(maxsize=16)
-def _values_by_word(parts: Sequence[SpacePart]) -> Mapping[str, list[tuple[int, int]]]:
-    """Return the values that have each word, as number of the part and column in it."""
-    values: dict[str, list[tuple[int, int]]] = {}
+def _values_by_word(parts: Sequence[SpacePart]) -> Mapping[str, list[tuple[int, int, int]]]:
+    """Return the values that have each word, as number of the part, column in it, and number of words."""
+    values: dict[str, list[tuple[int, int, int]]] = {}
     for number, part in enumerate(parts):
         for column, value in enumerate(part.values):
-            for word in _telling_words(value):
-                values.setdefault(word, []).append((number, column))
+            words = set(filter(is_telling, split_words(value)))
+            for word in words:
+                values.setdefault(word, []).append((number, column, len(words)))
     return values
 
 
