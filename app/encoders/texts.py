@@ -178,7 +178,7 @@ _CACHED_WORDS = 4096  # most texts consist of the few thousand most frequent wor
 _LONGEST_CACHED = 500  # letters of a cached word: the positions of its parts take 8 KB
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WeightedTerms:
     """Terms of one kind, such as words, in the order of their features."""
 
@@ -254,18 +254,18 @@ def term_features(
         return_counts=True,
     )
     rows, indices = np.divmod(cells, n_terms)
-    numbers = np.searchsorted(offsets[1:-1], indices, side="right")
-    idf = np.empty(len(indices))
-    for number, kind in enumerate(kinds):
-        is_own = numbers == number
-        idf[is_own] = kind.idf[indices[is_own] - offsets[number]]
-    values = (np.log(counts) + 1.0) * idf
-    part = rows * len(kinds) + numbers
+    values = (np.log(counts) + 1.0) * _join_idf(tuple(kinds))[indices]
+    part = rows * len(kinds) + np.searchsorted(offsets[1:-1], indices, side="right")
     norms = np.sqrt(np.bincount(part, values * values, minlength=1) * len(kinds))
     features = (values / norms[part]).astype(np.float32)
     ends = np.searchsorted(rows, np.arange(len(texts) + 1))
     columns, ends = indices.astype(np.int32), ends.astype(np.int32)
     return scipy.sparse.csr_array((features, columns, ends), shape=(len(texts), n_terms + n_further))
+
+
+@lru_cache(maxsize=16)
+def _join_idf(kinds: tuple[WeightedTerms, ...]) -> npt.NDArray[np.float64]:
+    return np.concatenate([kind.idf for kind in kinds])
 
 
 _WORD = re.compile(r"\b\w\w+\b")  # a word by the first rule: what scikit-learn's vectorizers take for one
