@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as AbstractCollection
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
@@ -164,6 +165,12 @@ def word_notices(
     if report.unknown and is_trained and not finds_later:
         message += "; a training learns the words of newer items"
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
+
+
+def part_notice(notice: Notice) -> Notice:
+    """Return the notice of a part of a query that says nothing, beside others that do."""
+    reason = f"the model knows no word of {some_of(notice.words)}" if notice.words else "it has no word"
+    return replace(notice, message=f"a part of the query does not count: {reason}")
 
 
 def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWords) -> tuple[str, ...]:

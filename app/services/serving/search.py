@@ -37,6 +37,7 @@ from app.services.serving.galleries import Gallery, Page
 from app.services.serving.hits import (
     fetch_hit_items,
     filter_notices,
+    part_notice,
     unranked_notices,
     untrained_notices,
     weak_match_notices,
@@ -528,10 +529,14 @@ def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
     clauses = [clause for part in parts for clause in _clauses_of(part)]
     sources = [_modality_of(ground, part) for part in clauses]
     projections = [_ask_part(ground, *of_part) for of_part in zip(sources, clauses, strict=True)]
-    notices = tuple(notice for one in projections for notice in one.notices)
+    weights = np.array([part.weight * one.can_match for one, part in zip(projections, clauses, strict=True)])
+    notices = tuple(
+        notice if one.can_match or not weights.any() else part_notice(notice)
+        for one in projections
+        for notice in one.notices
+    )
     if [part.query for part in clauses] != [part.query for part in parts]:  # a clause is no text to offer
         notices = tuple(replace(notice, did_you_mean=()) for notice in notices)
-    weights = np.array([part.weight * one.can_match for one, part in zip(projections, clauses, strict=True)])
     if not weights.any():
         return ProjectedQuery(projections[0].projected, notices, can_match=False)
     is_across = np.array([source != ground.target for source in sources]) & (weights != 0.0)

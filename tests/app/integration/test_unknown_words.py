@@ -59,6 +59,9 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(pa
     assert notice["message"] == "no text has 'handba': words that are spelled alike decide the ranking"
     n_hits, (notice,) = search(text="- ?")
     assert (n_hits, notice["code"], notice["words"]) == (0, "no-words", [])
+    n_hits, (notice,) = search(text="red handbag -xyzzy")
+    assert (n_hits, notice["words"]) == (10, ["xyzzy"])
+    assert notice["message"] == "a part of the query does not count: the model knows no word of 'xyzzy'"
     n_hits, (notice,) = search(text=" ".join(f"xy{number}zzy" for number in range(500)))
     assert (n_hits, len(notice["words"])) == (0, 20)
 
