@@ -108,9 +108,8 @@ class Projector(Protocol):
         """What the dimensions stand for, one part after the other: a single one where they have no names."""
         return (SpacePart("similarity", self.rank),)
 
-    @property
-    def knows_matches(self) -> bool:
-        """Whether anything was learned of what matches, so that probabilities mean something."""
+    def knows_matches(self, side: str = "x") -> bool:
+        """Return whether it was learned what matches queries of a modality: probabilities mean something."""
         return True
 
     def weak_probability(self, side: str = "x") -> float:

@@ -100,7 +100,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         *,
         callback: Callable[[Progress], None] | None = None,
         reuse: CompositeBilinear | None = None,
-        queries: tuple[Queries | None, Queries | None] = (None, None),
+        queries: Callable[[Annotations], tuple[Queries | None, Queries | None]] | None = None,
         with_content: tuple[bool, bool] = (False, False),
         keep: Collection[str] = (),
         served: Mapping[str, float] = MappingProxyType({}),
@@ -120,10 +120,11 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
             it raises ends the fit.
         reuse : CompositeBilinear or None
             Fitted on similar samples: its feature maps, ridge and weights are taken over.
-        queries : tuple of Queries or None
-            Short queries of X and of Z that name values of facets. The terms do not learn from them; the
-            weights are chosen to suit them, too, as far as neither the objective of held-out samples nor
-            the nDCG or the MAP that it counts is lowered by more than half a percent.
+        queries : callable or None
+            Returns short queries of X and of Z, or None of either, that name values of facets; it gets the
+            annotations without facets that have no term. The terms do not learn from queries; the weights
+            are chosen to suit them, too, as far as neither the objective of held-out samples nor the nDCG
+            or the MAP that it counts is lowered by more than half a percent.
         with_content : tuple of bool
             Of which modality, such as texts, the cosine of the features themselves counts, too, between its
             queries and the partners of a gallery's samples. Its weight is as large as held-out samples allow.
@@ -150,15 +151,18 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         x_samples, z_samples, checked = self._check_inputs(X, Z, supervision)
         annotations = annotations_of(checked)
         check_sizes(x_samples, z_samples, annotations)
-        for name, samples, side_queries, n_others in zip(
-            "XZ", (x_samples, z_samples), queries, n_further, strict=True
-        ):
-            if not 0 <= n_others < samples.shape[1]:
-                raise InvalidInputError(
-                    f"n_further of {name} must be less than its {samples.shape[1]} features"
-                )
-            if side_queries is not None:
-                _check_queries(f"queries of {name}", side_queries, samples.shape[1], annotations)
+        widths = x_samples.shape[1], z_samples.shape[1]
+        for name, width, n_others in zip("XZ", widths, n_further, strict=True):
+            if not 0 <= n_others < width:
+                raise InvalidInputError(f"n_further of {name} must be less than its {width} features")
+
+        def make_queries(used: Annotations) -> tuple[Queries | None, Queries | None]:
+            made = (None, None) if queries is None else queries(used)
+            for name, width, side in zip("XZ", widths, made, strict=True):
+                if side is not None:
+                    _check_queries(f"queries of {name}", side, width, used)
+            return made
+
         if reuse is not None:
             reuse._check_fitted()
         choice, self.quality_, self.projector_, self.contradictions_ = learn(
@@ -167,7 +171,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
             self,
             WorkPlan(number_steps(callback)),
             None if reuse is None else reuse.choice_,
-            queries,
+            make_queries,
             with_content,
             keep,
             served,

@@ -62,7 +62,7 @@ from solver.progress import WorkPlan
 from solver.projector import WEAK_PROBABILITY
 from solver.scaling.feature_maps import KERNELS, FeatureMapConfig, landmark_rows
 from solver.scaling.scaler import SCALINGS
-from solver.supervision.annotations import LABEL, Annotations, BoolArray, Queries
+from solver.supervision.annotations import LABEL, Annotations, BoolArray
 from solver.supervision.kinds import Indices
 from solver.validation import (
     COUNT,
@@ -196,8 +196,12 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     # can attain. Of samples, whose posteriors say how sure they are, it may be the score.
     # Where there are enough texts of several values, samples have a curve of their own: they say more, and
     # match only what has all of it. By the curve of texts, held-out names had .45 where .35 matched.
+    # Fewer than ten with a match, where items differ in their values, prove nothing.
     samples = [_without_own(one) for one in rankings if one.is_own is not None]
+    samples = [one for one in samples if np.count_nonzero(one.is_match.any(axis=1)) >= FEWEST_TEXTS]
     texts = [one for one in rankings if one.is_own is None]
+    if not samples + texts:
+        return NO_CURVE
     kinds = [samples, texts] if samples and has_several(texts) else [samples + texts]
     says = [np.concatenate([one.information for one in kind]) for kind in kinds]
     medians = [float(np.median(of_kind)) for of_kind in says]
@@ -327,7 +331,7 @@ def learn(
     options: LearningOptions,
     work: WorkPlan,
     reused: Choice | None,
-    queries: BothQueries = (None, None),
+    make_queries: Callable[[Annotations], BothQueries],
     with_content: tuple[bool, bool] = (False, False),
     keep: Collection[str] = (),
     served: Mapping[str, float] = MappingProxyType({}),
@@ -335,17 +339,18 @@ def learn(
     with_likeness: tuple[bool, bool] = (False, False),
 ) -> tuple[Choice, float, CompositeProjector, tuple[Contradiction, ...]]:
     """Return what was chosen (or `reused`), its quality, the projector, and wrong values that are carried.
-    The weights have to suit short `queries`, too. SupervisionError if there is no term to learn."""
+    The weights have to suit short queries, too. SupervisionError if there is no term to learn."""
     is_chosen = reused is not None
     work.plan(costs_of_stages(annotations, options.n_folds, options.max_samples, is_chosen=is_chosen))
     learned = _without_further(samples[0], n_further[0]), _without_further(samples[1], n_further[1])
     maps = reused.maps if reused else _choose_maps(learned, annotations, options, work)
     spaces, coordinates = _fit_spaces(learned, maps, options, work)
     work.begin("facets", 2 * len(annotations.facets) * len(RIDGES))
-    terms = _Terms(samples, n_further, annotations, spaces, coordinates, queries, work)
+    terms = _Terms(samples, n_further, annotations, spaces, coordinates, work)
     unused = reused.unused if reused else terms.find_unused(keep)
     terms.forget(unused)
-    annotations, queries = terms.annotations, terms.queries
+    annotations, queries = terms.annotations, make_queries(terms.annotations)
+    terms.ask(queries)
     rng = np.random.default_rng(options.random_state)
     parts = [
         draw(part, options.max_samples, annotations.pairs, rng)
@@ -483,17 +488,10 @@ class _Terms:
         annotations: Annotations,
         spaces: tuple[PrincipalSpace, PrincipalSpace],
         coordinates: Sides,
-        queries: BothQueries,
         heartbeat: Heartbeat,
     ) -> None:
-        self._samples, self.annotations, self.queries = samples, annotations, queries
+        self._samples, self.annotations = samples, annotations
         self._n_further, self._spaces, self._coordinates = n_further, spaces, coordinates
-        self._query_coordinates = [
-            np.empty((0, len(space.variances)))
-            if side is None
-            else space.coordinates(_without_further(side.samples, n))
-            for space, side, n in zip(spaces, queries, n_further, strict=True)
-        ]
         self._heartbeat = heartbeat
         self._has_signs = annotations.signs is not None and annotations.signs.nnz > 0
         n_x, n_z = (side.shape[1] - n for side, n in zip(samples, n_further, strict=True))
@@ -565,18 +563,20 @@ class _Terms:
         return False
 
     def forget(self, facets: Collection[str]) -> None:
-        """Drop some facets, also as something that is relevant, and short queries that name them."""
-        if not facets:
-            return
+        """Drop some facets, also as something that is relevant."""
         self._facets = {name: fits for name, fits in self._facets.items() if name not in facets}
         others = {name: facet for name, facet in self.annotations.facets.items() if name not in facets}
         self.annotations = replace(self.annotations, facets=others)
-        queries: list[Queries | None] = [None, None]
-        for number, side in enumerate(self.queries):
-            if side is not None:
-                queries[number], rows = side.without(facets)
-                self._query_coordinates[number] = self._query_coordinates[number][rows]
-        self.queries = queries[0], queries[1]
+
+    def ask(self, queries: BothQueries) -> None:
+        """Take the short queries, which are projected beside samples."""
+        self._queries = queries
+        self._query_coordinates = [
+            np.empty((0, len(space.variances)))
+            if side is None
+            else space.coordinates(_without_further(side.samples, n))
+            for space, side, n in zip(self._spaces, queries, self._n_further, strict=True)
+        ]
 
     def choose_pairing(self, parts: list[Part]) -> Pairing:
         """Return the ridge with which held-out partners are ranked best, and as few directions as suffice."""
@@ -664,7 +664,7 @@ class _Terms:
 
     def add_content(self, side: int, parts: Sequence[_HeldOut], weights: Mapping[str, float]) -> None:
         """Add to parts the samples of a modality, then its queries, in its own space; others are zero."""
-        n_further, named = self._n_further[side], self.queries[side]
+        n_further, named = self._n_further[side], self._queries[side]
         content = content_of(self._samples[side], n_further)
         of_queries = content[:0] if named is None else content_of(named.samples, n_further)
         for part in parts:

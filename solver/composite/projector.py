@@ -546,14 +546,13 @@ class CompositeProjector(Projector):
     def estimates(self, rankings: Sequence[RankedScores]) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Yield the probabilities of a match in rankings of `held_out`, and what matches."""
         for one in rankings:
-            side = (self.x, self.z)[1 - one.side]
-            if len(one.scores):
+            name, side = (("x", self.x), ("z", self.z))[1 - one.side]
+            if len(one.scores) and self.knows_matches(name):
                 yield side.curve.probability(one.scores, one.attainable, one.information), one.is_match
 
-    @property
     @override
-    def knows_matches(self) -> bool:
-        return bool(self.x.curve.probabilities[-1] > 0.0 or self.z.curve.probabilities[-1] > 0.0)
+    def knows_matches(self, side: str = "x") -> bool:
+        return bool((self.x if side == "x" else self.z).curve.probabilities[-1] > 0.0)
 
     @override
     def weak_probability(self, side: str = "x") -> float:

@@ -292,13 +292,6 @@ class Queries:
         several = self.n_named > 1
         return several if several.any() else ~several
 
-    def without(self, facets: Collection[str]) -> tuple[Self, kinds.Indices]:
-        """Return the queries that name no value of these facets, and their rows."""
-        names = [side.any(axis=1) for name, side in self.indicators.items() if name in facets]
-        rows = np.flatnonzero(~np.any(names, axis=0)) if names else np.arange(self.samples.shape[0])
-        others = {name: side[rows] for name, side in self.indicators.items() if name not in facets}
-        return type(self)(self.samples[rows], others), rows
-
     def grades(self, gallery: Mapping[str, BoolArray]) -> npt.NDArray[np.int8]:
         """Return how many of a query's values samples of a gallery have, (n_queries, n_gallery)."""
         n_gallery = len(next(iter(gallery.values()), ()))

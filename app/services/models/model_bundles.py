@@ -183,13 +183,18 @@ class LoadedModel:
 
     def probability(self, modality: str, query: ProjectedQuery, scores: Vector) -> Sequence[float | None]:
         """Return the probability of a match for scores of a query, the least of all for one that is unlike
-        anything learned from; None for each where nothing was trained, or only partners match."""
-        if not self.projector.knows_matches:
+        anything learned from; None for each where nothing was trained, or hardly anything but partners
+        matches."""
+        if not self.knows_matches(modality):
             return [None] * len(scores)
         scores = scores if query.is_like else np.full_like(scores, -np.inf)
         of_side = self.projector.probability(scores[None], query.projected, self._side(modality))
         probabilities: list[float] = of_side[0].tolist()
         return probabilities
+
+    def knows_matches(self, modality: str) -> bool:
+        """Return whether queries of a modality have probabilities."""
+        return self.projector.knows_matches(self._side(modality))
 
     def weak_probability(self, modality: str) -> float:
         """Return the probability of a best result below which none stands out, of queries of a modality."""

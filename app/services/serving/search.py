@@ -509,9 +509,9 @@ def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
 def _check_probabilities(ground: _Ground, search: Search) -> None:
     """Raise InvalidFieldError where no probability of a match would be known."""
     assert search.refinement is not None
-    if not ground.snapshot.model.projector.knows_matches:
-        version = ground.snapshot.model.version
-        reason = f"version {version} has no probabilities: nothing says what matches but partners"
+    model, version = ground.snapshot.model, ground.snapshot.model.version
+    if ground.source in model.modality_names and not model.knows_matches(ground.source):
+        reason = f"version {version} has none of {ground.source!r}: hardly anything matches but partners"
         reason = reason if version else "nothing has been trained yet"
     elif ground.is_within_one:
         reason = "within one modality scores are cosines"

@@ -392,10 +392,11 @@ Named = tuple[tuple[str, str], ...]
 
 
 def short_queries(data: LabelledItems, annotations: Annotations) -> tuple[Queries | None, Queries | None]:
-    """Return queries of each modality whose encoder takes text, made of nothing but what is learned from."""
+    """Return queries of each modality whose encoder takes text, made of values of the annotations' facets."""
     if data.encoders is None:
         return None, None
-    named = frequent_combinations(data.facets)
+    facets = {name: sides for name, sides in data.facets.items() if name in annotations.facets}
+    named = frequent_combinations(facets)
     x, z = (_queries(encoder, named, annotations) for encoder in data.encoders)
     return x, z
 

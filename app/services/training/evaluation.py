@@ -201,6 +201,14 @@ def held_out_quality(
     return reports.HeldOutQuality(items, directions, reliability)
 
 
+def _queries_of(
+    projector: solver.CompositeProjector, held_out: LabelledItems, annotations: solver.Annotations
+) -> tuple[solver.Queries | None, solver.Queries | None]:
+    """Return short queries of held-out items that name values of facets which a model has."""
+    used = {name: facet for name, facet in annotations.facets.items() if name in projector.facets}
+    return short_queries(held_out, replace(annotations, facets=used))
+
+
 def _measure_placed(
     projector: solver.CompositeProjector, projected: tuple[Matrix, Matrix], held_out: LabelledItems
 ) -> tuple[dict[tuple[int, bool], reports.PlacedQuality], reports.ReliabilityBins | None]:
@@ -209,7 +217,7 @@ def _measure_placed(
     x_rows, z_rows = (np.flatnonzero(solver.can_be_ranked(side)) for side in projected)
     annotations = held_out.take(x_rows, z_rows).annotations()
     samples = projected[0][x_rows], projected[1][z_rows]
-    queries = short_queries(held_out, annotations)
+    queries = _queries_of(projector, held_out, annotations)
     vectors = projector.held_out(samples, annotations, queries)
     share = projector.x.partner_share if projector.uses_partners else None
     by_content, by_partners, by_all = (
@@ -232,7 +240,7 @@ def _measure_placed(
         )
         if len(content.gains())
     }
-    if not projector.knows_matches:
+    if not any(map(projector.knows_matches, "xz")):
         return placed, None
     bins = solver.measure_reliability_of_blocks(projector.estimates(by_all))
     return placed, _bins(bins, balanced=False)
@@ -315,7 +323,7 @@ def compare_with_untrained(
         return None
     ranked = held_out.take(*rows)
     annotations = ranked.annotations()
-    queries = short_queries(held_out, annotations)
+    queries = _queries_of(projector, held_out, annotations)
     samples = projected[0][rows[0]], projected[1][rows[1]]
     share = projector.x.partner_share
     after = projector.held_out(samples, annotations, queries).rankings(share, with_values=True)

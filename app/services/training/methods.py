@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -359,7 +360,7 @@ class CompositeMethod(TrainingMethod):
             annotations,
             callback=self._follow_steps(f"{phase} terms"),
             reuse=self._chosen,
-            queries=short_queries(data, annotations),
+            queries=partial(short_queries, data),
             with_content=(has_words[0], has_words[1]),
             keep=() if self._parameters.supervision.facets == "auto" else tuple(annotations.facets),
             served=self.served,

@@ -385,12 +385,14 @@ def test_short_queries_decide_about_weights_and_teach_nothing_else() -> None:
     annotations = PLANTED.annotations(TRAIN, "colour", "kind", pairs=True)
     X, Z = PLANTED.X[TRAIN], PLANTED.Z[TRAIN]
     queries = _queries(annotations, X), _queries(annotations, Z)
-    first, second = (CompositeBilinear(**QUICK).fit(X, Z, annotations, queries=queries) for _ in range(2))
+    first, second = (
+        CompositeBilinear(**QUICK).fit(X, Z, annotations, queries=lambda _: queries) for _ in range(2)
+    )
     assert first.weights_ == second.weights_
     without = CompositeBilinear(**QUICK).fit(X, Z, annotations)
     share = [model.weights_["facet:colour"] / sum(model.weights_.values()) for model in (first, without)]
     assert share[0] > share[1]
-    same = CompositeBilinear(**QUICK).fit(X, Z, annotations, reuse=without, queries=queries)
+    same = CompositeBilinear(**QUICK).fit(X, Z, annotations, reuse=without, queries=lambda _: queries)
     np.testing.assert_array_equal(same.project_z(Z), without.project_z(Z))
 
 
@@ -398,13 +400,13 @@ def test_queries_that_do_not_match_are_refused() -> None:
     annotations = PLANTED.annotations(TRAIN, "colour")
     X, Z = PLANTED.X[TRAIN], PLANTED.Z[TRAIN]
     with pytest.raises(InvalidInputError, match="queries of Z"):
-        CompositeBilinear().fit(X, Z, annotations, queries=(None, _queries(annotations, X)))
+        CompositeBilinear().fit(X, Z, annotations, queries=lambda _: (None, _queries(annotations, X)))
     unknown = Queries(Z[:1], {"size": np.ones((1, 2), np.bool_)})
     with pytest.raises(SupervisionError, match=r"queries of Z: there is no facet 'size'"):
-        CompositeBilinear().fit(X, Z, annotations, queries=(None, unknown))
+        CompositeBilinear().fit(X, Z, annotations, queries=lambda _: (None, unknown))
     narrow = Queries(X[:1], {"colour": np.ones((1, 2), np.bool_)})
     with pytest.raises(SupervisionError, match=r"'colour' has 4 values, the queries have 2"):
-        CompositeBilinear().fit(X, Z, annotations, queries=(narrow, None))
+        CompositeBilinear().fit(X, Z, annotations, queries=lambda _: (narrow, None))
 
 
 @pytest.mark.parametrize("seed", range(4))

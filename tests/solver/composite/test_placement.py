@@ -304,7 +304,7 @@ def test_no_term_learns_from_further_features_which_are_content_alone(tmp_path: 
     queries = Queries.of(np.hstack([learned[:3], further[:3]]), {"label": values[:3]}, annotations.facets)
     Z = np.hstack([learned, further])
     model = CompositeBilinear().fit(
-        X, Z, annotations, queries=(None, queries), with_content=(False, True), n_further=(0, 30)
+        X, Z, annotations, queries=lambda _: (None, queries), with_content=(False, True), n_further=(0, 30)
     )
     assert model.projector_.n_features == (3, 39)
     (content,) = [part.width for part in model.projector_.parts if part.name == "content:z"]
