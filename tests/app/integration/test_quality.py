@@ -30,8 +30,8 @@ from solver.scaling.estimator import FeatureScaler
 pytestmark = pytest.mark.data
 Load = Callable[[str], PairedFeatures]
 
-# A quick part of the default search. For tf-idf it is most of what the whole search chooses on the training
-# split, by its own folds. Of CNN features, a trained service is asked (tests/app/e2e/test_real_data.py).
+# What the whole search chooses on the training split, by its own folds, and little else. Of CNN features, a
+# trained service is asked (tests/app/e2e/test_real_data.py).
 SEMANTIC: dict[str, dict[str, Any]] = {
     "audio_digits": {"scalings": ("l2", "standard"), "kernels": ("rbf",)},
     "wikipedia": {"scalings": ("sqrt",), "kernels": ("rbf",)},
@@ -92,7 +92,8 @@ def _quality(model: CrossModalEstimator, data: PairedFeatures, scalings: tuple[s
     [("audio_digits", 97.8), ("wikipedia", 29.4), ("wikipedia_tfidf", 30.5)],
 )
 def test_semantic_bilinear_keeps_its_quality(name: str, bar: float, load: Load) -> None:
-    model = SemanticBilinear(**SEMANTIC[name], n_kept=2, n_rounds=4)
+    quick = {"n_kept": 1, "n_rounds": 3, "n_folds": 3, "n_landmarks": 200, "max_samples": 1500}
+    model = SemanticBilinear(**SEMANTIC[name], **quick)
     assert _quality(model, load(name), ("none", "none")) >= bar
 
 
