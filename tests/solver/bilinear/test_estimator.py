@@ -163,34 +163,6 @@ def test_scaling_the_samples_and_alpha_alike_keeps_the_similarity(pairs: Synthet
     np.testing.assert_allclose(scaled.similarity(10 * pairs.X, pairs.Z), expected, atol=2e-3)
 
 
-def test_alpha_max_scales_with_the_samples(pairs: SyntheticPairs) -> None:
-    supervision = Labels(pairs.x_labels, pairs.z_labels)
-    plain = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False)
-    assert alpha_max(10 * pairs.X, pairs.Z, supervision, fit_intercept=False) == pytest.approx(10 * plain)
-
-
-def test_order_of_the_samples_does_not_matter(pairs: SyntheticPairs) -> None:
-    rng = np.random.default_rng(0)
-    rows, columns = rng.permutation(60), rng.permutation(50)
-    shuffled = SyntheticPairs(
-        pairs.X[rows], pairs.Z[columns], pairs.x_labels[rows], pairs.z_labels[columns], pairs.M
-    )
-    plain, other = (_fit(data, dtype=np.float64, tol=1e-7) for data in (pairs, shuffled))
-    assert other.objective_ == pytest.approx(plain.objective_, rel=2e-7)  # both within tol
-    # Scores are known to about the root of the gap.
-    np.testing.assert_allclose(
-        other.similarity(pairs.X, pairs.Z), plain.similarity(pairs.X, pairs.Z), atol=1e-3
-    )
-
-
-def test_swapping_the_modalities_transposes_the_similarity(pairs: SyntheticPairs) -> None:
-    swapped = SyntheticPairs(pairs.Z, pairs.X, pairs.z_labels, pairs.x_labels, pairs.M.T)
-    plain, other = (_fit(data, dtype=np.float64, tol=1e-7) for data in (pairs, swapped))
-    np.testing.assert_allclose(
-        other.similarity(pairs.Z, pairs.X).T, plain.similarity(pairs.X, pairs.Z), atol=1e-3
-    )
-
-
 def test_factors_are_balanced_and_carry_the_singular_values(pairs: SyntheticPairs) -> None:
     model = _fit(pairs, dtype=np.float64)
     left = np.vstack([model.x_factors_, model.x_intercept_])

@@ -10,7 +10,7 @@ from solver.bilinear.solving import BilinearProblem
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from solver.linalg import LowRankMatrix, from_factors
 from solver.losses.base import FactoredPoint
-from solver.validation import NumericalError, SupervisionError
+from solver.validation import NumericalError
 
 SIZES = [
     (1e40, 1.0), (1.0, 1e40), (1e-20, 1e-20), (1e-60, 1e-60), (1e-60, 1.0), (1e160, 1.0), (1e160, 1e-160),
@@ -174,8 +174,3 @@ def test_samples_that_are_all_zero_have_the_zero_solution(shape: tuple[int, int]
     model = LowRankBilinear(0.1, fit_intercept=False).fit(np.zeros(shape), Z, supervision)
     assert model.rank_ == 0
     assert model.converged_
-
-
-def test_samples_and_labels_of_different_numbers_are_refused_by_name(pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match=r"^Z has 49 samples"):
-        _problem(pairs.X, pairs.Z[1:], (pairs.x_labels, pairs.z_labels))

@@ -116,14 +116,6 @@ def test_tolerance_beyond_rounding_ends_by_patience_with_a_warning() -> None:
     assert model.duality_gap_ < 1e-7  # line searches see objectives, hence gradients to the root of eps
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_zero_stays_zero_from_alpha_max_on(factor: float) -> None:
-    problem, _ = _problem()
-    for state in _run(Descent(problem, factor * problem.alpha_max * (1 + 1e-9), np.float64), 3):
-        assert state.M.rank == 0
-        assert state.objective == pytest.approx(2 * np.log(2.0), rel=1e-12)
-
-
 def test_given_start_is_left_at_the_final_penalty_at_once() -> None:
     problem, _ = _problem()
     alpha = problem.alpha_max / 100

@@ -10,7 +10,6 @@ from solver import (
     Labels,
     LowRankBilinear,
     MultiLabels,
-    PairedRows,
     PosteriorProjector,
     SemanticBilinear,
     SemanticMatching,
@@ -20,7 +19,7 @@ from solver.artifacts import load_projector, save_projector
 from solver.logistic import LinearClassifier
 from solver.scaling.feature_maps import FeatureMap
 from solver.semantic.ensemble import Branch, Ensemble, WeightedClassifier
-from solver.validation import ArtifactError, InvalidInputError, NotFittedError, SupervisionError
+from solver.validation import ArtifactError, InvalidInputError, NotFittedError
 
 QUICK: dict[str, Any] = {"n_folds": 3, "n_kept": 2, "n_rounds": 3, "n_landmarks": 40, "n_jobs": 1}
 
@@ -102,14 +101,6 @@ def test_labels_may_be_many(fitted: SemanticBilinear) -> None:
     share = (has_label_x @ has_label_z.T) > 0
     scores = model.similarity(X, Z)
     assert scores[share].mean() > scores[~share].mean() + 0.4
-
-
-def test_a_supervision_without_classes_is_rejected() -> None:
-    X, Z = _rings(20, 2, 0)[0], _blobs(20, 2, 0)[0]
-    with pytest.raises(SupervisionError, match="PairedRows"):
-        SemanticBilinear().fit(X, Z, PairedRows(20))
-    with pytest.raises(SupervisionError, match="X has 20 samples, the supervision has 3"):
-        SemanticBilinear().fit(X, Z, Labels([0, 1, 1], [0, 1, 1]))
 
 
 @pytest.fixture(scope="module")

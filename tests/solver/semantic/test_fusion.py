@@ -135,12 +135,6 @@ def test_a_sample_of_anchors_votes_on_all_samples() -> None:
     assert (alone.argmax(axis=1) == x.targets.indicators.argmax(axis=1)).mean() > 0.6
 
 
-def test_the_number_of_jobs_changes_nothing() -> None:
-    x, z, supervision = two_sides()
-    one, two = (fuse(x, z, supervision, replace(OPTIONS, n_jobs=n_jobs), ignore)[0] for n_jobs in (1, 2))
-    np.testing.assert_array_equal(one.out_of_fold, two.out_of_fold)
-
-
 @pytest.mark.parametrize("case", ["no share", "no pair left", "no feature"])
 def test_posteriors_are_unchanged_where_there_is_nothing_to_learn_from(case: str) -> None:
     x, z, supervision = two_sides()

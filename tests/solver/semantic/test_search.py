@@ -131,13 +131,6 @@ def test_classifiers_chosen_on_a_sample_are_fitted_on_all_samples() -> None:
     assert posteriors.log_loss < 0.3
 
 
-def test_the_number_of_jobs_changes_nothing() -> None:
-    samples, codes = _rings()
-    one, two = (_fit(samples, _targets(codes), n_jobs=n) for n in (1, 3))
-    np.testing.assert_array_equal(one.out_of_fold, two.out_of_fold)
-    np.testing.assert_array_equal(one.predict(samples), two.predict(samples))
-
-
 def test_square_roots_are_not_taken_of_negative_features() -> None:
     samples, codes = _rings()
     assert _scalings(_fit(samples, _targets(codes))) == {"standard"}
