@@ -40,6 +40,8 @@ CHEAP: dict[str, dict[str, Any]] = {
         "scalings": ("standard",),
         "n_landmarks": 20,
         "n_folds": 2,
+        "n_kept": 1,
+        "n_rounds": 2,
         "n_jobs": 1,
     },
 }

@@ -241,7 +241,7 @@ def test_a_search_of_scikit_learn_is_led_to_what_can_be_split(
     X, Z, labels = pairs.X[:50], pairs.Z, np.resize(pairs.x_labels, 50)
     with pytest.raises(InvalidInputError, match=r"^Z is one column, such as labels: .*PairedEstimator"):
         cheap(Estimator).fit(X, labels)
-    with pytest.raises(SupervisionError, match=r"supervision has 50; .*PairedEstimator"):
+    with pytest.raises(SupervisionError, match=r"^X has 25 samples, the supervision has 50; .*Paired"):
         cheap(Estimator).fit(X[:25], Z[:25], Labels(labels))
     with pytest.raises(SupervisionError, match=r"labels were learned from, .*PairedEstimator"):
         fitted_once(Estimator).score(X, Z)
