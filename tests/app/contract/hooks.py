@@ -65,7 +65,13 @@ _SHARED = {"filter": ("all", "any", "not"), "encoders": ("parts",)}
 """Fields that are the same in several operations, each with those inside of it that are the same again."""
 _STEP = re.compile(r"Object with valid '(\w+)' value: |Single-item array: |Object with additional property: ")
 _PLACE = re.compile(r".*?/properties/(filter|encoder)s?(?:/additionalProperties/0)?(?=/)")
-_FILTER_IN_FILTER = re.compile(r"/properties/(?:all|any|not)(?:/anyOf/0)?(?:/items)?(?=/properties)")
+_AGAIN = re.compile(
+    r"/properties/(?:all|any|not)(?:/anyOf/0)?(?:/items)?(?=/properties)"
+    r"|/oneOf/\d+(?=/properties/parts/)|(?<=/parts/items)/oneOf/\d+"
+)
+"""Filters in a filter, and encoders in one of several parts: what each may have is covered outside of it."""
+_FORM = re.compile(r"/(?:oneOf|anyOf)/\d+")
+"""What may be sent in several forms, such as an item."""
 _sent: dict[tuple[object, ...], object] = {}
 
 
@@ -86,10 +92,15 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> b
             return True
         place = "" if chain[0] in _SHARED else case.operation.label
         key, sender = (place, *chain, rest, json.dumps(value, default=str, sort_keys=True)), case
-    elif shared := _PLACE.match(phase.location or ""):
-        within = _FILTER_IN_FILTER.sub("", phase.location[shared.end() :])
-        key = shared[1], within, phase.description.rpartition(": ")[2]
-        sender = case.operation.label, phase.location
+    elif location := phase.location:
+        shared = _PLACE.match(location)
+        owner, within = (
+            (shared[1], _AGAIN.sub("", location[shared.end() :]))
+            if shared
+            else (case.operation.label, _FORM.sub("", location))
+        )
+        key = owner, within, phase.description.rpartition(": ")[2]
+        sender = case.operation.label, location
     else:
         return True
     return _sent.setdefault(key, sender) == sender
