@@ -37,7 +37,7 @@ from app.encoders.types.tfidf import TfidfEncoder
 
 chance = random.Random(1)
 words = [f"{number:0>399}" for number in range(1900)]
-texts = [" ".join(chance.choices(words, k=50)) for _ in range(2000)]
+texts = [" ".join(chance.choices(words, k=50)) for _ in range(1000)]
 encoder = TfidfEncoder({"ngrams": 5, "characters": 6}, 20_000).fit(texts)
 encoder.encode([Content(text=text) for text in texts])
 assert len(encoder.state()["terms"]) == 2000
@@ -57,31 +57,29 @@ def spoken(number: int, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("ngrams", [1, 2, 3, 5])
-@pytest.mark.parametrize("size", [30, 398, 399, 405, 2000, 10**6])
-def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once(
-    ngrams: int, size: int
-) -> None:
+def test_vocabulary_weights_and_features_are_those_of_counting_all_terms_at_once(ngrams: int) -> None:
     texts = spoken(600, ngrams)
     list_terms = CountVectorizer(ngram_range=(1, ngrams), strip_accents="unicode").build_analyzer()
-    counter = CountVectorizer(analyzer=list_terms)
-    counts = np.asarray(counter.fit_transform(texts).sum(axis=0)).ravel().tolist()
-    found = zip(counter.get_feature_names_out().tolist(), counts, strict=True)
-    ranked = sorted((" " in term, -count, term.replace(" ", "")) for term, count in found)[:size]
-    terms = sorted(term for _, _, term in ranked)
-    reference = TfidfVectorizer(
-        analyzer=lambda text: [term.replace(" ", "") for term in list_terms(text)],
-        sublinear_tf=True,
-        vocabulary={term: place for place, term in enumerate(terms)},
-    ).fit(texts)
+    terms_of = {text: list_terms(text) for text in texts}
+    joined = {text: [term.replace(" ", "") for term in terms] for text, terms in terms_of.items()}
+    counts = Counter(term for text in texts for term in terms_of[text])
+    every = sorted((" " in term, -count, term.replace(" ", "")) for term, count in counts.items())
+    for size in (30, 398, 399, 405, 2000, 10**6):
+        terms = sorted(term for _, _, term in every[:size])
+        reference = TfidfVectorizer(
+            analyzer=joined.__getitem__,
+            sublinear_tf=True,
+            vocabulary={term: place for place, term in enumerate(terms)},
+        ).fit(texts)
 
-    encoder = TfidfEncoder({"ngrams": ngrams, "max_features": size}, 1000).fit(texts)
-    state = encoder.state()
-    assert state["terms"] == terms
-    assert state["idf"] == reference.idf_.tolist()
-    encoded = encoder.encode_learned([Content(text=text) for text in texts])
-    expected = reference.transform(texts).astype(np.float32)
-    assert encoded.shape == expected.shape
-    assert (encoded != expected).nnz == 0
+        encoder = TfidfEncoder({"ngrams": ngrams, "max_features": size}, 1000).fit(texts)
+        state = encoder.state()
+        assert state["terms"] == terms
+        assert state["idf"] == reference.idf_.tolist()
+        encoded = encoder.encode_learned([Content(text=text) for text in texts])
+        expected = reference.transform(texts).astype(np.float32)
+        assert encoded.shape == expected.shape
+        assert (encoded != expected).nnz == 0
 
 
 @pytest.mark.parametrize("size", [40, 10**6])
@@ -166,7 +164,7 @@ def test_the_log_tells_when_not_all_terms_could_be_counted(caplog: pytest.LogCap
 def test_learning_from_long_texts_takes_bounded_memory() -> None:
     command = [sys.executable, "-c", MANY_TERMS]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 550, "MB"
+    assert int(done.stdout) < 420, "MB: 370 were measured, and all terms take a hundred more"
 
 
 @settings(max_examples=200, deadline=None)
