@@ -7,7 +7,6 @@ import pytest
 
 from solver import CCA, DCA, GMLDA, GMMFA, ITML, LMNN, RCA, Labels, MultiLabels, MvDA, mean_average_precision
 from solver.datasets import SyntheticPairs
-from solver.validation import InvalidInputError
 from tests.solver.every_estimator import cheap
 
 METHODS = [RCA, DCA, ITML, LMNN]
@@ -94,9 +93,3 @@ def test_multi_labels_of_one_label_each_are_labels(Method: type[Any], pairs: Syn
     np.testing.assert_allclose(
         by_indicators.similarity(pairs.X, pairs.Z), by_labels.similarity(pairs.X, pairs.Z), atol=1e-8
     )
-
-
-def test_classes_of_one_point_are_refused() -> None:
-    points = np.repeat(np.eye(4)[:3], 5, axis=0)
-    with pytest.raises(InvalidInputError, match="nothing to learn"):
-        RCA().fit(points, points, Labels(np.repeat(np.arange(3), 5)))

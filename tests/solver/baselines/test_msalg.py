@@ -4,7 +4,6 @@ import scipy.sparse
 
 from solver import PLS, Labels, MsAlg, PairedRows, SignedPairs
 from solver.datasets import SyntheticPairs
-from solver.validation import InvalidInputError
 
 
 def test_maps_are_the_singular_vectors_of_the_similar_pairs(pairs: SyntheticPairs) -> None:
@@ -56,8 +55,3 @@ def test_sparse_samples_give_what_dense_ones_give(pairs: SyntheticPairs) -> None
     np.testing.assert_allclose(
         sparse.similarity(pairs.X, pairs.Z), dense.similarity(pairs.X, pairs.Z), atol=1e-9
     )
-
-
-def test_samples_that_are_zero_are_refused(pairs: SyntheticPairs) -> None:
-    with pytest.raises(InvalidInputError, match="sum to zero"):
-        MsAlg().fit(np.zeros_like(pairs.X), pairs.Z, Labels(pairs.x_labels, pairs.z_labels))

@@ -8,7 +8,6 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from solver import GMLDA, GMMFA, Labels, MultiLabels
 from solver.baselines._common import LinearBaseline
 from solver.datasets import SyntheticPairs
-from solver.validation import InvalidInputError
 
 METHODS = [GMLDA, GMMFA]
 
@@ -158,18 +157,3 @@ def test_sample_of_two_labels_counts_in_both_and_one_of_none_in_neither(
     similar = indicators[0].astype(int) @ indicators[1].T.astype(int) > 0
     similarity = model.similarity(pairs.X, pairs.Z)
     assert similarity[similar].mean() > similarity[~similar].mean() + 0.3
-
-
-@pytest.mark.parametrize("Method", METHODS)
-def test_modality_of_one_class_is_refused(Method: type[Any], pairs: SyntheticPairs) -> None:
-    kept = pairs.z_labels == 2
-    with pytest.raises(InvalidInputError, match="the classes of a modality do not differ"):
-        Method().fit(pairs.X, pairs.Z[kept], Labels(pairs.x_labels, pairs.z_labels[kept]))
-
-
-@pytest.mark.parametrize("Method", METHODS)
-def test_modality_of_equal_samples_within_classes_is_refused(
-    Method: type[Any], pairs: SyntheticPairs
-) -> None:
-    with pytest.raises(InvalidInputError, match="the classes of a modality do not vary within themselves"):
-        Method().fit(np.eye(4)[pairs.x_labels], pairs.Z, _labels(pairs))

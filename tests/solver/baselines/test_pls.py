@@ -4,7 +4,6 @@ from sklearn.cross_decomposition import PLSSVD, PLSCanonical
 
 from solver import PLS, Labels, PairedRows
 from solver.datasets import SyntheticPairs
-from solver.validation import SupervisionError
 
 
 @pytest.fixture
@@ -50,11 +49,6 @@ def test_similar_pairs_are_all_pairs_of_a_class(pairs: SyntheticPairs) -> None:
     expected = np.linalg.svd(x[i].T @ z[j] / len(i), compute_uv=False)
     model = PLS().fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
     np.testing.assert_allclose(model.covariances_, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_canonical_deflation_without_rows_is_refused(pairs: SyntheticPairs) -> None:
-    with pytest.raises(SupervisionError, match="needs pairs of rows"):
-        PLS(deflation="canonical").fit(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
 
 
 def test_canonical_deflation_goes_on_to_the_last_direction(rows: tuple[np.ndarray, np.ndarray]) -> None:

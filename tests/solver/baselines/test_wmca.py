@@ -6,7 +6,6 @@ import pytest
 
 from solver import PLS, WMCA, Labels, MultiLabels, PairedRows
 from solver.datasets import SyntheticPairs
-from solver.validation import SupervisionError
 
 
 def _labels(pairs: SyntheticPairs) -> Labels:
@@ -83,11 +82,3 @@ def test_samples_of_one_set_of_labels_are_a_group_and_those_without_belong_to_no
     model = WMCA(3).fit(pairs.X, pairs.Z, MultiLabels(x, z))
     assert model.x_pairs_.min() == 5
     assert set(model.x_pairs_[np.isin(model.z_pairs_, np.arange(7))]) == {5, 6, 7}
-
-
-def test_supervision_without_common_sets_is_refused(pairs: SyntheticPairs) -> None:
-    both = np.ones((60, 2), dtype=bool)
-    both[0, 0] = False
-    first = np.tile([[True, False]], (50, 1))
-    with pytest.raises(SupervisionError, match="no set of labels occurs in both"):
-        WMCA().fit(pairs.X, pairs.Z, MultiLabels(both, first))
