@@ -31,16 +31,18 @@ def test_callback_of_the_semantic_estimator_sees_numbered_steps_then_the_iterati
     assert iterations == model.bilinear_.history_
 
 
-@pytest.mark.parametrize("kind", [StepProgress, IterationProgress])
-def test_exception_of_the_callback_ends_the_semantic_fit(kind: type[Progress], pairs: SyntheticPairs) -> None:
-    def stop(progress: Progress) -> None:
-        if isinstance(progress, kind):
-            raise KeyError("stop")
-
-    with pytest.raises(KeyError, match="stop"):
-        SemanticBilinear(**_QUICK).fit(
-            pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels), callback=stop
-        )
+@pytest.mark.parametrize("alpha_fraction", [None, 1e-3])  # chosen after the other stages; iterated on
+def test_an_exception_of_the_callback_ends_the_semantic_fit_in_every_stage(
+    alpha_fraction: float | None, pairs: SyntheticPairs
+) -> None:
+    seen: list[Progress] = []
+    model = SemanticBilinear(**{**_QUICK, "kernels": ("rbf",), "n_kept": 1, "alpha_fraction": alpha_fraction})
+    arguments = pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels)
+    model.fit(*arguments, callback=seen.append)
+    for last in (*range(1, len(seen), 25), len(seen)):
+        steps = list(range(1, last))
+        with pytest.raises(IndexError, match="pop from empty list"):
+            model.fit(*arguments, callback=lambda _, steps=steps: steps.pop())
 
 
 def test_the_share_follows_the_costs_of_the_stages() -> None:

@@ -172,16 +172,6 @@ def test_labels_may_be_many() -> None:
     assert posteriors[x].mean() > posteriors[~x].mean() + 0.2
 
 
-def test_an_exception_of_the_heartbeat_ends_the_fit() -> None:
-    x, z, supervision = two_sides()
-
-    def stop() -> None:
-        raise KeyError("stop")
-
-    with pytest.raises(KeyError, match="stop"):
-        fuse(x, z, supervision, OPTIONS, stop)
-
-
 def test_parts_that_do_not_match_are_rejected() -> None:
     good: dict[str, Any] = {
         "coefficients": np.zeros((3, 2)),

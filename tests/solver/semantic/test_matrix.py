@@ -70,16 +70,6 @@ def test_the_identity_remains_where_nothing_can_be_learned(case: str) -> None:
     assert choose_alpha_fraction((P, Q), targets, Labels(x, z), OPTIONS, ignore) is None
 
 
-def test_an_exception_of_the_heartbeat_ends_the_choice() -> None:
-    def stop() -> None:
-        raise KeyError("stop")
-
-    P = posteriors_of(RARE, 12, 1)
-    targets = Targets(np.eye(12)[RARE], True)
-    with pytest.raises(KeyError, match="stop"):
-        choose_alpha_fraction((P, P), (targets, targets), Labels(RARE), OPTIONS, stop)
-
-
 def test_an_estimator_finds_rare_classes_and_warns_where_a_given_weight_drops_them() -> None:
     rng = np.random.default_rng(0)
     centres = 3.0 * rng.standard_normal((12, 8))

@@ -224,20 +224,6 @@ def test_a_laplacian_kernel_does_not_suit_many_features() -> None:
     assert not kind.suits(np.ones((3, 257)))
 
 
-def test_an_exception_of_the_heartbeat_ends_the_search() -> None:
-    samples, codes = _rings()
-    calls = []
-
-    def stop() -> None:
-        calls.append(1)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit_posteriors(samples, _targets(codes), OPTIONS, stop)
-    assert len(calls) == 5
-
-
 def test_a_branch_keeps_the_feature_map_of_the_screening() -> None:
     samples, codes = _rings()
     branch = _fit(samples, _targets(codes)).ensemble.branches[0]
