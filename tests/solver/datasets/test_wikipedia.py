@@ -1,4 +1,4 @@
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,27 +76,20 @@ def test_wikipedia_category_that_is_no_number_of_one_is_refused(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("begin", "content"),
-    [(124, b"\x00\x02IM"), (200, b"\xff" * 10), (128, b"\xff" * 60)],
-    ids=["version 7.3", "zlib", "tags"],
+    "damage",
+    [
+        lambda whole: whole[:124] + b"\x00\x02IM" + whole[128:],  # version 7.3
+        lambda whole: whole[:200] + b"\xff" * 10 + whole[210:],  # of zlib
+        lambda whole: whole[:128] + b"\xff" * 60 + whole[188:],  # tags
+        *(lambda whole, size=size: whole[:size] for size in (0, 50, 130, 150, 200, 300, 400)),
+        lambda _: b"not a MATLAB file\n" * 50,
+    ],
 )
-def test_damaged_wikipedia_features_are_refused(tmp_path: Path, begin: int, content: bytes) -> None:
+def test_damaged_wikipedia_features_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = _wikipedia(tmp_path, do_compression=True)
-    damaged = bytearray(path.read_bytes())
-    damaged[begin : begin + len(content)] = content
-    path.write_bytes(bytes(damaged))
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DatasetError, match=r"raw_features\.mat is not a readable MATLAB file"):
         load_wikipedia(tmp_path)
-
-
-@pytest.fixture
-def wikipedia(test_data: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "wikipedia"
-    folder.mkdir()
-    for source in (test_data / "wikipedia").iterdir():
-        if source.suffix in (".mat", ".list"):
-            shutil.copyfile(source, folder / source.name)
-    return folder
 
 
 @pytest.mark.data
@@ -113,54 +106,18 @@ def test_wikipedia_agrees_with_its_archive(test_data: Path) -> None:
     np.testing.assert_allclose(data.Z, archive.Z, rtol=1e-6)
 
 
-@pytest.mark.data
 @pytest.mark.parametrize(
     "name", ["raw_features.mat", "categories.list", "trainset_txt_img_cat.list", "testset_txt_img_cat.list"]
 )
-def test_wikipedia_with_a_file_missing_is_refused(wikipedia: Path, name: str) -> None:
-    (wikipedia / name).unlink()
+def test_wikipedia_with_a_file_missing_is_refused(tmp_path: Path, name: str) -> None:
+    _wikipedia(tmp_path)
+    (tmp_path / name).unlink()
     with pytest.raises(DatasetError, match=name):
-        load_wikipedia(wikipedia)
+        load_wikipedia(tmp_path)
 
 
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "size",
-    [
-        0,
-        50,
-        130,
-        300,
-        5000,
-        500_000,
-    ],
-)
-def test_wikipedia_with_truncated_features_is_refused(wikipedia: Path, size: int) -> None:
-    path = wikipedia / "raw_features.mat"
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(DatasetError, match=r"raw_features\.mat"):
-        load_wikipedia(wikipedia)
-
-
-@pytest.mark.data
-def test_wikipedia_with_text_as_features_is_refused(wikipedia: Path) -> None:
-    (wikipedia / "raw_features.mat").write_text("not a MATLAB file\n" * 50)
-    with pytest.raises(DatasetError, match=r"raw_features\.mat"):
-        load_wikipedia(wikipedia)
-
-
-@pytest.mark.data
 @pytest.mark.parametrize("line", ["only-two fields", "a b 11", "a b 0", "a b x", "a b 1 2"])
-def test_wikipedia_with_a_broken_list_line_shows_it(wikipedia: Path, line: str) -> None:
-    path = wikipedia / "testset_txt_img_cat.list"
-    path.write_text(line + "\n" + path.read_text())
-    with pytest.raises(DatasetError, match=f"testset_txt_img_cat.list.*{line}"):
-        load_wikipedia(wikipedia)
-
-
-@pytest.mark.data
-def test_wikipedia_with_a_row_missing_from_a_list_is_refused(wikipedia: Path) -> None:
-    path = wikipedia / "trainset_txt_img_cat.list"
-    path.write_text("\n".join(path.read_text().splitlines()[1:]))
-    with pytest.raises(DatasetError, match="I_tr has 2173 rows for 2172"):
-        load_wikipedia(wikipedia)
+def test_wikipedia_with_a_broken_list_line_shows_it(tmp_path: Path, line: str) -> None:
+    _wikipedia(tmp_path, train=f"{line}\nt2 p2 2\n")
+    with pytest.raises(DatasetError, match=f"trainset_txt_img_cat.list.*{line}"):
+        load_wikipedia(tmp_path)
