@@ -1,5 +1,4 @@
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from solver import Checkpoint, IterationProgress, Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
 from solver.datasets import SyntheticPairs
@@ -195,80 +194,57 @@ def test_state_of_other_samples_is_refused(change: str) -> None:
         model.fit(*others[change](), start=last)
 
 
-def _damage(path: Path, kind: str) -> None:
-    whole = path.read_bytes()
+def _save_soundly(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> None:
+    """Save a checkpoint but for a change of its arrays and facts, or the text that this returns for facts."""
     arrays: dict[str, Any] = {"U": np.ones((4, 2)), "s": np.ones(2), "V": np.ones((3, 2))}
     memory = {"alpha": 0.1, "best_bound": 0.1, "best_gap": 0.1, "n_stalled": 0, "check_at": 1.0}
     facts: dict[str, Any] = {
         "fingerprint": 1.0, "iteration": 1, "stage_alpha": 1.0, "step_size": 1.0, "gradient_target": 1.0,
-        "is_subsampled": False,
-        "memory": memory,
+        "is_subsampled": False, "memory": memory,
     }  # fmt: skip
-    metadata: dict[str, str] | None = None
-    if kind == "missing":
-        path.unlink()
-    elif kind == "folder":
-        path.unlink()
-        path.mkdir()
-    elif kind == "empty":
-        path.write_bytes(b"")
-    elif kind == "truncated":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif kind == "header":
-        path.write_bytes(b"\xff" * 8 + whole[8:])
-    elif kind == "text":
-        path.write_text("no checkpoint")
-    elif kind == "no facts":
-        save_file(arrays, path)
-    else:
-        if kind == "tensor":
-            del arrays["V"]
-        elif kind == "ranks":
-            arrays["s"] = np.ones(3)
-        elif kind == "dimensions":
-            arrays["s"] = np.ones((2, 2))
-        elif kind == "types":
-            arrays["s"] = np.ones(2, np.float32)
-        elif kind == "integers":
-            arrays = {name: array.astype(np.int64) for name, array in arrays.items()}
-        elif kind == "nan":
-            arrays["U"][0, 0] = np.nan
-        elif kind == "fact":
-            del facts["step_size"]
-        elif kind == "word":
-            facts["step_size"] = "large"
-        elif kind == "null":
-            facts["fingerprint"] = None
-        elif kind == "memory":
-            facts["memory"] = [1, 2]
-        elif kind == "remembered":
-            del memory["n_stalled"]
-        metadata = {"facts": "{broken" if kind == "json" else "[1]" if kind == "list" else json.dumps(facts)}
-        save_file(arrays, path, metadata)
+    text = change(arrays, facts)
+    save_file(arrays, path, {"facts": text if isinstance(text, str) else json.dumps(facts)})
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "missing", "folder", "empty", "truncated", "header", "text", "no facts", "tensor", "ranks",
-        "dimensions", "types", "integers", "nan", "fact", "word", "null", "memory", "remembered", "json",
-        "list",
-    ],
-)  # fmt: skip
+NO_CHECKPOINTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "header": lambda whole: b"\xff" * 8 + whole[8:],
+    "text": lambda _: b"no checkpoint",
+    "no facts": lambda _: save({"U": np.ones((4, 2)), "s": np.ones(2), "V": np.ones((3, 2))}),
+}
+DAMAGES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
+    "tensor": lambda arrays, _: arrays.pop("V"),
+    "ranks": lambda arrays, _: arrays.update(s=np.ones(3)),
+    "dimensions": lambda arrays, _: arrays.update(s=np.ones((2, 2))),
+    "types": lambda arrays, _: arrays.update(s=np.ones(2, np.float32)),
+    "integers": lambda arrays, _: arrays.update({n: each.astype(np.int64) for n, each in arrays.items()}),
+    "nan": lambda arrays, _: arrays["U"].put(0, np.nan),
+    "fact": lambda _, facts: facts.pop("step_size"),
+    "word": lambda _, facts: facts.update(step_size="large"),
+    "null": lambda _, facts: facts.update(fingerprint=None),
+    "memory": lambda _, facts: facts.update(memory=[1, 2]),
+    "remembered": lambda _, facts: facts["memory"].pop("n_stalled"),
+    "json": lambda *_: "{broken",
+    "list": lambda *_: "[1]",
+}
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", *NO_CHECKPOINTS, *DAMAGES])
 def test_damaged_file_is_an_artifact_error_that_names_it(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "state"
-    _checkpoint().save(path)
-    _damage(path, kind)
+    _save_soundly(path, lambda *_: None)
+    assert Checkpoint.load(path).M.rank == 2
+    if kind in DAMAGES:
+        _save_soundly(path, DAMAGES[kind])
+    elif kind in NO_CHECKPOINTS:
+        path.write_bytes(NO_CHECKPOINTS[kind](path.read_bytes()))
+    else:
+        path.unlink()
+        if kind == "folder":
+            path.mkdir()
     with pytest.raises(ArtifactError, match="state is not a checkpoint"):
         Checkpoint.load(path)
-
-
-def test_what_the_damage_test_writes_is_sound_but_for_the_damage(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    _checkpoint().save(path)
-    _damage(path, "none")
-    assert Checkpoint.load(path).M.rank == 2
-    shutil.rmtree(tmp_path)
 
 
 def test_resuming_leaves_the_checkpoint_unmodified(pairs: SyntheticPairs) -> None:
