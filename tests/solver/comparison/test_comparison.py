@@ -9,6 +9,7 @@ from solver.comparison import METHODS, CellOutcome, Comparison, Method, chosen_m
 from solver.comparison.cells import cells
 from solver.datasets import PairedFeatures, annotate_rows, load_npz
 from solver.validation import InvalidInputError, InvalidParameterError
+from tests.solver.comparison.conftest import paired
 
 QUICK = ("CCA", "MsAlg")
 
@@ -33,6 +34,12 @@ def compared(data: PairedFeatures, **options: object) -> Comparison:
     return compare(data, **chosen)  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def usual() -> Comparison:
+    """What is compared with the usual options, on the data of all these tests."""
+    return compared(paired(), dataset="drawn")
+
+
 def figures(comparison: Comparison) -> list[tuple[object, ...]]:
     return [
         (row.method, row.pca, row.image_query, row.text_query, row.params, row.intervals, row.p_value)
@@ -40,8 +47,10 @@ def figures(comparison: Comparison) -> list[tuple[object, ...]]:
     ]
 
 
-def test_rows_hold_the_test_map_of_a_fit_on_the_whole_training_split(data: PairedFeatures) -> None:
-    comparison = compared(data, dataset="drawn")
+def test_rows_hold_the_test_map_of_a_fit_on_the_whole_training_split(
+    data: PairedFeatures, usual: Comparison
+) -> None:
+    comparison = usual
     assert [(row.method, row.pca) for row in comparison.rows] == [
         ("CCA", False),
         ("MsAlg", False),
@@ -74,12 +83,13 @@ def test_one_method_alone_has_nothing_to_be_tested_against(data: PairedFeatures)
     assert row.p_value is None
 
 
-def test_the_same_seed_gives_the_same_table_whatever_the_processes(data: PairedFeatures) -> None:
-    alone, together = compared(data, n_jobs=1), compared(data, n_jobs=2)
-    assert figures(alone) == figures(together)
+def test_the_same_seed_gives_the_same_table_whatever_the_processes(
+    data: PairedFeatures, usual: Comparison
+) -> None:
+    assert figures(compared(data, n_jobs=2)) == figures(usual)
 
 
-def test_an_interrupted_comparison_goes_on_where_it_was(data: PairedFeatures) -> None:
+def test_an_interrupted_comparison_goes_on_where_it_was(data: PairedFeatures, usual: Comparison) -> None:
     store = MemoryStore()
     seen: list[bool] = []
 
@@ -94,7 +104,7 @@ def test_an_interrupted_comparison_goes_on_where_it_was(data: PairedFeatures) ->
     comparison = compared(data, store=store, on_outcome=lambda *facts: seen.append(facts[3]))
     assert seen == [True, True, False, False]
     assert all(store.stored[key] is outcome for key, outcome in before.items())
-    assert figures(comparison) == figures(compared(data))
+    assert figures(comparison) == figures(usual)
 
 
 def test_nothing_is_stored_for_other_data_methods_options_or_grids(
