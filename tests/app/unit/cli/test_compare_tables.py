@@ -54,43 +54,16 @@ def test_table_error_names_the_line(tmp_path: Path, row: str, problem: str) -> N
         read_table(path)
 
 
-def test_table_error_names_the_line_after_a_text_of_several_lines(tmp_path: Path) -> None:
-    path = _table(tmp_path, HEADER + '1,a.jpg,"one\ntwo",shoe,red,train\n2,absent.jpg,hat,hat,red,train\n')
-    with pytest.raises(DatasetError, match="line 4: "):
-        read_table(path)
-
-
-def test_table_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    path = _table(tmp_path, "\ufeff" + HEADER + "1,a.jpg,shoe,shoe,red,train\n")
-    assert [row.id for row in read_table(path)] == ["1"]
-
-
 def test_table_without_a_column_lists_those_it_has(tmp_path: Path) -> None:
     path = _table(tmp_path, "id,image,label\n")
     with pytest.raises(DatasetError, match="no column 'text'; it has 'id', 'image', 'label'"):
         read_table(path)
 
 
-@pytest.mark.parametrize("sign", [";", "\t", "|"])
-def test_what_stands_between_cells_is_found_out(tmp_path: Path, sign: str) -> None:
-    text = HEADER.replace(",", sign) + sign.join(["1", "a.jpg", "small, red", "shoe", "red", "train\n"])
-    (row,) = read_table(_table(tmp_path, text))
-    assert (row.text, row.labels, row.other["colour"]) == ("small, red", ("shoe",), "red")
-
-
 def test_a_table_that_names_its_separator_counts_that_line(tmp_path: Path) -> None:
     path = _table(tmp_path, "sep=;\r\n" + HEADER.replace(",", ";") + "1;absent.jpg;shoe;shoe;red;train\n")
     with pytest.raises(DatasetError, match="line 3: picture"):
         read_table(path)
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
-def test_a_table_as_excel_writes_it_is_read(tmp_path: Path, encoding: str) -> None:
-    path = _table(tmp_path, "")
-    path.write_bytes((HEADER + "1,a.jpg,für 5 €,Hut,grün,train\r\n").replace(",", ";").encode(encoding))
-    (row,) = read_table(path)
-    assert (row.text, row.other["colour"]) == ("für 5 €", "grün")
-    assert (read_cells(path, ()).encoding == "cp1252") == (encoding == "cp1252")
 
 
 def test_a_named_encoding_is_used(tmp_path: Path) -> None:

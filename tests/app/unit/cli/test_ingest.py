@@ -380,7 +380,7 @@ def test_what_is_no_table_is_named(tmp_path: Path, content: bytes, said: str) ->
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 def test_a_table_as_programs_write_it_is_read(tmp_path: Path, encoding: str, mark: str) -> None:
     lines = ["id,image,text", '1,a.png,"für 5 €', 'zweite ""Zeile"""', "2,a.png,zwei"]
     file = write_table(tmp_path)
