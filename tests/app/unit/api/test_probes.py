@@ -9,6 +9,8 @@ from app.api.probes import CachedProbe
 from app.domain.errors import UnavailableError
 from tests.app.refused import refused
 
+pytestmark = pytest.mark.anyio
+
 
 def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> None:
     may_go_on = threading.Event()
@@ -45,37 +47,31 @@ def test_who_asks_while_all_threads_hang_is_told_at_once_and_they_recover() -> N
     anyio.run(scenario)
 
 
-def test_errors_and_cancelled_callers_give_their_places_back() -> None:
-    async def scenario() -> None:
+async def test_errors_and_cancelled_callers_give_their_places_back() -> None:
+    divisor = 0
+    probe = CachedProbe(lambda: 1 // divisor, 0.0, 60.0)
+    for _ in range(5):
         divisor = 0
-        probe = CachedProbe(lambda: 1 // divisor, 0.0, 60.0)
-        for _ in range(5):
-            divisor = 0
-            with pytest.raises(ZeroDivisionError):
-                await probe.get()
-            divisor = 1
-            with anyio.CancelScope() as scope:
-                scope.cancel()
-                await probe.get()
-        assert await probe.get() == 1
-
-    anyio.run(scenario)
+        with pytest.raises(ZeroDivisionError):
+            await probe.get()
+        divisor = 1
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await probe.get()
+    assert await probe.get() == 1
 
 
-def test_an_answer_is_remembered_for_a_moment() -> None:
-    async def scenario() -> None:
-        asked: list[float] = []
+async def test_an_answer_is_remembered_for_a_moment() -> None:
+    asked: list[float] = []
 
-        def look() -> int:
-            asked.append(time.monotonic())
-            return len(asked)
+    def look() -> int:
+        asked.append(time.monotonic())
+        return len(asked)
 
-        readiness = CachedProbe(look, 0.2, 60.0)
-        for _ in range(50):
-            await readiness.get()
-        await anyio.sleep(0.25)
+    readiness = CachedProbe(look, 0.2, 60.0)
+    for _ in range(50):
         await readiness.get()
-        assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(asked))
-        assert len(asked) >= 2
-
-    anyio.run(scenario)
+    await anyio.sleep(0.25)
+    await readiness.get()
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(asked))
+    assert len(asked) >= 2

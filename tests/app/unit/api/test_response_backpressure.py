@@ -1,11 +1,14 @@
 from typing import Any
 
 import anyio
+import pytest
 
 from app.api.admission import ConcurrencyLimits
 from app.api.gate import Gate
 from app.api.request_scope import ABORT
 from app.api.routes import ROUTERS
+
+pytestmark = pytest.mark.anyio
 
 LARGE = 300_000
 SEARCH, WRITE = "/v1/collections/a/search/x-to-z", "/v1/collections/a/items"
@@ -69,149 +72,128 @@ class Service:
         await self.answers(scope, receive, reader.send)
 
 
-def test_a_large_answer_goes_out_piece_by_piece_and_whole() -> None:
-    async def scenario() -> None:
-        service, reader = Service(10**6), Reader()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(service.ask, reader)
-            await anyio.wait_all_tasks_blocked()
-            assert 0 < len(reader.body) <= 1 << 16
-            assert service.answers.held == len(service.body)
-            reader.reads.set()
-        assert reader.body == service.body
-        assert reader.is_complete
-        assert service.answers.held == 0
-
-    anyio.run(scenario)
-
-
-def test_answers_that_nobody_reads_are_bounded_in_total() -> None:
-    async def scenario() -> None:
-        service = Service(2 * LARGE)
-        readers = [Reader() for _ in range(12)]
-        async with anyio.create_task_group() as tasks:
-            for reader in readers:
-                tasks.start_soon(service.ask, reader)
-            await anyio.wait_all_tasks_blocked()
-            assert [reader.status for reader in readers] == [200] * 2 + [503] * 10
-            assert service.answers.held <= 2 * LARGE
-            assert service.refused == ["read"] * 10
-            assert b"too many large answers" in readers[-1].body
-            # What a write did is told however full it is, and small answers need no room.
-            written = Reader()
-            tasks.start_soon(service.ask, written, WRITE)
-            await anyio.wait_all_tasks_blocked()
-            assert written.status == 200
-            for reader in (*readers, written):
-                reader.reads.set()
-        assert all(reader.is_complete for reader in readers)
-        again = Reader()
-        again.reads.set()
-        await service.ask(again)
-        assert again.status == 200
-
-    anyio.run(scenario)
-
-
-def test_the_only_answer_may_be_larger_than_all_together() -> None:
-    async def scenario() -> None:
-        reader = Reader()
+async def test_a_large_answer_goes_out_piece_by_piece_and_whole() -> None:
+    service, reader = Service(10**6), Reader()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.ask, reader)
+        await anyio.wait_all_tasks_blocked()
+        assert 0 < len(reader.body) <= 1 << 16
+        assert service.answers.held == len(service.body)
         reader.reads.set()
-        await Service(10).ask(reader)
-        assert reader.is_complete
-
-    anyio.run(scenario)
-
-
-def test_who_stops_reading_loses_the_connection() -> None:
-    async def scenario() -> None:
-        service, reader = Service(LARGE, pause_seconds=0.1), Reader()
-        await service.ask(reader)  # returns, with an incomplete answer
-        assert not reader.is_complete
-        assert service.answers.held == 0
-
-    anyio.run(scenario)
+    assert reader.body == service.body
+    assert reader.is_complete
+    assert service.answers.held == 0
 
 
-def test_who_reads_too_slowly_loses_the_connection_too() -> None:
+async def test_answers_that_nobody_reads_are_bounded_in_total() -> None:
+    service = Service(2 * LARGE)
+    readers = [Reader() for _ in range(12)]
+    async with anyio.create_task_group() as tasks:
+        for reader in readers:
+            tasks.start_soon(service.ask, reader)
+        await anyio.wait_all_tasks_blocked()
+        assert [reader.status for reader in readers] == [200] * 2 + [503] * 10
+        assert service.answers.held <= 2 * LARGE
+        assert service.refused == ["read"] * 10
+        assert b"too many large answers" in readers[-1].body
+        # What a write did is told however full it is, and small answers need no room.
+        written = Reader()
+        tasks.start_soon(service.ask, written, WRITE)
+        await anyio.wait_all_tasks_blocked()
+        assert written.status == 200
+        for reader in (*readers, written):
+            reader.reads.set()
+    assert all(reader.is_complete for reader in readers)
+    again = Reader()
+    again.reads.set()
+    await service.ask(again)
+    assert again.status == 200
+
+
+async def test_the_only_answer_may_be_larger_than_all_together() -> None:
+    reader = Reader()
+    reader.reads.set()
+    await Service(10).ask(reader)
+    assert reader.is_complete
+
+
+async def test_who_stops_reading_loses_the_connection() -> None:
+    service, reader = Service(LARGE, pause_seconds=0.1), Reader()
+    await service.ask(reader)  # returns, with an incomplete answer
+    assert not reader.is_complete
+    assert service.answers.held == 0
+
+
+async def test_who_reads_too_slowly_loses_the_connection_too() -> None:
     class Slow(Reader):
         async def send(self, message: dict[str, Any]) -> None:
             await anyio.sleep(0.3 if message["type"] == "http.response.body" else 0)
             self.reads.set()
             await super().send(message)
 
-    async def scenario() -> None:
-        # A piece earns four seconds: only bodies in smaller ones can be too slow, such as those of streams.
-        service, reader = Service(10**6, pause_seconds=0.5, size=256), Slow()
+    # A piece earns four seconds: only bodies in smaller ones can be too slow, such as those of streams.
+    service, reader = Service(10**6, pause_seconds=0.5, size=256), Slow()
 
-        async def trickle(scope: Any, receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            for _ in range(100):
-                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+    async def trickle(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
 
-        service.answers._app = trickle
-        await service.ask(reader)
-        assert reader.pieces <= 2
-        assert not reader.is_complete
-
-    anyio.run(scenario)
+    service.answers._app = trickle
+    await service.ask(reader)
+    assert reader.pieces <= 2
+    assert not reader.is_complete
 
 
-def test_a_reader_that_stalls_before_an_answer_begins_loses_its_connection() -> None:
-    async def scenario() -> None:
-        service = Service(10**6, pause_seconds=0.01)
-        aborted: list[bool] = []
+async def test_a_reader_that_stalls_before_an_answer_begins_loses_its_connection() -> None:
+    service = Service(10**6, pause_seconds=0.01)
+    aborted: list[bool] = []
 
-        async def send(_: Any) -> None:
-            await anyio.sleep_forever()
+    async def send(_: Any) -> None:
+        await anyio.sleep_forever()
 
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": SEARCH,
-            "headers": [],
-            "extensions": {ABORT: {"abort": lambda: aborted.append(True)}},
-        }
-        await service.answers(scope, anyio.sleep_forever, send)
-        assert aborted == [True]
-        assert service.answers.held == 0
-
-    anyio.run(scenario)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": SEARCH,
+        "headers": [],
+        "extensions": {ABORT: {"abort": lambda: aborted.append(True)}},
+    }
+    await service.answers(scope, anyio.sleep_forever, send)
+    assert aborted == [True]
+    assert service.answers.held == 0
 
 
-def test_a_page_of_another_site_can_read_that_its_answer_is_refused() -> None:
-    async def scenario() -> None:
-        service, reader = Service(LARGE), Reader()
-        site = "https://a.example"
-        service.answers = Gate(
-            service._application,
-            service.answers.concurrency,
-            LARGE,
-            LARGE,
-            60.0,
-            origins=[site],
-        )
-        starts: list[dict[bytes, bytes]] = []
+async def test_a_page_of_another_site_can_read_that_its_answer_is_refused() -> None:
+    service, reader = Service(LARGE), Reader()
+    site = "https://a.example"
+    service.answers = Gate(
+        service._application,
+        service.answers.concurrency,
+        LARGE,
+        LARGE,
+        60.0,
+        origins=[site],
+    )
+    starts: list[dict[bytes, bytes]] = []
 
-        async def send(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                starts.append({b":status": str(message["status"]).encode(), **dict(message["headers"])})
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            starts.append({b":status": str(message["status"]).encode(), **dict(message["headers"])})
 
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": SEARCH,
-            "headers": [(b"origin", site.encode())],
-            "query_string": b"",
-            "server": ("test", 80),
-        }
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(service.answers, dict(scope), anyio.sleep_forever, reader.send)
-            await anyio.wait_all_tasks_blocked()
-            await service.answers(dict(scope), anyio.sleep_forever, send)  # type: ignore[arg-type]
-            reader.reads.set()
-        assert [start[b":status"] for start in starts] == [b"503"]
-        assert starts[0][b"access-control-allow-origin"] == site.encode()
-        assert starts[0][b"x-frame-options"] == b"DENY"
-
-    anyio.run(scenario)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": SEARCH,
+        "headers": [(b"origin", site.encode())],
+        "query_string": b"",
+        "server": ("test", 80),
+    }
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.answers, dict(scope), anyio.sleep_forever, reader.send)
+        await anyio.wait_all_tasks_blocked()
+        await service.answers(dict(scope), anyio.sleep_forever, send)  # type: ignore[arg-type]
+        reader.reads.set()
+    assert [start[b":status"] for start in starts] == [b"503"]
+    assert starts[0][b"access-control-allow-origin"] == site.encode()
+    assert starts[0][b"x-frame-options"] == b"DENY"

@@ -16,6 +16,8 @@ from app.domain.errors import UnavailableError
 from app.domain.filters import ItemFilter
 from app.services.serving.search import MOMENT_NUMBERS, Outcome, Query, Search
 
+pytestmark = pytest.mark.anyio
+
 DIRECTION = ("a", "x", "z")
 
 
@@ -157,7 +159,9 @@ def test_more_than_the_event_loop_answers_in_a_moment_takes_turns() -> None:
     assert threading.current_thread() not in service.threads[8:]
 
 
-def test_a_thread_ranks_what_is_quick_alone_but_not_together_and_the_next_ones_gather_meanwhile() -> None:
+async def test_a_thread_ranks_what_is_quick_alone_but_not_together_and_the_next_ones_gather_meanwhile() -> (
+    None
+):
     is_busy, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -169,27 +173,24 @@ def test_a_thread_ranks_what_is_quick_alone_but_not_together_and_the_next_ones_g
     service.large = DIRECTION[0]
     requests = Requests(service)
 
-    async def run() -> None:
-        with anyio.fail_after(30.0):
-            async with anyio.create_task_group() as tasks:
-                for number in range(2):
-                    tasks.start_soon(requests.ask, number)
-                await anyio.to_thread.run_sync(is_busy.wait)
-                for number in range(2, 40):
-                    tasks.start_soon(requests.ask, number)
-                    await settle()
-                assert service.calls == [["0", "1"]]
-                await requests.ask(40, direction=("small", "x", "z"))  # does not wait for the others
-                assert requests.concurrency.reads.running == 0  # nobody took a place
-                may_end.set()
-
-    anyio.run(run)
+    with anyio.fail_after(30.0):
+        async with anyio.create_task_group() as tasks:
+            for number in range(2):
+                tasks.start_soon(requests.ask, number)
+            await anyio.to_thread.run_sync(is_busy.wait)
+            for number in range(2, 40):
+                tasks.start_soon(requests.ask, number)
+                await settle()
+            assert service.calls == [["0", "1"]]
+            await requests.ask(40, direction=("small", "x", "z"))  # does not wait for the others
+            assert requests.concurrency.reads.running == 0  # nobody took a place
+            may_end.set()
     assert requests.answers == dict(enumerate(texts(range(41))))
     assert service.calls[1:] == [["40"], *(texts_of(range(n, min(n + 16, 40))) for n in (2, 18, 34))]
     assert threading.main_thread() is service.threads[1]
 
 
-def test_a_batch_too_many_whose_size_was_not_at_hand_lets_no_more_pass() -> None:
+async def test_a_batch_too_many_whose_size_was_not_at_hand_lets_no_more_pass() -> None:
     is_busy, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -204,25 +205,22 @@ def test_a_batch_too_many_whose_size_was_not_at_hand_lets_no_more_pass() -> None
     def number_once_known(*given: Any) -> float:
         return unknown.pop() if unknown else number_of(*given)
 
-    async def run() -> None:
-        with anyio.fail_after(30.0):
-            async with anyio.create_task_group() as tasks:
-                for number in range(2):
-                    tasks.start_soon(requests.ask, number)
-                await anyio.to_thread.run_sync(is_busy.wait)
-                service.numbers_per_search = number_once_known  # type: ignore[method-assign]
-                for number in range(2, 40):
-                    tasks.start_soon(requests.ask, number)
-                    if number % 2:
-                        await settle()
-                assert requests.batches._n_ranking == 2
-                may_end.set()
-
-    anyio.run(run)
+    with anyio.fail_after(30.0):
+        async with anyio.create_task_group() as tasks:
+            for number in range(2):
+                tasks.start_soon(requests.ask, number)
+            await anyio.to_thread.run_sync(is_busy.wait)
+            service.numbers_per_search = number_once_known  # type: ignore[method-assign]
+            for number in range(2, 40):
+                tasks.start_soon(requests.ask, number)
+                if number % 2:
+                    await settle()
+            assert requests.batches._n_ranking == 2
+            may_end.set()
     assert requests.answers == dict(enumerate(texts(range(40))))
 
 
-def test_searches_that_gather_while_a_thread_is_busy_are_its_next_call_wherever_they_wait() -> None:
+async def test_searches_that_gather_while_a_thread_is_busy_are_its_next_call_wherever_they_wait() -> None:
     is_busy, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -232,18 +230,15 @@ def test_searches_that_gather_while_a_thread_is_busy_are_its_next_call_wherever_
     service = Service(work, is_long=True)
     requests = Requests(service)
 
-    async def run() -> None:
-        with anyio.fail_after(30.0):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(requests.ask, 0)
-                await anyio.to_thread.run_sync(is_busy.wait)
-                for number in range(1, 9):
-                    tasks.start_soon(requests.ask, number)
-                await settle()
-                assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (3, 6)
-                may_end.set()
-
-    anyio.run(run)
+    with anyio.fail_after(30.0):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(requests.ask, 0)
+            await anyio.to_thread.run_sync(is_busy.wait)
+            for number in range(1, 9):
+                tasks.start_soon(requests.ask, number)
+            await settle()
+            assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (3, 6)
+            may_end.set()
     assert service.calls[0] == ["0"]
     assert sorted(service.calls[1]) == texts_of(range(1, 9))
     assert threading.current_thread() not in service.threads
@@ -255,7 +250,7 @@ def texts_of(numbers: Sequence[int]) -> list[str]:
     return [str(number) for number in numbers]
 
 
-def test_the_next_call_takes_callers_in_turn() -> None:
+async def test_the_next_call_takes_callers_in_turn() -> None:
     is_busy, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -265,19 +260,16 @@ def test_the_next_call_takes_callers_in_turn() -> None:
     service = Service(work, is_long=True)
     requests = Requests(service, running=2, waiting=40)
 
-    async def run() -> None:
-        with anyio.fail_after(30.0):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(requests.ask, 0, "crowd")
-                await anyio.to_thread.run_sync(is_busy.wait)
-                for number in range(1, 30):
-                    tasks.start_soon(requests.ask, number, "crowd")
-                await settle()
-                tasks.start_soon(requests.ask, 30, "newcomer")
-                await settle()
-                may_end.set()
-
-    anyio.run(run)
+    with anyio.fail_after(30.0):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(requests.ask, 0, "crowd")
+            await anyio.to_thread.run_sync(is_busy.wait)
+            for number in range(1, 30):
+                tasks.start_soon(requests.ask, number, "crowd")
+            await settle()
+            tasks.start_soon(requests.ask, 30, "newcomer")
+            await settle()
+            may_end.set()
     assert "30" in service.calls[1]
     assert len(service.calls[1]) == 16
     assert requests.answers == dict(enumerate(texts(range(31))))
@@ -298,14 +290,9 @@ def test_an_error_is_told_to_all_and_the_next_call_runs(numbers: range, is_long:
     assert requests.run(numbers) == texts(numbers)
 
 
-def test_an_answer_that_cannot_be_written_is_the_error_of_its_own_search() -> None:
+async def test_an_answer_that_cannot_be_written_is_the_error_of_its_own_search() -> None:
     requests = Requests(Service())
     error = ValueError("this one")
-
-    async def run() -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(requests.ask, 0)
-            tasks.start_soon(requests.ask, 1)
 
     def encode(results: Any) -> bytes:
         if results[0] == "1":
@@ -314,7 +301,9 @@ def test_an_answer_that_cannot_be_written_is_the_error_of_its_own_search() -> No
 
     answer = requests.batches.answer
     requests.batches.answer = lambda *given: answer(*given[:3], encode)  # type: ignore[method-assign]
-    anyio.run(run)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(requests.ask, 0)
+        tasks.start_soon(requests.ask, 1)
     assert requests.answers == {0: b"0", 1: error}
 
 
@@ -342,40 +331,34 @@ def test_large_answers_and_new_filters_go_alone() -> None:
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_a_cancelled_search_does_not_disturb_the_others(is_long: bool) -> None:
+async def test_a_cancelled_search_does_not_disturb_the_others(is_long: bool) -> None:
     requests = Requests(Service(is_long=is_long))
 
-    async def run() -> None:
-        with anyio.fail_after(30.0):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(requests.ask, 0)
-                async with anyio.create_task_group() as leaving:
-                    leaving.start_soon(requests.ask, 1)
-                    await anyio.sleep(0)
-                    leaving.cancel_scope.cancel()
-                tasks.start_soon(requests.ask, 2)
-
-    anyio.run(run)
+    with anyio.fail_after(30.0):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(requests.ask, 0)
+            async with anyio.create_task_group() as leaving:
+                leaving.start_soon(requests.ask, 1)
+                await anyio.sleep(0)
+                leaving.cancel_scope.cancel()
+            tasks.start_soon(requests.ask, 2)
     assert {number: requests.answers[number] for number in (0, 2)} == {0: b"0", 2: b"2"}
     assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (0, 0)
 
 
-def test_of_more_long_searches_than_may_wait_some_are_refused() -> None:
+async def test_of_more_long_searches_than_may_wait_some_are_refused() -> None:
     may_end = threading.Event()
     service = Service(lambda: may_end.wait(30.0) and None, is_long=True)
     requests = Requests(service, running=2, waiting=3)
 
-    async def run() -> None:
-        with anyio.fail_after(30.0):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(requests.ask, 0)
-                await settle()
-                for number in range(1, 9):
-                    tasks.start_soon(requests.ask, number)
-                await settle()
-                may_end.set()
-
-    anyio.run(run)
+    with anyio.fail_after(30.0):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(requests.ask, 0)
+            await settle()
+            for number in range(1, 9):
+                tasks.start_soon(requests.ask, number)
+            await settle()
+            may_end.set()
     answers = list(requests.answers.values())
     assert sum(isinstance(answer, UnavailableError) for answer in answers) == 5
     assert sum(isinstance(answer, bytes) for answer in answers) == 4
