@@ -36,8 +36,7 @@ def _disturb(seed: int) -> None:
     scipy.sparse.linalg.eigsh(A @ A.T, k=3)
 
 
-@pytest.mark.parametrize("as_sparse", [False, True])
-@pytest.mark.parametrize("fraction", [1 / 4, 1 / 40])
+@pytest.mark.parametrize(("as_sparse", "fraction"), [(False, 1 / 4), (True, 1 / 40)])
 def test_words_that_never_occur_give_the_same_bits_again(fraction: float, as_sparse: bool) -> None:
     # More than 600 features on both sides, of which 40 and 30 count: the gradient has rank 31 at most,
     # so that Lanczos runs out of directions and has to draw new ones.

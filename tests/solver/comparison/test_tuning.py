@@ -15,7 +15,7 @@ from solver.comparison.methods import METHODS, Axis, Method
 from solver.datasets import PairedFeatures
 from solver.validation import InvalidInputError
 
-QUICK = ("LowRankBilinear", "CCA", "PLS", "GMLDA", "SemanticMatching")
+QUICK = ("LowRankBilinear", "CCA", "MsAlg")  # that walk through their penalties, share bases, and do neither
 
 
 @pytest.mark.parametrize(("name", "pca"), [("CCA", False), *((name, True) for name in QUICK)])
