@@ -46,12 +46,3 @@ def test_a_common_mean_comes_first(pairs: SyntheticPairs) -> None:
     model = MsAlg(1).fit(pairs.X + 100.0, pairs.Z + 100.0, supervision)
     # Against the constant direction: the samples' own size over 100 bounds the angle.
     assert abs(model.x_factors_.sum()) / np.sqrt(8) > 0.999
-
-
-def test_sparse_samples_give_what_dense_ones_give(pairs: SyntheticPairs) -> None:
-    supervision = Labels(pairs.x_labels, pairs.z_labels)
-    dense = MsAlg(3).fit(pairs.X, pairs.Z, supervision)
-    sparse = MsAlg(3).fit(scipy.sparse.csr_array(pairs.X), scipy.sparse.csr_array(pairs.Z), supervision)
-    np.testing.assert_allclose(
-        sparse.similarity(pairs.X, pairs.Z), dense.similarity(pairs.X, pairs.Z), atol=1e-9
-    )

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from solver import GMLDA, GMMFA, Labels, MultiLabels
+from solver import GMLDA, GMMFA, Labels, MultiLabels, MvDA
 from solver.baselines._common import LinearBaseline
 from solver.datasets import SyntheticPairs
 
@@ -99,7 +99,7 @@ def test_without_coupling_each_direction_is_of_one_modality(pairs: SyntheticPair
     assert lengths.max(axis=0).min() > 1e-3
 
 
-@pytest.mark.parametrize("Method", METHODS)
+@pytest.mark.parametrize("Method", [*METHODS, MvDA])
 @pytest.mark.parametrize("reg", [0.0, 0.1])
 def test_units_do_not_matter(Method: type[Any], reg: float, pairs: SyntheticPairs) -> None:
     before = Method(3, reg=reg).fit(pairs.X, pairs.Z, _labels(pairs)).similarity(pairs.X, pairs.Z)
@@ -108,7 +108,7 @@ def test_units_do_not_matter(Method: type[Any], reg: float, pairs: SyntheticPair
     np.testing.assert_allclose(after, before, atol=1e-6)
 
 
-@pytest.mark.parametrize("Method", METHODS)
+@pytest.mark.parametrize("Method", [*METHODS, MvDA])
 @pytest.mark.parametrize("reg", [0.0, 0.1])
 def test_features_that_repeat_are_no_obstacle(Method: type[Any], reg: float, pairs: SyntheticPairs) -> None:
     wide = np.hstack([pairs.X, 1.0 - pairs.X.sum(axis=1, keepdims=True), np.ones((60, 1))])
@@ -118,7 +118,7 @@ def test_features_that_repeat_are_no_obstacle(Method: type[Any], reg: float, pai
     assert similarity[similar].mean() > similarity[~similar].mean() + 0.5
 
 
-@pytest.mark.parametrize("Method", METHODS)
+@pytest.mark.parametrize("Method", [*METHODS, MvDA])
 def test_more_features_than_samples_are_no_obstacle(Method: type[Any]) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(30) % 3

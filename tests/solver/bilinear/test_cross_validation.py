@@ -143,16 +143,6 @@ def test_lists_of_pairs_are_refused_with_a_reason(pairs: SyntheticPairs) -> None
         LowRankBilinearCV().fit(pairs.X, pairs.Z, SignedPairs(table))
 
 
-def test_sparse_samples_give_the_same_choice_as_dense_ones() -> None:
-    data = _noisy()
-    X = np.where(np.abs(data.X) > 0.5, data.X, 0.0)
-    supervision = Labels(data.x_labels, data.z_labels)
-    dense = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(X, data.Z, supervision)
-    sparse = LowRankBilinearCV(n_alphas=4, n_folds=2).fit(scipy.sparse.csr_array(X), data.Z, supervision)
-    assert sparse.alpha_ == pytest.approx(dense.alpha_, rel=1e-9)
-    np.testing.assert_allclose(sparse.cv_results_["mean_map"], dense.cv_results_["mean_map"], atol=1e-3)
-
-
 class _Watched(Labels):
     """Labels that record the samples of each subset."""
 

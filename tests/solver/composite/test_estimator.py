@@ -230,20 +230,6 @@ def test_probabilities_are_calibrated(whole: CompositeBilinear) -> None:
         assert (probabilities <= 1.0).all()
 
 
-def test_sparse_samples_give_what_dense_ones_give() -> None:
-    Z = np.where(np.abs(PLANTED.Z) > 1.0, PLANTED.Z, 0.0)
-    annotations = PLANTED.annotations(TRAIN, "kind", pairs=True)
-    dense, sparse = (
-        CompositeBilinear(**QUICK).fit(PLANTED.X[TRAIN], side, annotations)
-        for side in (Z[TRAIN], scipy.sparse.csr_array(Z[TRAIN]))
-    )
-    np.testing.assert_allclose(
-        dense.similarity(PLANTED.X[TEST], Z[TEST]),
-        sparse.similarity(PLANTED.X[TEST], scipy.sparse.csr_array(Z[TEST])),
-        atol=1e-4,
-    )
-
-
 def test_a_query_far_from_all_landmarks_is_unlike_what_was_learned(tmp_path: Path) -> None:
     save_projector(_fit("colour", pairs=True, kernels=("rbf",)).projector_, tmp_path, {})
     model, _ = load_projector(tmp_path)
