@@ -38,7 +38,8 @@ def test_a_client_of_the_contract_alone_reaches_the_wanted_map(
     test_data: Path, start_server: Callable[..., Any], create_admin_key: Callable[[], str]
 ) -> None:
     with np.load(test_data / "audio_digits" / "audio_digits.npz") as archive:
-        arrays = {name: archive[name] for name in archive.files}
+        # Half of the training rows suffice.
+        arrays = {name: archive[name][:: 2 if name.endswith("_tr") else 1] for name in archive.files}
     server = start_server()
     client = Client(server.url, create_admin_key())
     client.create(NAME, list(SIDES))
