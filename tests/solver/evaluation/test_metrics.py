@@ -17,7 +17,6 @@ from solver.evaluation.metrics import (
     precision_at_scope,
     precision_recall_curve,
     projected_average_precisions,
-    score_blocks,
 )
 from solver.validation import InvalidInputError, InvalidParameterError
 
@@ -45,10 +44,6 @@ def test_mean_average_precision_leaves_out_queries_without_relevant_items() -> N
     value = mean_average_precision(queries, gallery, ["a", "unseen"], ["b", "a", "a"])
     assert value == pytest.approx((1 / 2 + 2 / 3) / 2, rel=1e-15)
     assert np.isnan(mean_average_precision(queries, gallery, ["c", "d"], ["b", "a", "a"]))
-
-
-def test_mean_average_precision_of_no_queries_is_nan() -> None:
-    assert np.isnan(mean_average_precision(np.zeros((0, 2)), np.zeros((3, 2)), [], [0, 1, 2]))
 
 
 def test_chance_is_the_mean_share_of_relevant_items() -> None:
@@ -116,17 +111,6 @@ def test_one_class_per_sample_and_its_indicators_give_the_same() -> None:
     assert mean_average_precision(queries, gallery, labels.astype(str), targets.astype(str)) == one_each
     words = np.array(["a", "bb", "ccc", "d"], dtype=object)
     assert mean_average_precision(queries, gallery, words[labels], words[targets]) == one_each
-
-
-def test_blocks_of_queries_are_yielded_in_order_and_cover_all() -> None:
-    rng = np.random.default_rng(5)
-    queries, gallery = rng.standard_normal((50, 2)), rng.standard_normal((60_000, 2))
-    labels, targets = rng.integers(0, 3, 50), rng.integers(0, 3, 60_000)
-    blocks = list(score_blocks(queries, gallery, labels, targets))
-    assert len(blocks) > 1
-    relevant, scores = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    np.testing.assert_array_equal(relevant, labels[:, None] == targets[None, :])
-    np.testing.assert_allclose(scores, queries @ gallery.T, rtol=1e-12, atol=1e-14)
 
 
 def test_mean_average_precision_holds_only_a_block() -> None:
@@ -212,7 +196,8 @@ def test_small_integer_projections_do_not_overflow() -> None:
     assert mean_average_precision(queries, gallery, ["a"], ["b", "a"]) == 1.0
 
 
-def test_no_gallery_leaves_nothing_to_average() -> None:
+def test_no_gallery_and_no_queries_leave_nothing_to_average() -> None:
+    assert np.isnan(mean_average_precision(np.zeros((0, 2)), np.zeros((3, 2)), [], [0, 1, 2]))
     assert np.isnan(mean_average_precision(QUERIES, np.zeros((0, 1)), ["a", "b"], []))
     assert np.isnan(chance_average_precision(["a", "b"], []))
     assert np.isnan(average_precision([], []))

@@ -94,15 +94,6 @@ def test_float64_takes_over_once_and_for_good_where_float32_makes_no_progress() 
     )
 
 
-def test_float32_fit_certifies_gaps_that_float32_alone_cannot() -> None:
-    _, data = _problem()
-    supervision = Labels(data.x_labels, data.z_labels)
-    for fraction in (1 / 3, 1 / 30, 1 / 300):
-        alpha = fraction * alpha_max(data.X, data.Z, supervision)
-        model = LowRankBilinear(alpha, dtype=np.float32, tol=1e-6).fit(data.X, data.Z, supervision)
-        assert model.converged_
-
-
 def test_tolerance_beyond_rounding_ends_by_patience_with_a_warning() -> None:
     _, data = _problem()
     supervision = Labels(data.x_labels, data.z_labels)

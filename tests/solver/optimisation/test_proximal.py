@@ -6,7 +6,7 @@ import pytest
 
 from solver import Labels, LowRankBilinear
 from solver.datasets import SyntheticPairs
-from solver.linalg import FloatArray, LowRankMatrix, from_factors, singular_triplets_above
+from solver.linalg import FloatArray, LowRankMatrix, from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import NuclearNorm, proximal_step
@@ -121,14 +121,6 @@ def test_accepted_step_satisfies_the_quadratic_model() -> None:
 
 def test_a_larger_first_trial_is_accepted_as_far_as_the_curvature_allows() -> None:
     assert _run(Quadratic(_target()), 30)[-1].step_size > 0.3  # L = 1 allows 1, halved at worst twice
-
-
-def test_start_is_unmodified() -> None:
-    start = singular_triplets_above(_target(), 0.0)
-    copies = start.U.copy(), start.s.copy(), start.V.copy()
-    _run(Quadratic(_target()), 5, start)
-    for array, copy in zip((start.U, start.s, start.V), copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 def test_nan_loss_is_a_numerical_error() -> None:

@@ -62,14 +62,6 @@ def test_refined_point_is_stationary_on_its_own_subspaces(pairs: SyntheticPairs)
     np.testing.assert_allclose(gradient.T @ refined.U, -ALPHA * refined.V, atol=1e-6)
 
 
-def test_refinement_leaves_its_start_unmodified(pairs: SyntheticPairs) -> None:
-    M = _point(3)
-    copies = M.U.copy(), M.s.copy(), M.V.copy()
-    _refine(pairs, M, max_evaluations=50)
-    for array, copy in zip((M.U, M.s, M.V), copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
-
-
 def test_neither_modality_is_preferred_where_one_has_features_of_very_different_sizes() -> None:
     data = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=4, random_state=0)
     sizes = np.geomspace(1.0, 0.01, 8)
