@@ -159,9 +159,7 @@ def test_more_than_the_event_loop_answers_in_a_moment_takes_turns() -> None:
     assert threading.current_thread() not in service.threads[8:]
 
 
-async def test_a_thread_ranks_what_is_quick_alone_but_not_together_and_the_next_ones_gather_meanwhile() -> (
-    None
-):
+async def test_a_thread_ranks_what_is_quick_alone_but_not_together_while_the_next_ones_gather() -> None:
     is_busy, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
