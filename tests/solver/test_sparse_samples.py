@@ -22,6 +22,8 @@ from solver.supervision.kinds import Labels
 from solver.validation import InvalidInputError, OutOfRangeError
 
 N_CLASSES = 4
+FEW: dict[str, Any] = {"kernels": ("linear", "rbf"), "scalings": ("standard", "l2"), "n_folds": 3}
+"""What is searched: kernels and none, of samples that are centred and that are not."""
 
 
 def texts_like(n_samples: int, n_features: int, seed: int) -> tuple[Any, np.ndarray]:
@@ -131,7 +133,7 @@ def test_what_is_learned_from_sparse_samples_is_what_dense_ones_teach(method: st
 
     def fitted(texts: Any) -> Projector:
         if method == "semantic":
-            estimator = SemanticBilinear(n_rounds=3, n_kept=2, n_landmarks=30)
+            estimator = SemanticBilinear(**FEW, n_rounds=3, n_kept=2, n_landmarks=30)
             return PosteriorProjector.of(estimator.fit(x, texts, Labels(x_labels, z_labels)))
         bilinear = LowRankBilinear(tol=1e-5, max_iter=200)
         return fit_projector(LabelledPair(x, texts, x_labels, z_labels), method, bilinear, 0.03)
@@ -154,7 +156,7 @@ def test_one_model_ranks_sparse_samples_as_a_dense_reference_in_float64(method: 
     x, x_labels = vectors(100, 6)
     projector: Projector
     if method == "semantic":
-        estimator = SemanticBilinear(n_rounds=4, n_kept=4, n_landmarks=80).fit(
+        estimator = SemanticBilinear(**FEW, n_rounds=4, n_kept=4, n_landmarks=80).fit(
             x, z, Labels(x_labels, z_labels)
         )
         projector = PosteriorProjector.of(estimator)
@@ -246,7 +248,7 @@ def test_samples_that_no_feature_map_suits_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr("solver.linalg._MOST_ENTRIES", 10)
     with pytest.raises(InvalidInputError, match="suits"):
         SemanticBilinear(kernels=("linear",)).fit(x, z, labels)
-    SemanticBilinear(kernels=("rbf",), n_landmarks=20, n_rounds=1).fit(x, z, labels)
+    SemanticBilinear(kernels=("rbf",), n_landmarks=20, n_rounds=1, n_kept=1, n_folds=2).fit(x, z, labels)
 
 
 def test_sparse_samples_cannot_be_centred_beyond_the_bound_that_is_stated() -> None:
