@@ -172,7 +172,11 @@ def test_the_paper_s_method_reaches_the_same_map_over_http_as_in_the_solver(
 def test_class_posteriors_reach_the_wanted_map_over_http_and_read_by_the_solver(
     test_data: Path, serve_trained: Callable[..., Any], tmp_path: Path
 ) -> None:
-    archive = test_data / "wikipedia_cnn" / "wikipedia_cnn.npz"
+    archive = tmp_path / "wikipedia_cnn.npz"
+    with np.load(test_data / "wikipedia_cnn" / archive.name) as arrays:
+        # Four of five training rows suffice.
+        fewer = {name: rows[np.arange(len(rows)) % 5 > 0] for name, rows in arrays.items() if "_tr" in name}
+        np.savez(archive, **{**arrays, **fewer})
     with serve_trained("npz", str(archive), method="semantic") as client:
         over_http = maps_over_http(client)
         report = client.get_model("set", 1).report
