@@ -1,7 +1,7 @@
 import contextlib
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from tests.conftest import postgres_database
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 EITHER = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 """Databases that a fixture has as its parameters."""
+CopyOf = Callable[..., tuple["Pairs", Any]]
+"""What the fixture `copy_of` is."""
 
 
 @dataclass
@@ -118,6 +120,39 @@ def lasting_pairs(
     services = build(Settings(data_dir=folder, database_url="", open_search=True))
     yield Pairs(services, vectors)
     close(services)
+
+
+@pytest.fixture(scope="session")
+def _kept_copies() -> dict[Any, tuple[Settings, Any]]:
+    """What `copy_of` has made, by what makes it."""
+    return {}
+
+
+@pytest.fixture
+def copy_of(
+    _kept_copies: dict[Any, tuple[Settings, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
+    vectors: SyntheticPairs,
+    copy_migrated: Callable[[Path], None],
+) -> Iterator[CopyOf]:
+    """Return a function that makes a copy of what another one, called once, makes of `pairs` with its
+    arguments; it returns the copy, and what that one returned."""
+    with contextlib.ExitStack() as until_ended:
+
+        def copy(make: Callable[..., Any], *arguments: Hashable, **options: Hashable) -> tuple[Pairs, Any]:
+            key = (make, arguments, tuple(options.items()))
+            if key not in _kept_copies:
+                folder = tmp_path_factory.mktemp("kept")
+                copy_migrated(folder)
+                made = Pairs(build(Settings(data_dir=folder, database_url="", open_search=True)), vectors)
+                result = make(made, *arguments, **options)
+                close(made.services)
+                _kept_copies[key] = made.services.settings, result
+            settings, result = _kept_copies[key]
+            folder = tmp_path_factory.mktemp("copied")
+            return Pairs(until_ended.enter_context(copy_services(settings, folder)), vectors), result
+
+        yield copy
 
 
 def choose_at_any_speed(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from app.bootstrap import build
 from app.db.models import ModelRow
 from app.domain.entities import JobState
 from app.domain.reports import Supervision, TrainingReport
+from app.settings import Settings
+from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.earlier_reports import FACTS
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import EITHER, PARAMETERS, Pairs, copy_services, keep_trained
 from tests.app.integration.in_process import run_here
 from tests.app.refused import refused
 from tests.app.repairs import request_repairs
@@ -41,28 +44,31 @@ def rewrite(pairs: Pairs, version: int, facts: dict[str, Any]) -> None:
         connection.execute(rows.values(facts=facts, manifest_hash=manifest_hash))
 
 
-def reopened(pairs: Pairs) -> Pairs:
-    """Return the same database and data folder in services that have read nothing yet."""
-    close(pairs.services)
-    return Pairs(build(pairs.services.settings), pairs.data)
-
-
 def scores(pairs: Pairs) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in pairs.search("a").hits]
 
 
+@pytest.fixture(scope="module", params=EITHER)
+def kept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
+) -> Iterator[tuple[Settings, dict[int, list[tuple[str, float]]]]]:
+    """Settings of a collection of two versions as an earlier release left them, and what each answered."""
+    folder = tmp_path_factory.mktemp("earlier")
+    with keep_trained(request, folder, vectors, request.param, [PARAMETERS] * 2) as settings:
+        pairs, answers = Pairs(build(settings), vectors), {}
+        for version in STORED:
+            pairs.services.versions.activate("a", version, "test")
+            answers[version] = scores(pairs)
+            rewrite(pairs, version, FACTS[STORED[version]])
+        close(pairs.services)
+        yield settings, answers
+
+
 @pytest.fixture
-def earlier(either: Pairs) -> Any:
-    """A collection of two versions as an earlier release left them, and what each answered."""
-    either.fill("a")
-    answers = {}
-    for version in STORED:
-        assert either.train("a") == version
-        answers[version] = scores(either)
-        rewrite(either, version, FACTS[STORED[version]])
-    pairs = reopened(either)
-    yield pairs, answers
-    close(pairs.services)
+def earlier(kept: Any, tmp_path: Path, vectors: SyntheticPairs) -> Iterator[tuple[Pairs, Any]]:
+    settings, answers = kept
+    with copy_services(settings, tmp_path, open_search=False) as services:
+        yield Pairs(services, vectors), answers
 
 
 def test_they_are_listed_with_their_reports(earlier: Any) -> None:

@@ -19,7 +19,7 @@ from app.services.models.placement import find_pairs, place_items, project_items
 from app.services.serving.search import Query
 from app.services.serving.snapshot import Snapshot
 from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import CopyOf, Pairs
 from tests.app.integration.searching import find
 
 NAME = "shop"
@@ -82,8 +82,8 @@ def item_of(services: Services, item_id: str) -> Item:
         return work.items.get(work.collections.get(NAME), item_id)
 
 
-def test_a_label_or_value_that_changes_moves_its_item_in_the_same_revision(pairs: Pairs) -> None:
-    fill_shop(pairs)
+def test_a_label_or_value_that_changes_moves_its_item_in_the_same_revision(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_shop)
     services = pairs.services
     check_galleries(services)
     before = scores_of(services, "z0")
@@ -98,8 +98,8 @@ def test_a_label_or_value_that_changes_moves_its_item_in_the_same_revision(pairs
     check_galleries(services)
 
 
-def test_a_label_moves_its_item_where_classes_alone_were_learned(pairs: Pairs) -> None:
-    fill_shop(pairs, method="semantic")
+def test_a_label_moves_its_item_where_classes_alone_were_learned(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_shop, method="semantic")
     services = pairs.services
     check_galleries(services)
     before = scores_of(services, "z0")
@@ -113,8 +113,8 @@ def test_a_label_moves_its_item_where_classes_alone_were_learned(pairs: Pairs) -
         np.testing.assert_allclose(vectors_of(snapshot, "x")["x1"], alone, atol=1e-6)
 
 
-def test_a_partner_that_comes_changes_or_goes_moves_an_item_that_carries_nothing(pairs: Pairs) -> None:
-    fill_shop(pairs)
+def test_a_partner_that_comes_changes_or_goes_moves_an_item_that_carries_nothing(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_shop)
     services, rng = pairs.services, np.random.default_rng(1)
     unclear = rng.standard_normal(7)
 
@@ -140,8 +140,8 @@ def test_a_partner_that_comes_changes_or_goes_moves_an_item_that_carries_nothing
     check_galleries(services)
 
 
-def test_galleries_are_those_of_all_that_is_stored_after_any_writes(pairs: Pairs) -> None:
-    fill_shop(pairs, 40)
+def test_galleries_are_those_of_all_that_is_stored_after_any_writes(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_shop, 40)
     services, rng = pairs.services, np.random.default_rng(2)
     names = [f"{side}{number}" for side in "xz" for number in range(40)]
     for step in range(40):
@@ -168,10 +168,10 @@ def test_galleries_are_those_of_all_that_is_stored_after_any_writes(pairs: Pairs
         check_galleries(services)
 
 
-def test_more_items_than_partners_are_have_no_say(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_items_than_partners_are_have_no_say(copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.db.items.MOST_PARTNERS", 2)
     monkeypatch.setattr("app.services.models.placement.MOST_PARTNERS", 2)
-    fill_shop(pairs)
+    pairs, _ = copy_of(fill_shop)
     services, rng = pairs.services, np.random.default_rng(3)
     alone = scores_of(services, "z1")["x0"]
     for number in range(4):
@@ -188,11 +188,11 @@ def test_more_items_than_partners_are_have_no_say(pairs: Pairs, monkeypatch: pyt
 
 
 def test_a_write_of_both_sides_makes_no_partners_of_a_group(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+    copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.db.items.MOST_PARTNERS", 2)
     monkeypatch.setattr("app.services.models.placement.MOST_PARTNERS", 2)
-    fill_shop(pairs)
+    pairs, _ = copy_of(fill_shop)
     rng = np.random.default_rng(6)
     for start, count in ((0, 4), (4, 1)):
         items = [
@@ -222,10 +222,10 @@ def test_what_is_written_during_the_first_training_moves_partners(
 
 
 def test_items_of_pairs_are_placed_once_each_however_many_changed(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+    copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.services.serving.snapshot._ITEMS_PER_BATCH", 7)
-    fill_shop(pairs)
+    pairs, _ = copy_of(fill_shop)
     services, rng = pairs.services, np.random.default_rng(7)
     check_galleries(services)
     counts: Counter[str] = Counter()
@@ -248,8 +248,8 @@ def test_items_of_pairs_are_placed_once_each_however_many_changed(
     check_galleries(services)
 
 
-def test_a_wrong_label_does_not_bury_an_item(pairs: Pairs) -> None:
-    fill_shop(pairs)
+def test_a_wrong_label_does_not_bury_an_item(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_shop)
     services = pairs.services
     clear = 8.0 * np.concatenate([np.eye(2)[0], np.eye(3)[0], np.zeros(2)])
     for name, label in (("right", "class 0"), ("wrong", "class 1"), ("none", None)):
@@ -262,10 +262,10 @@ def test_a_wrong_label_does_not_bury_an_item(pairs: Pairs) -> None:
 
 
 def test_an_import_in_parts_moves_partners_once_it_is_published(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+    copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.services.catalogue.imports._ITEMS_PER_PART", 7)
-    fill_shop(pairs)
+    pairs, _ = copy_of(fill_shop)
     services, rng = pairs.services, np.random.default_rng(4)
     before = scores_of(services, "z1")
     importing = services.imports.begin(NAME)
@@ -285,9 +285,9 @@ def test_an_import_in_parts_moves_partners_once_it_is_published(
     close(again)
 
 
-def test_an_import_that_is_given_up_moves_nothing(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_is_given_up_moves_nothing(copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.services.catalogue.imports._ITEMS_PER_PART", 7)
-    fill_shop(pairs)
+    pairs, _ = copy_of(fill_shop)
     services, rng = pairs.services, np.random.default_rng(5)
     before = {item_id: item_of(services, item_id) for item_id in ("x0", "x59", "z59")}
     scores = scores_of(services, "z1")

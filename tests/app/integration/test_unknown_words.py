@@ -11,7 +11,7 @@ from app.domain.entities import Content, Modality
 from app.services.catalogue.service import NewItem
 from app.services.serving.reasons import follow_names
 from app.services.training.requests import TrainingParameters
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import CopyOf, Pairs
 
 SEARCH = "/v1/collections/shop/search/text-to-x"
 
@@ -30,8 +30,8 @@ def shop(pairs: Pairs, characters: int | None = None) -> None:
     pairs.train("shop", TrainingParameters(alpha=1e-3, scaling="center", max_iter=10))
 
 
-def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(pairs: Pairs) -> None:
-    shop(pairs)
+def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(shop)
     client = pairs.client()
 
     def search(**query: object) -> tuple[int, list[dict[str, object]]]:
@@ -117,8 +117,8 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
     assert len({str(result["hits"]) for result in results}) == 1
 
 
-def test_a_stored_item_is_searched_by_whatever_its_words(pairs: Pairs) -> None:
-    shop(pairs)
+def test_a_stored_item_is_searched_by_whatever_its_words(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(shop)
     pairs.services.catalogue.add_items("shop", [NewItem("text", Content(text="xyzzy"), "odd")])
     answer = pairs.client().post(SEARCH, json={"item_id": "odd"}).json()
     assert (len(answer["hits"]), answer["notices"]) == (10, [])
@@ -126,9 +126,9 @@ def test_a_stored_item_is_searched_by_whatever_its_words(pairs: Pairs) -> None:
 
 @pytest.mark.parametrize(("characters", "is_replaced"), [(0, True), (5, False)])
 def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_word(
-    pairs: Pairs, characters: int, is_replaced: bool
+    copy_of: CopyOf, characters: int, is_replaced: bool
 ) -> None:
-    shop(pairs, characters)
+    pairs, _ = copy_of(shop, characters)
     client = pairs.client()
     one, many, odd = (
         client.post(SEARCH, json={"text": text}).json() for text in ("handbag", "handbags", "xyzzy")
@@ -159,8 +159,8 @@ def fill_with_colours(pairs: Pairs, with_partners: bool = False) -> None:
     pairs.train("shop", TrainingParameters(method="composite"))
 
 
-def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
-    fill_with_colours(pairs)
+def test_a_text_that_no_result_matches_is_named(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_colours)
 
     def codes(**query: object) -> list[str]:
         answer = pairs.client().post(SEARCH, json=query).json()
@@ -174,8 +174,8 @@ def test_a_text_that_no_result_matches_is_named(pairs: Pairs) -> None:
     assert codes(item_id="t1", filter=handbags) == []
 
 
-def test_words_of_later_items_find_them_until_these_items_go(pairs: Pairs) -> None:
-    fill_with_colours(pairs, with_partners=True)
+def test_words_of_later_items_find_them_until_these_items_go(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_colours, with_partners=True)
     client = pairs.client()
 
     def search(text: str, k: int = 3) -> tuple[list[str], list[str]]:
@@ -230,8 +230,8 @@ def fill_with_brands(
     return shown
 
 
-def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:
-    shown = fill_with_brands(pairs)
+def test_brands_of_few_items_stand_out(copy_of: CopyOf) -> None:
+    pairs, shown = copy_of(fill_with_brands)
     for brand in BRANDS:
         answer = pairs.client().post(SEARCH, json={"text": brand, "k": 4}).json()
         ids = {f"x{number}" for number, (of_item, _, _) in enumerate(shown) if of_item == brand}
@@ -240,8 +240,8 @@ def test_brands_of_few_items_stand_out(pairs: Pairs) -> None:
         assert answer["notices"] == []
 
 
-def test_a_brand_counts_as_long_as_an_item_has_it(pairs: Pairs) -> None:
-    fill_with_brands(pairs)
+def test_a_brand_counts_as_long_as_an_item_has_it(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
     client = pairs.client()
 
     def first(text: str) -> tuple[str, bool]:
@@ -260,16 +260,16 @@ def test_a_brand_counts_as_long_as_an_item_has_it(pairs: Pairs) -> None:
     assert first("arfex corhul") in {(f"x{number}", True) for number in range(10, 64, 16)}
 
 
-def test_a_text_of_nothing_but_what_is_not_meant_turns_away_from_it(pairs: Pairs) -> None:
-    shown = fill_with_brands(pairs)
+def test_a_text_of_nothing_but_what_is_not_meant_turns_away_from_it(copy_of: CopyOf) -> None:
+    pairs, shown = copy_of(fill_with_brands)
     for text in ("-red", "not red", "\u2212red"):
         answer = pairs.client().post(SEARCH, json={"text": text, "k": 20}).json()
         assert len(answer["hits"]) == 20
         assert "red" not in {shown[int(hit["id"][1:])][1] for hit in answer["hits"]}
 
 
-def test_a_named_value_counts_unless_what_was_learned_says_another_one_firmly(pairs: Pairs) -> None:
-    fill_with_brands(pairs, labels=("cats", "sailing boats", "sports shoes", "deserts"))
+def test_a_named_value_counts_unless_what_was_learned_says_another_one_firmly(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands, labels=("cats", "sailing boats", "sports shoes", "deserts"))
     with pairs.services.snapshots.open("shop") as (snapshot, _):
         model = snapshot.model
     start = 0
@@ -307,8 +307,9 @@ def test_a_named_value_counts_unless_what_was_learned_says_another_one_firmly(pa
 
 
 @pytest.mark.parametrize("form", ["{brand} {label}s", "{label} by {brand}", "{colour} {brand}"])
-def test_items_that_have_both_a_value_and_a_brand_come_first(pairs: Pairs, form: str) -> None:
-    shown, client = fill_with_brands(pairs), pairs.client()
+def test_items_that_have_both_a_value_and_a_brand_come_first(copy_of: CopyOf, form: str) -> None:
+    pairs, shown = copy_of(fill_with_brands)
+    client = pairs.client()
     for brand, colour, label in shown:
         text = form.format(brand=brand, colour=colour, label=label)
         both = {
@@ -323,8 +324,8 @@ def test_items_that_have_both_a_value_and_a_brand_come_first(pairs: Pairs, form:
             assert sum(reason["score"] for reason in hit["explanation"]) == pytest.approx(hit["score"], 1e-4)
 
 
-def test_words_of_longer_texts_count_as_they_were_learned(pairs: Pairs) -> None:
-    fill_with_brands(pairs)
+def test_words_of_longer_texts_count_as_they_were_learned(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
 
     def scores(text: str) -> list[float]:
         answer = pairs.client().post(SEARCH, json={"text": text, "k": 64}).json()
@@ -345,23 +346,23 @@ def test_words_of_longer_texts_count_as_they_were_learned(pairs: Pairs) -> None:
     ],
 )
 def test_values_of_a_letter_a_measure_or_pairs_of_characters_count_beside_a_brand(
-    pairs: Pairs, colours: Sequence[str], text: str
+    copy_of: CopyOf, colours: Sequence[str], text: str
 ) -> None:
-    shown = fill_with_brands(pairs, colours, ("手提包", "运动鞋", "手表", "腰带"))
+    pairs, shown = copy_of(fill_with_brands, colours, ("手提包", "运动鞋", "手表", "腰带"))
     best = pairs.client().post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
     brand, colour, _ = shown[int(best["id"][1:])]
     assert (brand, colour, best["probability"] is None) == ("arfex", colours[1], False)
 
 
-def test_what_was_learned_counts_where_there_are_no_values(pairs: Pairs) -> None:
-    fill_with_brands(pairs, n_unpaired=40)
+def test_what_was_learned_counts_where_there_are_no_values(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands, n_unpaired=40)
     answer = pairs.client().post(SEARCH, json={"text": "red handbag", "k": 104}).json()
     unpaired = [hit["score"] for hit in answer["hits"] if int(hit["id"][1:]) >= 64]
     assert len(set(unpaired)) > 10
 
 
-def test_words_of_items_that_come_later_count_at_once(pairs: Pairs) -> None:
-    fill_with_brands(pairs)
+def test_words_of_items_that_come_later_count_at_once(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
     client, numbers = pairs.client(), range(0, 64, 16)
 
     def scores(text: str) -> list[float]:
@@ -377,8 +378,8 @@ def test_words_of_items_that_come_later_count_at_once(pairs: Pairs) -> None:
     assert scores("arfex") == scores("ARFEX") != without
 
 
-def test_parts_of_a_brand_are_weighed_as_they_were_learned(pairs: Pairs) -> None:
-    fill_with_brands(pairs)
+def test_parts_of_a_brand_are_weighed_as_they_were_learned(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
 
     def best(emphasis: dict[str, float]) -> list[float]:
         sent = {"text": "arfex", "k": 64, "emphasis": emphasis}
@@ -388,8 +389,8 @@ def test_parts_of_a_brand_are_weighed_as_they_were_learned(pairs: Pairs) -> None
     assert best({"colour": 9}) != best({"colour": 1})
 
 
-def test_pages_of_probable_results_are_full(pairs: Pairs) -> None:
-    fill_with_brands(pairs)
+def test_pages_of_probable_results_are_full(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
 
     def search(k: int, **refinement: object) -> list[dict[str, Any]]:
         hits: list[dict[str, Any]]
@@ -406,8 +407,8 @@ def test_pages_of_probable_results_are_full(pairs: Pairs) -> None:
     assert [one for offset in range(0, 64, 4) for one in ids(4, offset)] == whole
 
 
-def test_results_of_unknown_probability_stay_where_one_is_asked_for(pairs: Pairs) -> None:
-    fill_with_brands(pairs)
+def test_results_of_unknown_probability_stay_where_one_is_asked_for(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
     answer = pairs.client().post(SEARCH, json={"text": "arfex", "k": 4, "min_probability": 0.9}).json()
     assert len(answer["hits"]) == 4
 

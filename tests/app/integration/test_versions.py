@@ -27,6 +27,8 @@ from tests.app.integration.loading import current, load
 from tests.app.refused import refused
 from tests.app.repairs import request_repairs
 
+FILES_ALONE = pytest.mark.parametrize("kept_three", ["sqlite"], indirect=True)
+"""For what depends on files and reports, whichever database names them."""
 NOTHING = TrainingParameters(alpha=1e5, seed=2)  # leaves rank 0: every ranking is that of the ids
 
 
@@ -66,6 +68,7 @@ def three(kept_three: Settings, tmp_path: Path, vectors: SyntheticPairs) -> Iter
         yield Pairs(services, vectors)
 
 
+@FILES_ALONE
 def test_a_version_tells_everything_about_itself(three: Any) -> None:
     model = three.services.versions.model("a", 3)
     report = model.report
@@ -122,6 +125,7 @@ def test_a_version_tells_everything_about_itself(three: Any) -> None:
     assert (short["method"], short["gate"]) == (long["method"], long["gate"])
 
 
+@FILES_ALONE
 def test_plots_of_a_version_are_drawn(three: Any) -> None:
     path = "/v1/admin/collections/a/models/3/plots"
     report = three.services.versions.model("a", 3).report
@@ -145,6 +149,7 @@ def test_plots_of_a_version_are_drawn(three: Any) -> None:
         assert refused.status_code == 403
 
 
+@FILES_ALONE
 def test_without_matplotlib_the_answer_names_the_extra(three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
     with three.client() as client:
@@ -281,6 +286,7 @@ def test_activations_without_an_expectation_follow_each_other(three: Any) -> Non
     assert active_versions(three) == [history[0].version]
 
 
+@FILES_ALONE
 def test_a_damaged_version_is_not_activated(three: Any) -> None:
     before = scores(three)
     damage(three, 1)
@@ -297,6 +303,7 @@ def test_a_damaged_version_is_not_activated(three: Any) -> None:
     assert scores(three) == before
 
 
+@FILES_ALONE
 def test_a_process_goes_on_with_what_is_in_memory_when_the_bundle_is_damaged(three: Any) -> None:
     before = scores(three)
     damage(three, 3)
@@ -307,6 +314,7 @@ def test_a_process_goes_on_with_what_is_in_memory_when_the_bundle_is_damaged(thr
     assert three.services.snapshots.n_damaged == 0
 
 
+@FILES_ALONE
 def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) -> None:
     three.services.versions.activate("a", 1, "test")
     three.services.versions.activate("a", 3, "test")
@@ -340,34 +348,34 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     close(late.services)
 
 
-def test_a_version_that_never_served_does_not_stand_in(either: Any) -> None:
-    either.fill("a")
-    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
-    either.try_to_train("a", NOTHING)  # refused by the gate
-    damage(either, 1)
-    late = build(either.services.settings)
+def test_a_version_that_never_served_does_not_stand_in(pairs: Any) -> None:
+    pairs.fill("a")
+    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    pairs.try_to_train("a", NOTHING)  # refused by the gate
+    damage(pairs, 1)
+    late = build(pairs.services.settings)
     with pytest.raises(DamagedBundleError):
         current(late.snapshots, "a")
     close(late)
 
 
 def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
-    either: Any, monkeypatch: pytest.MonkeyPatch
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    either.fill("a")
-    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
-    holding = Pairs(build(either.services.settings), either.data)
+    pairs.fill("a")
+    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
+    holding = Pairs(build(pairs.services.settings), pairs.data)
     before = scores(holding)
-    either.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
-    path = bundle_of(either, 2) / "z.faiss"
+    pairs.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
+    path = bundle_of(pairs, 2) / "z.faiss"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with holding.client() as client:
         assert scores(holding) == before
         assert holding.search("a").model_version == 1
         # Later writes are replayed, by the old version.
-        either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
-        either.services.catalogue.delete_item("a", "x05")
+        pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])])
+        pairs.services.catalogue.delete_item("a", "x05")
         assert {"new"} == set(holding.ids("a")) - {item_id for item_id, _ in before}
         assert "x05" not in holding.ids("a")
         answer = client.get("/readyz")
@@ -379,11 +387,12 @@ def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
         assert holding.search("a").model_version == 1
         monkeypatch.setattr("app.services.serving.snapshot.RECHECK_SECONDS", 0.0)
         assert holding.search("a").model_version == 2
-        assert scores(holding) == scores(either)
+        assert scores(holding) == scores(pairs)
         assert holding.services.health.check() == Readiness(True)
     close(holding.services)
 
 
+@FILES_ALONE
 def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     damage(three, 3)
     late = Pairs(build(three.services.settings), three.data)
@@ -394,12 +403,12 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     close(late.services)
 
 
-def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -> None:
+def test_one_damaged_collection_does_not_make_the_service_unready(pairs: Any) -> None:
     for name in ("a", "b"):
-        either.fill(name)
-        either.train(name)
-    damage(either, 1)
-    late = build(either.services.settings)
+        pairs.fill(name)
+        pairs.train(name)
+    damage(pairs, 1)
+    late = build(pairs.services.settings)
     state = load(late)
     assert state.is_ready
     assert state.reason is not None
@@ -412,6 +421,7 @@ def test_one_damaged_collection_does_not_make_the_service_unready(either: Any) -
     close(late)
 
 
+@FILES_ALONE
 def test_a_damaged_active_version_is_trained_again(three: Any) -> None:
     services = three.services
     assert request_repairs(services) == []
@@ -447,6 +457,7 @@ def test_a_worse_version_is_kept_but_does_not_serve(three: Any) -> None:
     assert three.services.versions.activate("a", 4, "test").is_active  # people may overrule it
 
 
+@FILES_ALONE
 def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) -> None:
     report = three.services.versions.model("a", 3).report
     # Other seeds hold out other items: only those held out of both are compared.
@@ -459,6 +470,7 @@ def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) ->
     assert gate.new_map == pytest.approx(mean, abs=1e-6)
 
 
+@FILES_ALONE
 def test_a_tolerance_lets_a_worse_version_serve(three: Any) -> None:
     lenient = build(three.services.settings.model_copy(update={"gate_tolerance": 1.0}))
     three.services = lenient
