@@ -22,8 +22,8 @@ from app.settings import Settings
 from tests.app.integration.in_process import run_here
 
 BIG, SIDE = "/v1/collections/big", "/v1/collections/side"
-OLD, ALL = 1250, 10_000
-"""The new ones are stored in twenty steps."""
+OLD, ALL = 1250, 5000
+"""The new ones are stored in ten steps."""
 SETTINGS = {"LRBS_LOCK_WAIT_SECONDS": "2", "LRBS_LEASE_SECONDS": "4"}
 LEFT = """SELECT (SELECT count(*) FROM imports), (SELECT count(*) FROM replaced_items),
 (SELECT count(*) FROM items i JOIN collections c ON c.id = i.collection_id WHERE i.revision > c.revision)"""
@@ -182,11 +182,11 @@ def test_others_write_and_read_while_an_import_is_stored(place: Place) -> None:
 def test_an_import_cut_off_by_a_kill_is_all_or_nothing_and_can_be_repeated(place: Place) -> None:
     assert place.store("old", OLD).status_code == 201
     state = "old"
-    for rows in (1, 1500, 6000, ALL):
+    for rows in (1, 750, 3000, ALL):
         importing = threading.Thread(target=_ignoring_disconnection, args=(place,))
         importing.start()
         while importing.is_alive() and place.left()[2] < rows:
-            time.sleep(0.005)
+            time.sleep(0.01)
         place.server.kill()
         importing.join()
         place.begin()

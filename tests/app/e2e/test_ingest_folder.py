@@ -20,7 +20,7 @@ from tests.app.phone_pictures import picture_of
 from tests.app.sounds import tone
 from tests.conftest import import_extra
 
-N_PICTURES, N_DAMAGED = 2500, 20
+N_PICTURES, N_DAMAGED = 1000, 20
 
 
 def draw(path: Path, number: int) -> None:

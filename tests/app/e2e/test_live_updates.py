@@ -1,43 +1,67 @@
 """Two server processes on one database: what one was told, both know."""
 
+import contextlib
 import random
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from app.bootstrap import build
+from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets.synthetic import make_low_rank_pairs
+from tests.app.conftest import psycopg_url
+from tests.app.e2e.conftest import Server
+from tests.app.integration.conftest import EITHER
 from tests.app.integration.in_process import run_here
+from tests.conftest import postgres_database
 
 ITEMS, SEARCH = "/v1/collections/pairs/items", "/v1/collections/pairs/search/z-to-x"
 DATA = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
 QUERY = np.asarray(DATA.Z[0]).tolist()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database_url(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite":
-        request.getfixturevalue("copy_migrated")(request.getfixturevalue("tmp_path") / "data")
-        return ""
-    return str(request.getfixturevalue("migrated_postgres_url"))
+@pytest.fixture(scope="module", params=EITHER)
+def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Services, tuple[httpx.Client, httpx.Client]]]:
+    """Services over a database, and clients of two servers on it."""
+    folder = tmp_path_factory.mktemp("live") / "data"
+    with contextlib.ExitStack() as until_ended:
+        url = ""
+        if request.param == "postgres":
+            template = request.getfixturevalue("_migrated_template")
+            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
+            url = made.render_as_string(hide_password=False)
+        else:
+            request.getfixturevalue("copy_migrated")(folder)
+        services = build(Settings(data_dir=folder, database_url=url))
+        until_ended.callback(services.database.engine.dispose)
+        _, key = services.access.create(Scope.ADMIN)
+        clients = []
+        for _ in range(2):
+            server = Server(folder, ("serve", "--no-worker"), LRBS_DATABASE_URL=url)
+            until_ended.callback(server.end)
+            server.wait_until_ready()
+            headers = {"Authorization": f"Bearer {key}"}
+            client = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60.0)
+            clients.append(until_ended.enter_context(client))
+        yield services, (clients[0], clients[1])
 
 
 @pytest.fixture
 def clients(
-    database_url: str, tmp_path: Path, start_server: Callable[..., Any]
+    started: tuple[Services, tuple[httpx.Client, httpx.Client]],
 ) -> Iterator[tuple[httpx.Client, httpx.Client]]:
-    services = build(Settings(data_dir=tmp_path / "data", database_url=database_url))
-    _, key = services.access.create(Scope.ADMIN)
+    """Both, with a trained collection of this test's own."""
+    services, both = started
     services.catalogue.create("pairs", [Modality(name, {"type": "vector"}) for name in "xz"])
     for name, rows, labels in (("x", DATA.X, DATA.x_labels), ("z", DATA.Z, DATA.z_labels)):
         items = [
@@ -47,18 +71,8 @@ def clients(
         services.catalogue.add_items("pairs", items)
     services.training.request("pairs", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20))
     run_here(services)
-    services.database.engine.dispose()
-    made = [
-        httpx.Client(
-            base_url=start_server("--no-worker", LRBS_DATABASE_URL=database_url).url,
-            headers={"Authorization": f"Bearer {key}"},
-            trust_env=False,
-            timeout=60.0,
-        )
-        for _ in range(2)
-    ]
-    with made[0] as first, made[1] as second:
-        yield first, second
+    yield both
+    services.catalogue.delete_collection("pairs")
 
 
 def item(number: int, *labels: str) -> dict[str, Any]:
@@ -80,7 +94,7 @@ def test_the_next_search_of_either_process_knows_of_a_write(
 ) -> None:
     original = ids(search(clients[0]))
     assert original == ids(search(clients[1])) == {f"x{n:02d}" for n in range(60)}
-    for number in range(20):
+    for number in range(10):
         writer, other = clients[number % 2], clients[1 - number % 2]
         told = writer.put(f"{ITEMS}/new{number}", json=item(number, "fresh")).raise_for_status().json()
         for client in (writer, other):
