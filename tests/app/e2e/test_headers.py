@@ -25,8 +25,8 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_tells_browsers_to_be_careful(api: Api, path: str) -> None:
-    headers = api.client.get(path).headers
+def test_every_answer_tells_browsers_to_be_careful(lasting_api: Api, path: str) -> None:
+    headers = lasting_api.client.get(path).headers
     policy = headers["Content-Security-Policy"]
     for rule in ("default-src 'self'", "frame-ancestors 'none'", "object-src 'none'", "base-uri 'none'"):
         assert rule in policy

@@ -24,9 +24,9 @@ def new_key(api: Api, **fields: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {answer.json()['secret']}"}
 
 
-def test_a_bound_key_sees_nothing_of_other_collections(api: Api) -> None:
-    bound = new_key(api, collections=["vectors"])
-    before = api.state()
+def test_a_bound_key_sees_nothing_of_other_collections(lasting_api: Api) -> None:
+    bound = new_key(lasting_api, collections=["vectors"])
+    before = lasting_api.state()
     items = {"items": [vector_item()]}
     search = {"vector": [1.0]}
     about = {"source": "text", "target": "image", "item_id": "first", "relevant": True}
@@ -48,15 +48,17 @@ def test_a_bound_key_sees_nothing_of_other_collections(api: Api) -> None:
     for method, path, body in calls:
         told = []
         for name in ("mixed", "nowhere"):
-            answer = api.client.request(method, f"/v1/collections/{name}{path}", headers=bound, json=body)
+            answer = lasting_api.client.request(
+                method, f"/v1/collections/{name}{path}", headers=bound, json=body
+            )
             problem = check_problem(answer, 404, f"there is no collection '{name}'")
             told.append({**problem, "detail": "", "instance": ""})
         assert told[0] == told[1], "what is hidden looks like what is not there"
     for path in ("/retrain", "/models", "/models/1", "/models/1/activate", "/jobs"):
         method = "GET" if path in ("/models", "/models/1", "/jobs") else "POST"
-        answer = api.client.request(method, f"/v1/admin/collections/mixed{path}", headers=bound)
+        answer = lasting_api.client.request(method, f"/v1/admin/collections/mixed{path}", headers=bound)
         check_problem(answer, 404, "there is no collection 'mixed'")
-    assert api.state() == before
+    assert lasting_api.state() == before
 
 
 def test_a_bound_key_lists_and_uses_its_own_collections(api: Api) -> None:
@@ -69,14 +71,16 @@ def test_a_bound_key_lists_and_uses_its_own_collections(api: Api) -> None:
     assert len(api.client.get("/v1/collections").json()["collections"]) == 2
 
 
-def test_a_bound_key_can_make_neither_collections_nor_keys(api: Api) -> None:
-    bound = new_key(api, collections=["vectors"])
+def test_a_bound_key_can_make_neither_collections_nor_keys(lasting_api: Api) -> None:
+    bound = new_key(lasting_api, collections=["vectors"])
     body = {"name": "third", "modalities": MODALITIES}
-    check_problem(api.client.post("/v1/collections", headers=bound, json=body), 403, "bound")
-    check_problem(api.client.post("/v1/admin/keys", headers=bound, json={"scope": "admin"}), 403, "bound")
-    check_problem(api.client.get("/v1/admin/keys", headers=bound), 403, "bound")
-    key_id = api.client.get("/v1/admin/keys").json()["keys"][0]["id"]
-    check_problem(api.client.delete(f"/v1/admin/keys/{key_id}", headers=bound), 403, "bound")
+    check_problem(lasting_api.client.post("/v1/collections", headers=bound, json=body), 403, "bound")
+    check_problem(
+        lasting_api.client.post("/v1/admin/keys", headers=bound, json={"scope": "admin"}), 403, "bound"
+    )
+    check_problem(lasting_api.client.get("/v1/admin/keys", headers=bound), 403, "bound")
+    key_id = lasting_api.client.get("/v1/admin/keys").json()["keys"][0]["id"]
+    check_problem(lasting_api.client.delete(f"/v1/admin/keys/{key_id}", headers=bound), 403, "bound")
 
 
 def test_a_bound_key_sees_the_jobs_of_its_collections_only(api: Api) -> None:
@@ -96,11 +100,13 @@ def test_a_bound_key_sees_the_jobs_of_its_collections_only(api: Api) -> None:
     assert api.client.get(job).json()["state"] == "queued"
 
 
-def test_the_bounds_of_a_key_are_told(api: Api) -> None:
+def test_the_bounds_of_a_key_are_told(lasting_api: Api) -> None:
     expires = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     fields = {"collections": ["vectors"], "expires_at": expires, "requests_per_minute": 7}
-    answer = api.client.post("/v1/admin/keys", json={"scope": "search", **fields}).json()
-    (listed,) = [key for key in api.client.get("/v1/admin/keys").json()["keys"] if key["id"] == answer["id"]]
+    answer = lasting_api.client.post("/v1/admin/keys", json={"scope": "search", **fields}).json()
+    (listed,) = [
+        key for key in lasting_api.client.get("/v1/admin/keys").json()["keys"] if key["id"] == answer["id"]
+    ]
     for told in (answer, listed):
         assert told["collections"] == ["vectors"]
         assert datetime.fromisoformat(told["expires_at"]) == datetime.fromisoformat(expires)
@@ -125,11 +131,13 @@ def test_the_bounds_of_a_key_are_told(api: Api) -> None:
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(
-    api: Api, fields: dict[str, Any], status: int, named: str
+    lasting_api: Api, fields: dict[str, Any], status: int, named: str
 ) -> None:
-    before = api.client.get("/v1/admin/keys").json()
-    check_problem(api.client.post("/v1/admin/keys", json={"scope": "search", **fields}), status, named)
-    assert api.client.get("/v1/admin/keys").json() == before
+    before = lasting_api.client.get("/v1/admin/keys").json()
+    check_problem(
+        lasting_api.client.post("/v1/admin/keys", json={"scope": "search", **fields}), status, named
+    )
+    assert lasting_api.client.get("/v1/admin/keys").json() == before
 
 
 def test_an_expired_key_is_unauthenticated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +190,8 @@ def test_without_keys_addresses_are_counted(tmp_path: Path) -> None:
     services.database.engine.dispose()
 
 
-def test_use_is_written_down_later_and_never_backwards(api: Api, tmp_path: Path) -> None:
-    services = build(Settings(data_dir=tmp_path, database_url=""))
+def test_use_is_written_down_later_and_never_backwards(lasting_api: Api) -> None:
+    services = build(Settings(data_dir=lasting_api.folder, database_url=""))
     key, secret = services.access.create(Scope.SEARCH)
     services.access.require(secret, Scope.SEARCH)
 

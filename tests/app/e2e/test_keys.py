@@ -7,22 +7,22 @@ from tests.app.e2e.refusals import VECTORS, Api, check_problem, vector_item
 @pytest.mark.parametrize(
     "authorization", [None, "", "Bearer", "Bearer nothing", "Basic bm86cGU=", "Bearer \xe9"]
 )
-def test_no_key_is_unauthenticated(api: Api, authorization: str | None) -> None:
-    before = api.state()
-    del api.client.headers["Authorization"]
+def test_no_key_is_unauthenticated(lasting_api: Api, authorization: str | None) -> None:
+    before = lasting_api.state()
+    del lasting_api.client.headers["Authorization"]
     headers = {} if authorization is None else {"Authorization": authorization.encode("latin-1")}
     calls = (("GET", VECTORS), ("DELETE", VECTORS), ("POST", f"{VECTORS}/items"), ("GET", "/v1/admin/keys"))
     for method, path in calls:
         body = {"items": [vector_item()]} if method == "POST" else None
-        answer = api.client.request(method, path, headers=headers, json=body)
+        answer = lasting_api.client.request(method, path, headers=headers, json=body)
         check_problem(answer, 401, "key")
         assert answer.headers["WWW-Authenticate"] == "Bearer"
-    api.client.headers["Authorization"] = f"Bearer {api.keys[Scope.ADMIN]}"
-    assert api.state() == before
+    lasting_api.client.headers["Authorization"] = f"Bearer {lasting_api.keys[Scope.ADMIN]}"
+    assert lasting_api.state() == before
 
 
-def test_a_key_of_too_small_a_scope_is_forbidden(api: Api) -> None:
-    before = api.state()
+def test_a_key_of_too_small_a_scope_is_forbidden(lasting_api: Api) -> None:
+    before = lasting_api.state()
     for scope, method, path in (
         (Scope.SEARCH, "POST", f"{VECTORS}/items"),
         (Scope.SEARCH, "DELETE", f"{VECTORS}/items/first"),
@@ -34,6 +34,6 @@ def test_a_key_of_too_small_a_scope_is_forbidden(api: Api) -> None:
         (Scope.WRITE, "POST", "/v1/admin/collections/vectors/retrain"),
     ):
         body = {"items": [vector_item()]} if path.endswith("/items") else None
-        headers = {"Authorization": f"Bearer {api.keys[scope]}"}
-        check_problem(api.client.request(method, path, headers=headers, json=body), 403, "scope")
-    assert api.state() == before
+        headers = {"Authorization": f"Bearer {lasting_api.keys[scope]}"}
+        check_problem(lasting_api.client.request(method, path, headers=headers, json=body), 403, "scope")
+    assert lasting_api.state() == before

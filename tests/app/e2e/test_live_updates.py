@@ -126,6 +126,7 @@ def test_every_search_is_answered_from_one_revision(clients: tuple[httpx.Client,
             while not done.is_set():
                 given = {} if wanted is None else {"filter": {"labels": [wanted]}}
                 answers.append((wanted, search(client, **given)))
+                done.wait(0.02)
         except BaseException as error:
             failures.append(error)
 

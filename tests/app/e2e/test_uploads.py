@@ -37,18 +37,18 @@ def test_a_picture_file_becomes_an_item(api: Api, as_text: bool) -> None:
     assert (content.content, content.headers["content-type"]) == (png(), "image/png")
 
 
-def test_a_picture_file_alone_is_an_image(api: Api) -> None:
-    (item_id,) = upload(api).raise_for_status().json()["ids"]
-    item = api.client.get(f"{MIXED}/items/{item_id}").json()
+def test_a_picture_file_alone_is_an_image(lasting_api: Api) -> None:
+    (item_id,) = upload(lasting_api).raise_for_status().json()["ids"]
+    item = lasting_api.client.get(f"{MIXED}/items/{item_id}").json()
     assert (item["modality"], item["labels"], item["train"]) == ("image", [], True)
 
 
 @pytest.mark.parametrize("content", [{"text": "a boat"}, {"vector": [1.0]}, {"image_base64": "AAAA"}])
-def test_a_second_content_beside_a_picture_file_is_refused(api: Api, content: dict[str, Any]) -> None:
-    before = api.state()
-    body = check_problem(upload(api, {"modality": "image", **content}), 422, next(iter(content)))
+def test_a_second_content_beside_a_picture_file_is_refused(lasting_api: Api, content: dict[str, Any]) -> None:
+    before = lasting_api.state()
+    body = check_problem(upload(lasting_api, {"modality": "image", **content}), 422, next(iter(content)))
     assert body["field"] == f"item.{next(iter(content))}"
-    assert api.state() == before
+    assert lasting_api.state() == before
 
 
 BAD_FACTS = {
@@ -69,42 +69,42 @@ BAD_FACTS = {
 
 
 @pytest.mark.parametrize("facts", BAD_FACTS, ids=lambda facts: facts[:40])
-def test_bad_facts_beside_a_picture_file_are_refused(api: Api, facts: str) -> None:
-    before = api.state()
-    check_problem(upload(api, facts), 422, BAD_FACTS[facts])
-    assert api.state() == before
-    assert upload(api).status_code == 201
+def test_bad_facts_beside_a_picture_file_are_refused(lasting_api: Api, facts: str) -> None:
+    before = lasting_api.state()
+    check_problem(upload(lasting_api, facts), 422, BAD_FACTS[facts])
+    assert lasting_api.state() == before
+    assert upload(lasting_api).status_code == 201
 
 
-def test_a_large_or_bad_picture_file_is_refused(api: Api) -> None:
-    before = api.state()
+def test_a_large_or_bad_picture_file_is_refused(lasting_api: Api) -> None:
+    before = lasting_api.state()
     for content, status in ((b"\x00" * (MAX_PICTURE + 1), 413), (b"no picture", 422), (png()[:30], 422)):
-        check_problem(upload(api, {"modality": "image"}, content), status, "")
-    assert api.state() == before
-    assert upload(api).status_code == 201
+        check_problem(upload(lasting_api, {"modality": "image"}, content), status, "")
+    assert lasting_api.state() == before
+    assert upload(lasting_api).status_code == 201
 
 
-def test_a_bad_form_is_refused(api: Api) -> None:
-    before = api.state()
+def test_a_bad_form_is_refused(lasting_api: Api) -> None:
+    before = lasting_api.state()
     path = f"{MIXED}/items"
     unknown = {"pictrue": ("a.png", png(), "image/png")}
-    check_problem(upload(api, **unknown), 422, "pictrue")
-    check_problem(api.client.post(path, files=unknown), 422, "pictrue")
+    check_problem(upload(lasting_api, **unknown), 422, "pictrue")
+    check_problem(lasting_api.client.post(path, files=unknown), 422, "pictrue")
     twice = [("picture", ("a.png", png(), "image/png"))] * 2
-    check_problem(api.client.post(path, files=twice), 422, "picture")
-    check_problem(api.client.post(path, files=twice + twice), 400, "files")
+    check_problem(lasting_api.client.post(path, files=twice), 422, "picture")
+    check_problem(lasting_api.client.post(path, files=twice + twice), 400, "files")
     no_file = {"item": (None, '{"modality": "image"}')}
-    check_problem(api.client.post(path, files=no_file), 422, "picture")
-    check_problem(api.client.post(path, files={"picture": (None, "a.png")}), 422, "picture")
+    check_problem(lasting_api.client.post(path, files=no_file), 422, "picture")
+    check_problem(lasting_api.client.post(path, files={"picture": (None, "a.png")}), 422, "picture")
     for kind in ("multipart/form-data", "multipart/form-data; boundary=none"):
-        answer = api.client.post(path, content=b"--some\r\nnothing", headers={"Content-Type": kind})
+        answer = lasting_api.client.post(path, content=b"--some\r\nnothing", headers={"Content-Type": kind})
         check_problem(answer, answer.status_code, "")
         assert answer.status_code in (400, 422)
-    assert api.state() == before
-    check_next_request_works(api)
+    assert lasting_api.state() == before
+    check_next_request_works(lasting_api)
 
 
-def test_a_bad_search_form_is_refused(api: Api) -> None:
+def test_a_bad_search_form_is_refused(lasting_api: Api) -> None:
     path = f"{MIXED}/search/image-to-text"
     file = ("a.png", png(), "image/png")
     for parts, named in (
@@ -115,9 +115,9 @@ def test_a_bad_search_form_is_refused(api: Api) -> None:
         ({"include": '"labels"'}, "include"),
         ({"text": "a boat"}, "text"),
     ):
-        answer = api.client.post(path, files={"picture": file}, data=parts)
+        answer = lasting_api.client.post(path, files={"picture": file}, data=parts)
         check_problem(answer, 422, named)
-    check_problem(api.client.post(path, files={"image": file}), 422, "image")
+    check_problem(lasting_api.client.post(path, files={"image": file}), 422, "image")
 
 
 def test_a_searching_picture_takes_the_same_options_as_json(demo_server: str) -> None:
