@@ -71,8 +71,8 @@ class Releases:
         self.key = ""
 
     def start(self, root: Path, *arguments: str) -> Server:
-        # The trainers that a worker starts find their code by these, too.
-        code = {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"}
+        # The trainers that a worker starts find their code by these, too; this release is found anyway.
+        code = {} if root == ROOT else {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"}
         folder = self._folder / f"process-{len(self.started)}"
         server = Server(folder, arguments, **code, **self._settings)
         self.started.append(server)

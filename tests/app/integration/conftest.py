@@ -30,7 +30,7 @@ from tests.app.integration.in_process import run_here
 from tests.app.integration.searching import fill, find, train
 from tests.conftest import postgres_database
 
-PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
+PARAMETERS = TrainingParameters(alpha=1e-1, scaling="standard", max_iter=20)
 EITHER = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 """Databases that a fixture has as its parameters."""
 CopyOf = Callable[..., tuple["Pairs", Any]]

@@ -18,7 +18,7 @@ from solver.datasets import SyntheticPairs
 from tests.app.integration.in_process import run_here
 
 NAME = "pairs"
-PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=30)
+PARAMETERS = TrainingParameters(alpha=1e-1, scaling="standard", max_iter=20)
 
 
 def vector_item(modality: str, item_id: str, row: Any, *labels: str, **facts: Any) -> NewItem:

@@ -251,6 +251,7 @@ def test_pictures_stored_beside_sweeps_are_never_lost(album: Any, pictures: Path
     def sweep() -> None:
         while not closing.is_set():
             services.garbage_collector.sweep()
+            closing.wait(0.02)
 
     thread = threading.Thread(target=sweep)
     thread.start()

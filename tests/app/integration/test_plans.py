@@ -1,7 +1,7 @@
 """Reads of large collections follow an index: they neither look at all items nor sort them."""
 
+import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -9,9 +9,12 @@ import pytest
 import sqlalchemy
 from sqlalchemy import event
 
-from app.db.session import Database, UnitOfWork
+from app.db.session import Database, UnitOfWork, make_engine
 from app.domain.entities import Collection
-from tests.app.integration.conftest import MODALITIES
+from app.settings import DATABASE_FILE
+from tests.app.conftest import psycopg_url
+from tests.app.integration.conftest import EITHER, MODALITIES
+from tests.conftest import postgres_database
 
 N_ITEMS = 60_000
 N_REVISIONS = 5
@@ -46,11 +49,28 @@ READS: dict[str, tuple[Read, str]] = {
 }
 
 
-@pytest.fixture
-def large(database: Database, collection: Collection) -> Collection:
+@pytest.fixture(scope="module", params=EITHER)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A database for all tests here, which are in the order in which it is changed."""
+    with contextlib.ExitStack() as until_ended:
+        if request.param == "postgres":
+            template = request.getfixturevalue("_migrated_template")
+            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
+            url = made.render_as_string(hide_password=False)
+        else:
+            folder = tmp_path_factory.mktemp("large")
+            request.getfixturevalue("copy_migrated")(folder)
+            url = f"sqlite:///{folder / DATABASE_FILE}"
+        engine = make_engine(url)
+        until_ended.callback(engine.dispose)
+        yield Database(engine)
+
+
+@pytest.fixture(scope="module")
+def large(database: Database) -> Collection:
     """A collection whose items lie among those of another one, first those of x, then those of z."""
     with database.write() as work:
-        other = work.collections.add("other", MODALITIES)
+        collection, other = (work.collections.add(name, MODALITIES) for name in ("pairs", "other"))
     numbers = f"WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {N_ITEMS})"
     with database.engine.begin() as connection:
         connection.exec_driver_sql(
@@ -69,7 +89,7 @@ def is_postgres(database: Database) -> bool:
     return database.engine.dialect.name == "postgresql"
 
 
-@contextmanager
+@contextlib.contextmanager
 def plans(engine: sqlalchemy.Engine, table: str = "items") -> Iterator[list[str]]:
     """Collect how the database carries out what is read from a table meanwhile."""
     asked: list[tuple[str, Any]] = []
@@ -92,20 +112,6 @@ def plans(engine: sqlalchemy.Engine, table: str = "items") -> Iterator[list[str]
             found.append("\n".join(row[-1] for row in rows))
 
 
-def test_items_are_counted_in_an_index(database: Database, large: Collection) -> None:
-    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("VACUUM ANALYZE items" if is_postgres(database) else "ANALYZE")
-    with plans(database.engine) as found, database.read() as work:
-        counted = work.items.counts(large)
-    expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
-    n_x = sum(n <= N_X for n in expected)
-    assert counted == {"x": n_x, "z": len(expected) - n_x}
-    (plan,) = found
-    wanted = "Index Only Scan using" if is_postgres(database) else "SEARCH items USING COVERING INDEX"
-    assert f"{wanted} ix_items_present" in plan, plan
-    assert "Seq Scan on items" not in plan, plan
-
-
 @pytest.mark.parametrize("is_analyzed", [False, True])
 def test_reads_of_a_large_collection_follow_an_index(
     database: Database, large: Collection, is_analyzed: bool
@@ -125,7 +131,21 @@ def test_reads_of_a_large_collection_follow_an_index(
             assert name == "a pair" or not any(word in plan for word in ("Sort", "TEMP B-TREE")), plan
 
 
-@pytest.fixture
+def test_items_are_counted_in_an_index(database: Database, large: Collection) -> None:
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE items" if is_postgres(database) else "ANALYZE")
+    with plans(database.engine) as found, database.read() as work:
+        counted = work.items.counts(large)
+    expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
+    n_x = sum(n <= N_X for n in expected)
+    assert counted == {"x": n_x, "z": len(expected) - n_x}
+    (plan,) = found
+    wanted = "Index Only Scan using" if is_postgres(database) else "SEARCH items USING COVERING INDEX"
+    assert f"{wanted} ix_items_present" in plan, plan
+    assert "Seq Scan on items" not in plan, plan
+
+
+@pytest.fixture(scope="module")
 def importing(database: Database, large: Collection) -> Collection:
     """The same while an import is stored that has replaced two items of three, tombstones too."""
     after = N_REVISIONS + 1
