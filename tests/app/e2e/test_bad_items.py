@@ -20,6 +20,8 @@ from tests.app.e2e.refusals import (
     vector_item,
 )
 
+JSON = {"Content-Type": "application/json"}
+
 
 def claiming_png(width: int, height: int) -> bytes:
     """A PNG whose header claims a size; its data is that of a few pixels."""
@@ -45,55 +47,67 @@ def picture_item(content: bytes) -> dict[str, Any]:
 
 
 BAD_ITEMS: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "too long": (VECTORS, vector_item(vector=[1.0, 2.0, 3.0]), 422, "items.1"),
-    "empty": (VECTORS, vector_item(vector=[]), 422, "items.1"),
-    "beyond single precision": (VECTORS, vector_item(vector=[1e300, 0.0]), 422, "items.1"),
-    "not numbers": (VECTORS, vector_item(vector=["a", "b"]), 422, "items.1.vector"),
-    "a text where vectors are": (VECTORS, {"modality": "image", "text": "a boat"}, 422, "items.1"),
-    "nothing": (VECTORS, {"modality": "image"}, 422, "items.1"),
-    "two at once": (VECTORS, vector_item(text="a boat"), 422, "items.1"),
-    "unknown modality": (VECTORS, vector_item(modality="sound"), 422, "items.1.modality"),
-    "no modality": (VECTORS, {"vector": [1.0, 2.0]}, 422, "items.1.modality"),
-    "unknown field": (VECTORS, vector_item(lables=["a"]), 422, "items.1.lables"),
-    "bad id": (VECTORS, vector_item(id="a/b"), 422, "items.1.id"),
-    "long id": (VECTORS, vector_item(id="a" * 129), 422, "items.1.id"),
-    "duplicate id": (VECTORS, vector_item(id="good"), 409, "items.1.id"),
-    "taken id": (VECTORS, vector_item(id="first"), 409, "items.1.id"),
-    "empty label": (VECTORS, vector_item(labels=[""]), 422, "items.1.labels.0"),
-    "long label": (VECTORS, vector_item(labels=["a" * 201]), 422, "items.1.labels.0"),
-    "NUL in a label": (VECTORS, vector_item(labels=["a\x00"]), 422, "labels"),
-    "NUL in metadata": (VECTORS, vector_item(metadata={"a": ["b\x00"]}), 422, "metadata"),
+    "too long": (VECTORS, vector_item(vector=[1.0, 2.0, 3.0]), 422, "vector"),
+    "empty": (VECTORS, vector_item(vector=[]), 422, "vector"),
+    "beyond single precision": (VECTORS, vector_item(vector=[1.0, 1e300]), 422, "vector.1"),
+    "not numbers": (VECTORS, vector_item(vector=["a", "b"]), 422, "vector.0"),
+    "a text where vectors are": (VECTORS, {"modality": "image", "text": "a boat"}, 422, "text"),
+    "nothing": (VECTORS, {"modality": "image"}, 422, "body"),
+    "two at once": (VECTORS, vector_item(text="a boat"), 422, "vector"),
+    "unknown modality": (VECTORS, vector_item(modality="sound"), 422, "modality"),
+    "no modality": (VECTORS, {"vector": [1.0, 2.0]}, 422, "modality"),
+    "unknown field": (VECTORS, vector_item(lables=["a"]), 422, "lables"),
+    "bad id": (VECTORS, vector_item(id="a/b"), 422, "id"),
+    "a step in a path": (VECTORS, vector_item(id=".."), 422, "id"),
+    "long id": (VECTORS, vector_item(id="a" * 129), 422, "id"),
+    "duplicate id": (VECTORS, vector_item(id="good"), 409, "id"),
+    "taken id": (VECTORS, vector_item(id="first"), 409, "id"),
+    "empty label": (VECTORS, vector_item(labels=["a", ""]), 422, "labels.1"),
+    "long label": (VECTORS, vector_item(labels=["a" * 201]), 422, "labels.0"),
+    "NUL in a label": (VECTORS, vector_item(labels=["a\x00"]), 422, "body"),
+    "NUL in metadata": (VECTORS, vector_item(metadata={"a": ["b\x00"]}), 422, "body"),
     "too much metadata": (VECTORS, vector_item(metadata={"a": ["b" * 100] * 200}), 422, "metadata"),
+    "surrogate in a label": (VECTORS, vector_item(labels=["\ud800"]), 422, "body"),
     "surrogate in metadata": (VECTORS, vector_item(metadata={"\ud800": 1}), 422, "body"),
     "surrogate as field": (VECTORS, {**vector_item(), "\ud800": 1}, 422, "body"),
-    "long text": (MIXED, text_item("a" * (MAX_TEXT + 1)), 413, "items.1"),
-    "blank text": (MIXED, text_item(" \n"), 422, "items.1"),
-    "NUL in a text": (MIXED, text_item("a\x00b"), 422, "text"),
+    "long text": (MIXED, text_item("a" * (MAX_TEXT + 1)), 413, "text"),
+    "blank text": (MIXED, text_item(" \n"), 422, "text"),
+    "NUL in a text": (MIXED, text_item("a\x00b"), 422, "body"),
     "surrogate in a text": (MIXED, text_item("a\ud800b"), 422, "body"),
-    "not a picture": (MIXED, picture_item(b"this is not a picture"), 422, "items.1"),
-    "empty picture": (MIXED, picture_item(b""), 422, "items.1"),
-    "cut picture": (MIXED, picture_item(png(64, 64)[:-40]), 422, "items.1"),
-    "picture of too many bytes": (MIXED, picture_item(png() + bytes(MAX_PICTURE)), 413, "items.1"),
-    "bomb": (MIXED, picture_item(claiming_png(50_000, 50_000)), 413, "items.1"),
-    "picture of too many pixels": (MIXED, picture_item(claiming_png(1001, 1000)), 413, "items.1"),
-    "not base64": (MIXED, {"modality": "image", "image_base64": "%%%"}, 422, "items.1.image_base64"),
-    "not ASCII": (MIXED, {"modality": "image", "image_base64": "é"}, 422, "items.1.image_base64"),
+    "not a picture": (MIXED, picture_item(b"this is not a picture"), 422, "image_base64"),
+    "empty picture": (MIXED, picture_item(b""), 422, "image_base64"),
+    "cut picture": (MIXED, picture_item(png(64, 64)[:-40]), 422, "image_base64"),
+    "picture of too many bytes": (MIXED, picture_item(png() + bytes(MAX_PICTURE)), 413, "image_base64"),
+    "bomb": (MIXED, picture_item(claiming_png(50_000, 50_000)), 413, "image_base64"),
+    "picture of too many pixels": (MIXED, picture_item(claiming_png(1001, 1000)), 413, "image_base64"),
+    "not base64": (MIXED, {"modality": "image", "image_base64": "%%%"}, 422, "image_base64"),
+    "not ASCII": (MIXED, {"modality": "image", "image_base64": "é"}, 422, "image_base64"),
 }
+"""What is wrong with an item, and the field at fault: "body" is the whole of it."""
 
 
 @pytest.mark.parametrize("case", BAD_ITEMS)
-def test_a_bad_item_is_refused_with_all_that_came_with_it(lasting_api: Api, case: str) -> None:
-    path, bad, status, named = BAD_ITEMS[case]
-    before = lasting_api.state()
+def test_a_bad_item_is_refused_however_it_is_sent_with_all_that_came_with_it(
+    lasting_api: Api, case: str
+) -> None:
+    path, bad, status, field = BAD_ITEMS[case]
+    before, client = lasting_api.state(), lasting_api.client
     good = vector_item(id="good") if path == VECTORS else {"id": "good", **text_item("a boat")}
     # ASCII only, so that lone surrogates can travel.
     body = json.dumps({"items": [good, bad]})
-    answer = lasting_api.client.post(
-        f"{path}/items", content=body, headers={"Content-Type": "application/json"}
-    )
-    check_problem(answer, status, named)
+    answer = client.post(f"{path}/items", content=body, headers=JSON)
+    place = "items.1" if field == "body" else f"items.1.{field}"
+    assert check_problem(answer, status, "")["field"] == ("body" if "surrogate" in case else place)
+    if field != "id":  # of an item that is put the path has it
+        alone = json.dumps({name: value for name, value in bad.items() if name != "id"})
+        answer = client.put(f"{path}/items/new", content=alone, headers=JSON)
+        assert check_problem(answer, status, "")["field"] == field
+    if case != "taken id":  # which an import replaces
+        lines = f"{json.dumps(good)}\n\n{json.dumps(bad)}\n"
+        told = check_problem(client.post(f"{path}/items:import", content=lines), status, "line 3: ")
+        assert (told["line"], told["field"]) == (3, field)
     assert lasting_api.state() == before
-    assert lasting_api.client.get(f"{path}/items/good").status_code == 404
+    assert client.get(f"{path}/items/good").status_code == 404
     check_next_request_works(lasting_api)
 
 
@@ -111,12 +125,13 @@ def test_vectors_of_two_lengths_are_refused_before_any_is_stored(api: Api) -> No
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_none_are_refused(lasting_api: Api, number: str) -> None:
     before = lasting_api.state()
-    headers = {"Content-Type": "application/json"}
-    for field in (f'"vector": [1.0, {number}]', f'"vector": [1.0, 2.0], "metadata": {{"a": {number}}}'):
+    for field, place in (
+        (f'"vector": [1.0, {number}]', "items.0.vector.1: Input should be a finite number"),
+        (f'"vector": [1.0, 2.0], "metadata": {{"a": {number}}}', "items.0"),
+    ):
         item = f'{{"items": [{{"modality": "image", {field}}}]}}'
-        check_problem(
-            lasting_api.client.post(f"{VECTORS}/items", content=item, headers=headers), 422, "items.0"
-        )
+        answer = lasting_api.client.post(f"{VECTORS}/items", content=item, headers=JSON)
+        check_problem(answer, 422, place)
     assert lasting_api.state() == before
     check_next_request_works(lasting_api)
 
@@ -143,9 +158,8 @@ def test_numbers_that_are_none_are_refused(lasting_api: Api, number: str) -> Non
 )
 def test_a_body_that_is_no_request_is_refused(lasting_api: Api, body: bytes) -> None:
     before = lasting_api.state()
-    headers = {"Content-Type": "application/json"}
     for path in (f"{VECTORS}/items", f"{VECTORS}/search/text-to-image", "/v1/collections"):
-        answer = lasting_api.client.post(path, content=body, headers=headers)
+        answer = lasting_api.client.post(path, content=body, headers=JSON)
         assert answer.status_code in (400, 422), answer.text
         check_problem(answer, answer.status_code, "")
     assert lasting_api.state() == before

@@ -75,29 +75,6 @@ ITEM = {"modality": "image", "vector": [1.0, 2.0]}
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"vector": []}, "vector"),
-        ({"vector": [1.0, 1e300]}, "vector.1"),
-        ({"vector": ["a", "b"]}, "vector.0"),
-        ({"modality": "sound"}, "modality"),
-        ({"text": "two at once"}, "vector"),
-        ({"vector": None}, "body"),
-        ({"vector": None, "text": "no vector"}, "text"),
-        ({"labels": ["a", ""]}, "labels.1"),
-        ({"lables": []}, "lables"),
-    ],
-)
-def test_a_bad_item_is_named_where_it_stands(
-    client: httpx.Client, fields: dict[str, Any], field: str
-) -> None:
-    bad = {**ITEM, **fields}
-    assert field_of(client.put(f"{VECTORS}/items/new", json=bad)) == field
-    place = "items.1" if field == "body" else f"items.1.{field}"
-    assert field_of(client.post(f"{VECTORS}/items", json={"items": [ITEM, bad]})) == place
-
-
-@pytest.mark.parametrize(
     ("query", "field"),
     [
         ({"text": "  "}, "text"),
@@ -116,14 +93,6 @@ def test_a_bad_query_is_named_where_it_stands(
     place = "queries.0" if field == "body" else f"queries.0.{field}"
     batch = client.post(f"{MIXED}/search/text-to-image/batch", json={"queries": [query]})
     assert field_of(batch) == place
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_is_none_is_said_to_be_so(client: httpx.Client, number: str) -> None:
-    body = f'{{"items": [{{"modality": "image", "vector": [1.0, {number}]}}]}}'
-    answer = client.post(f"{VECTORS}/items", content=body)
-    assert field_of(answer) == "items.0.vector.1"
-    assert "finite number" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
