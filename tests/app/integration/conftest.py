@@ -2,7 +2,7 @@ import contextlib
 import shutil
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,14 @@ from app.services.training.requests import TrainingParameters
 from app.settings import DATABASE_FILE, Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
-from tests.app.conftest import psycopg_url
+from tests.app.conftest import migrated_database, psycopg_url
 from tests.app.integration.in_process import run_here
 from tests.app.integration.searching import fill, find, train
 from tests.conftest import postgres_database
 
 PARAMETERS = TrainingParameters(alpha=1e-1, scaling="standard", max_iter=20)
+OF_TEXTS = replace(PARAMETERS, alpha=1e-3)
+"""For texts and noise, of which the other penalty leaves nothing."""
 EITHER = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 """Databases that a fixture has as its parameters."""
 CopyOf = Callable[..., tuple["Pairs", Any]]
@@ -200,14 +202,7 @@ def keep_trained(
     **others: Any,
 ) -> Iterator[Settings]:
     """Settings of what others copy: the collection "a" with a version for each of some trainings."""
-    with contextlib.ExitStack() as until_ended:
-        url = ""
-        if database == "postgres":
-            template = request.getfixturevalue("_migrated_template")
-            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
-            url = made.render_as_string(hide_password=False)
-        else:
-            request.getfixturevalue("copy_migrated")(folder)
+    with migrated_database(request, database, folder) as url:
         settings = Settings(data_dir=folder, database_url=url, open_search=True, **others)
         pairs = Pairs(build(settings), vectors)
         pairs.fill("a")

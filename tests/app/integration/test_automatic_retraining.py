@@ -55,11 +55,10 @@ class Clock:
 
 
 @pytest.fixture
-def shop(either: Pairs) -> Clock:
-    either.fill(NAME)
-    either.train(NAME)
-    retraining = AutomaticRetraining(either.services.database, either.services.training, lambda _: clock.now)
-    clock = Clock(either, retraining, datetime.now(UTC))
+def shop(trained_either: Pairs) -> Clock:
+    services = trained_either.services
+    retraining = AutomaticRetraining(services.database, services.training, lambda _: clock.now)
+    clock = Clock(trained_either, retraining, datetime.now(UTC))
     return clock
 
 

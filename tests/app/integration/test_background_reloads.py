@@ -27,13 +27,17 @@ from app.services.serving.search import Query
 from app.services.storage import pacing
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import OF_TEXTS, Pairs
 from tests.app.integration.loading import pace
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
 SECONDS = 60.0
 STRANGER = frozenset({"a key that writes nothing"})
+
+
+IN_MEMORY = pytest.mark.parametrize("trained_either", ["sqlite"], indirect=True)
+"""For who waits for what in memory, whichever database it comes from."""
 
 
 class Gate:
@@ -133,7 +137,7 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
         NewItem("t", Content(text=f"{words[n % 3]} {n}"), f"t{n:02d}", (f"c{n % 3}",)) for n in range(54)
     ]
     writer.services.catalogue.add_items("a", items)
-    writer.train("a")
+    writer.train("a", OF_TEXTS)
     other = Pairs(build(writer.services.settings), writer.data)
 
     def texts(of: Pairs) -> dict[str, str | None]:
@@ -155,6 +159,7 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
     close(other.services)
 
 
+@IN_MEMORY
 def test_a_writer_of_much_waits_for_its_replay_and_few_requests_do(
     two: tuple[Pairs, Pairs], gate: Gate
 ) -> None:
@@ -204,6 +209,7 @@ def event_loop() -> Iterator[BlockingPortal]:
         yield portal
 
 
+@IN_MEMORY
 @pytest.mark.parametrize("is_open", [False, True], ids=["keys are known", "search is open"])
 def test_only_the_writer_waits_for_it_where_keys_are_known(
     two: tuple[Pairs, Pairs], gate: Gate, event_loop: BlockingPortal, is_open: bool
@@ -283,6 +289,7 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     wait_for(lambda: either.search("a").model_version == version)
 
 
+@IN_MEMORY
 def test_an_import_pauses_while_searches_are_answered(
     trained_either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,23 +328,23 @@ def search_as_request(pairs: Pairs) -> None:
     find(pairs.services, "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=contextlib.nullcontext)
 
 
-def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(either: Any, gate: Gate) -> None:
-    either.fill("a")
+def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(pairs: Any, gate: Gate) -> None:
+    pairs.fill("a")
     large = [
-        either.item("x", f"x{n:02d}", either.data.X[n], "large", metadata={"of": "x" * 19_000})
+        pairs.item("x", f"x{n:02d}", pairs.data.X[n], "large", metadata={"of": "x" * 19_000})
         for n in range(60)
     ]
-    either.train("a")
-    either.services.catalogue.add_items("a", large, replace=True)
+    pairs.train("a")
+    pairs.services.catalogue.add_items("a", large, replace=True)
     other = Pairs(
-        build(either.services.settings.model_copy(update={"max_answer_bytes": 1 << 20})),
-        either.data,
+        build(pairs.services.settings.model_copy(update={"max_answer_bytes": 1 << 20})),
+        pairs.data,
         STRANGER,
     )
     with pytest.raises(ContentTooLargeError):
         other.search("a", k=60)
     shut(gate)
-    write_much(either, "small", 60)
+    write_much(pairs, "small", 60)
     with pytest.raises(ContentTooLargeError, match="more than 1048576 bytes"):
         other.search("a", k=60)
     gate.is_open.set()
@@ -373,6 +380,7 @@ def test_a_few_own_changes_are_found_while_a_new_version_is_loaded(
     assert "x05" not in writer.ids("a")
 
 
+@IN_MEMORY
 def test_a_start_is_not_ready_until_each_first_load_has_ended(two: tuple[Pairs, Pairs], gate: Gate) -> None:
     writer, _ = two
     shut(gate)
@@ -446,6 +454,7 @@ def test_searches_are_right_while_much_and_little_is_written(two: tuple[Pairs, P
     assert wrong == []
 
 
+@IN_MEMORY
 def test_a_search_leaves_a_large_merge_to_the_background(
     two: tuple[Pairs, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:

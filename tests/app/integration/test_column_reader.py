@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from app.services.serving import reloads, segments
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import CopyOf, Pairs
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
 
@@ -50,10 +49,8 @@ def add(pairs: Pairs, name: str, item_id: str, parity: int) -> None:
     pairs.services.catalogue.add_items(name, items, replace=True)
 
 
-@pytest.fixture
-def shelved(either: Any, monkeypatch: pytest.MonkeyPatch) -> Pairs:
-    """Two collections whose items have an even or odd number in their metadata, large for the reader."""
-    pairs: Pairs = either
+def fill_shelves(pairs: Pairs) -> None:
+    """Train two collections whose items have an even or odd number in their metadata."""
     for name in ("a", "b"):
         pairs.fill(name)
         items = [
@@ -62,6 +59,13 @@ def shelved(either: Any, monkeypatch: pytest.MonkeyPatch) -> Pairs:
         ]
         pairs.services.catalogue.add_items(name, items, replace=True)
         pairs.train(name)
+
+
+@pytest.fixture
+def shelved(copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch) -> Pairs:
+    """Both, large for the reader."""
+    pairs, _ = copy_of(fill_shelves)
+    for name in ("a", "b"):
         pairs.search(name)
     monkeypatch.setattr(reloads, "ROWS_READ_BY_A_SEARCH", 10)
     monkeypatch.setattr(segments, "ROWS_READ_BY_A_SEARCH", 10)

@@ -1,8 +1,5 @@
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +8,10 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.session import Database, make_engine
-from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ServiceError
+from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import EITHER, MODALITIES
-from tests.app.refused import refused
 
 
 @pytest.fixture(params=EITHER)
@@ -33,39 +29,11 @@ def services(
     close(built)
 
 
-def test_of_creators_at_the_same_time_one_succeeds(services: Services) -> None:
-    outcomes: Counter[str] = Counter()
-
-    def create(name: str, barrier: threading.Barrier) -> None:
-        barrier.wait()
-        try:
-            services.catalogue.create(name, MODALITIES)
-            outcomes["created"] += 1
-        except ServiceError as error:
-            outcomes[error.code] += 1
-
-    for number in range(10):
-        barrier = threading.Barrier(3)
-        with ThreadPoolExecutor(3) as pool:
-            calls = [pool.submit(create, f"c{number}", barrier) for _ in range(3)]
-        for call in calls:
-            call.result()
-    assert outcomes == {"created": 10, "collection-exists": 20}
-
-
 def test_a_job_for_a_collection_that_is_gone_says_so(services: Services) -> None:
     gone = services.catalogue.create("gone", MODALITIES)
     services.catalogue.delete_collection("gone")
     with pytest.raises(CollectionNotFoundError), services.database.write() as work:
         work.jobs.enqueue(gone, {})
-
-
-def test_an_open_job_is_recognised_by_its_constraint(services: Services) -> None:
-    made = services.catalogue.create("a", MODALITIES)
-    with services.database.write() as work:
-        work.jobs.enqueue(made, {})
-    with refused("training-already-running"), services.database.write() as work:
-        work.jobs.enqueue(made, {})
 
 
 def test_another_broken_constraint_is_no_retrain(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,16 +88,6 @@ def test_a_full_pool_is_a_problem_too(tmp_path: Path) -> None:
     for connection in held:
         connection.close()
     engine.dispose()
-
-
-def test_an_active_version_is_replaced_only_if_it_is_the_expected_one(services: Services) -> None:
-    made = services.catalogue.create("a", MODALITIES)
-    outcomes = []
-    for version, expected in ((1, 7), (1, None), (2, None), (2, 7), (2, 1), (3, 2)):
-        with services.database.write() as work:
-            outcomes.append(work.models.replace_active(made, version, expected))
-    assert outcomes == [False, True, False, False, True, True]
-    assert services.catalogue.collection("a")[0].active_version == 3
 
 
 def test_whether_the_schema_is_current_is_told_while_somebody_writes(pairs: Any) -> None:

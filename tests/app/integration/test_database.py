@@ -18,7 +18,6 @@ from app.db.schema import REVISION, DatabaseSchema
 from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Counts, Item, ModelVersion
 from app.domain.errors import CollectionNotFoundError
-from app.domain.names import Scope
 from app.domain.reports import TrainingReport
 from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
@@ -317,41 +316,6 @@ def test_a_failed_write_leaves_nothing(database: Database, collection: Collectio
         assert list(work.items.changes_since(collection, 0)) == []
         assert work.models.list(collection) == []
         assert work.jobs.claim("nobody", 1.0, 3) is None
-
-
-def test_one_version_is_active(database: Database, collection: Collection) -> None:
-    with database.write() as work:
-        for number in (1, 2, 3):
-            assert work.models.next_version(collection) == number
-            work.models.add(collection, version(number))
-        assert not any(model.is_active for model in work.models.list(collection))
-    for number in (3, 1, 1):
-        with database.write() as work:
-            active = work.collections.lock("pairs").active_version
-            assert work.models.replace_active(collection, number, active)
-        with database.read() as work:
-            models = work.models.list(collection)
-            assert [model.version for model in models] == [3, 2, 1]
-            assert [model.version for model in models if model.is_active] == [number]
-            assert work.collections.get("pairs").active_version == number
-            assert work.models.get(collection, number).is_active
-    with refused("model-not-found"), database.write() as work:
-        work.models.get(collection, 4)
-    with pytest.raises(sqlalchemy.exc.IntegrityError), database.write() as work:
-        work.models.add(collection, version(2))
-
-
-def test_keys_are_found_by_hash_until_revoked(database: Database) -> None:
-    with database.write() as work:
-        key = work.keys.add("a" * 64, Scope.WRITE)
-    with database.read() as work:
-        assert work.keys.find("a" * 64) == key
-        assert work.keys.find("b" * 64) is None
-        assert work.keys.list() == [key]
-    with database.write() as work:
-        work.keys.delete(key.id)
-    with refused("key-not-found"), database.write() as work:
-        work.keys.delete(key.id)
 
 
 @pytest.mark.parametrize("item_id", ["a\x00b", "é", "a" * 5000])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap import build
+from app.bootstrap import Services, build
 from app.domain.entities import Collection
 from app.domain.errors import CollectionNotFoundError, ServiceError
 from app.services.serving import snapshot_loader, snapshots
@@ -17,57 +17,53 @@ from app.services.serving.snapshot import Snapshot, replay
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.storage.pacing import no_pause
 from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import CopyOf, Pairs
 from tests.app.integration.loading import current
 
 
-def trained(pairs: Pairs, *names: str) -> None:
-    for name in names:
+def train_two(pairs: Pairs) -> None:
+    for name in ("a", "b"):
         pairs.fill(name)
         pairs.train(name)
-        pairs.search(name)
 
 
-def test_the_process_that_deletes_a_collection_frees_its_memory(either: Any) -> None:
-    trained(either, "a", "b")
-    assert len(either.services.snapshots.peek_all()) == 2
-    either.services.catalogue.delete_collection("a")
-    snapshots = either.services.snapshots.peek_all()
-    assert [snapshot.collection.name for snapshot in snapshots.values()] == ["b"]
-
-
-def test_other_processes_free_it_when_they_are_checked(either: Any) -> None:
-    trained(either, "a", "b")
-    for look in (
-        lambda services: services.health.check(),
-        lambda services: services.health.collections(10),
-    ):
-        other = Pairs(build(either.services.settings), either.data)
+@pytest.mark.parametrize(
+    "look",
+    [lambda services: services.health.check(), lambda services: services.health.collections(10)],
+    ids=["a probe", "metrics"],
+)
+def test_memory_is_freed_at_once_and_by_other_processes_when_they_are_checked(
+    copy_of: CopyOf, look: Callable[[Services], object]
+) -> None:
+    pairs, _ = copy_of(train_two)
+    other = Pairs(build(pairs.services.settings), pairs.data)
+    for each in (pairs, other):
         for name in ("a", "b"):
-            other.search(name)
-        either.services.catalogue.delete_collection("a")
-        assert len(other.services.snapshots.peek_all()) == 2, "it does not know yet"
-        look(other.services)
-        snapshots = other.services.snapshots.peek_all()
+            each.search(name)
+    assert len(pairs.services.snapshots.peek_all()) == 2
+    pairs.services.catalogue.delete_collection("a")
+    assert len(other.services.snapshots.peek_all()) == 2, "it does not know yet"
+    look(other.services)
+    for each in (pairs, other):
+        snapshots = each.services.snapshots.peek_all()
         assert [snapshot.collection.name for snapshot in snapshots.values()] == ["b"]
-        close(other.services)
-        trained(either, "a")
+    close(other.services)
 
 
-def test_locks_are_freed_with_the_threads_that_waited(either: Any) -> None:
-    trained(either, "a")
-    either.services.catalogue.delete_collection("a")
+def test_locks_are_freed_with_the_threads_that_waited(trained_pairs: Pairs) -> None:
+    trained_pairs.search("a")
+    trained_pairs.services.catalogue.delete_collection("a")
     with pytest.raises(CollectionNotFoundError):
-        either.search("a")
+        trained_pairs.search("a")
     gc.collect()
-    assert len(either.services.snapshots._locks) == 0
+    assert len(trained_pairs.services.snapshots._locks) == 0
 
 
 def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
-    either: Any, monkeypatch: pytest.MonkeyPatch
+    trained_either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained(either, "a")
-    served = either.services.snapshots
+    trained_either.search("a")
+    served = trained_either.services.snapshots
     load = SnapshotLoader.load
     inside: dict[int, set[int]] = {}
     most: list[int] = []
@@ -102,23 +98,25 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
             current(served, "a")
 
     late = threading.Thread(target=look)
-    either.services.catalogue.add_items("a", [either.item("x", "new", either.data.X[0])])
+    trained_either.services.catalogue.add_items(
+        "a", [trained_either.item("x", "new", trained_either.data.X[0])]
+    )
     late.start()
-    either.services.catalogue.delete_collection("a")
-    either.fill("a", "again-")
-    either.train("a")
+    trained_either.services.catalogue.delete_collection("a")
+    trained_either.fill("a", "again-")
+    trained_either.train("a")
     for _ in range(2):
         others = [threading.Thread(target=lambda: current(served, "a")) for _ in range(3)]
         for thread in others:
             thread.start()
         for thread in others:
             thread.join(120.0)
-        either.services.catalogue.add_items(
-            "a", [either.item("x", "again-new", either.data.X[0])], replace=True
+        trained_either.services.catalogue.add_items(
+            "a", [trained_either.item("x", "again-new", trained_either.data.X[0])], replace=True
         )
     late.join(120.0)
     assert max(most) == 1
-    assert all(item_id.startswith("again-") for item_id in either.ids("a"))
+    assert all(item_id.startswith("again-") for item_id in trained_either.ids("a"))
 
 
 SECONDS = 60.0
@@ -128,7 +126,6 @@ class Loading:
     """Another process that serves "a" and is stopped while it loads the second version of it."""
 
     def __init__(self, writer: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-        trained(writer, "a")
         self.pairs = Pairs(build(writer.services.settings), writer.data)
         self.pairs.search("a")
         writer.services.versions.activate("a", writer.train("a"), "test")
@@ -153,36 +150,42 @@ class Loading:
 
 
 @pytest.fixture
-def loading(either: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
-    loading = Loading(either, monkeypatch)
+def loading(trained_either: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
+    loading = Loading(trained_either, monkeypatch)
     yield loading
     loading.end()
     close(loading.pairs.services)
 
 
-def test_galleries_of_a_deleted_collection_do_not_serve_its_successor(either: Any, loading: Loading) -> None:
-    either.services.catalogue.add_items("a", [either.item("x", "more", either.data.X[0])])
-    own = either.services.catalogue.collection("a")[0].revision
+def test_galleries_of_a_deleted_collection_do_not_serve_its_successor(
+    trained_either: Any, loading: Loading
+) -> None:
+    trained_either.services.catalogue.add_items(
+        "a", [trained_either.item("x", "more", trained_either.data.X[0])]
+    )
+    own = trained_either.services.catalogue.collection("a")[0].revision
     assert loading.pairs.search("a").index_revision == own, "what serves is ahead of what is loaded"
-    either.services.catalogue.delete_collection("a")
-    either.fill("a", "again-")
-    either.train("a")
-    either.services.versions.activate("a", either.train("a"), "test")
+    trained_either.services.catalogue.delete_collection("a")
+    trained_either.fill("a", "again-")
+    trained_either.train("a")
+    trained_either.services.versions.activate("a", trained_either.train("a"), "test")
     loading.end()
     assert {item_id[:6] for item_id in loading.pairs.ids("a")} == {"again-"}
 
 
-def test_a_load_that_ends_late_takes_nothing_of_the_successor(either: Any, loading: Loading) -> None:
-    either.services.catalogue.delete_collection("a")
-    either.make("a")
+def test_a_load_that_ends_late_takes_nothing_of_the_successor(trained_either: Any, loading: Loading) -> None:
+    trained_either.services.catalogue.delete_collection("a")
+    trained_either.make("a")
     for side, rows, labels in (
-        ("x", either.data.X[:30], either.data.x_labels),
-        ("z", either.data.Z[:30], either.data.z_labels),
+        ("x", trained_either.data.X[:30], trained_either.data.x_labels),
+        ("z", trained_either.data.Z[:30], trained_either.data.z_labels),
     ):
-        items = [either.item(side, f"{side}{n}", row, f"class {labels[n]}") for n, row in enumerate(rows)]
-        either.services.catalogue.add_items("a", items)
-    either.train("a")
+        items = [
+            trained_either.item(side, f"{side}{n}", row, f"class {labels[n]}") for n, row in enumerate(rows)
+        ]
+        trained_either.services.catalogue.add_items("a", items)
+    trained_either.train("a")
     assert loading.pairs.search("a").hits
-    successor = either.services.catalogue.collection("a")[0].id
+    successor = trained_either.services.catalogue.collection("a")[0].id
     loading.end()
     assert list(loading.pairs.services.snapshots.peek_all()) == [successor]

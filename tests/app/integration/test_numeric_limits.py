@@ -14,6 +14,7 @@ from app.domain.reports import LeftOut, TrainingParameters
 from app.index import ExactIndex, build_candidates
 from app.services.health import Readiness
 from tests.app.closing import close
+from tests.app.integration.conftest import Pairs
 from tests.app.integration.loading import current, load, saved_galleries
 
 HUGE = (3e38, -3e38)
@@ -180,6 +181,12 @@ def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs
     assert len(pairs.ids("b")) == 60
 
 
+@pytest.fixture(scope="module")
+def filled(lasting_pairs: Pairs) -> Pairs:
+    lasting_pairs.fill("a")
+    return lasting_pairs
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -189,10 +196,11 @@ def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs
         *({"seed": seed} for seed in (-1, 2**32)),
     ],
 )
-def test_parameters_no_training_could_use_are_refused_by_name(pairs: Any, parameters: dict[str, Any]) -> None:
-    pairs.fill("a")
+def test_parameters_no_training_could_use_are_refused_by_name(
+    filled: Pairs, parameters: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidFieldError) as refused:
-        pairs.services.training.request("a", TrainingParameters(**parameters))
+        filled.services.training.request("a", TrainingParameters(**parameters))
     assert [refused.value.field] == list(parameters)
 
 

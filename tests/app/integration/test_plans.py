@@ -12,9 +12,8 @@ from sqlalchemy import event
 from app.db.session import Database, UnitOfWork, make_engine
 from app.domain.entities import Collection
 from app.settings import DATABASE_FILE
-from tests.app.conftest import psycopg_url
+from tests.app.conftest import migrated_database
 from tests.app.integration.conftest import EITHER, MODALITIES
-from tests.conftest import postgres_database
 
 N_ITEMS = 60_000
 N_REVISIONS = 5
@@ -52,18 +51,11 @@ READS: dict[str, tuple[Read, str]] = {
 @pytest.fixture(scope="module", params=EITHER)
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A database for all tests here, which are in the order in which it is changed."""
-    with contextlib.ExitStack() as until_ended:
-        if request.param == "postgres":
-            template = request.getfixturevalue("_migrated_template")
-            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
-            url = made.render_as_string(hide_password=False)
-        else:
-            folder = tmp_path_factory.mktemp("large")
-            request.getfixturevalue("copy_migrated")(folder)
-            url = f"sqlite:///{folder / DATABASE_FILE}"
-        engine = make_engine(url)
-        until_ended.callback(engine.dispose)
+    folder = tmp_path_factory.mktemp("large")
+    with migrated_database(request, request.param, folder) as url:
+        engine = make_engine(url or f"sqlite:///{folder / DATABASE_FILE}")
         yield Database(engine)
+        engine.dispose()
 
 
 @pytest.fixture(scope="module")

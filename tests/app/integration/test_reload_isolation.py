@@ -58,9 +58,8 @@ def write(pairs: Pairs, name: str, count: int, prefix: str = "new") -> int:
     return pairs.services.catalogue.add_items(name, items, replace=True).revision
 
 
-def test_a_long_replay_does_not_delay_other_collections(either: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_replay_does_not_delay_other_collections(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both were written to by this process, and so both searches need their replay."""
-    pairs = either
     for name in ("a", "b"):
         pairs.fill(name)
         pairs.train(name)
@@ -89,9 +88,9 @@ def test_a_long_replay_does_not_delay_other_collections(either: Any, monkeypatch
 
 
 @pytest.fixture
-def swapped(trained_either: Any) -> tuple[Pairs, int]:
+def swapped(trained_pairs: Pairs) -> tuple[Pairs, int]:
     """A small collection whose first version is in memory, and the second of which is activated."""
-    pairs = trained_either
+    pairs = trained_pairs
     pairs.search("a")
     version = pairs.train("a")
     pairs.services.versions.activate("a", version, "test")

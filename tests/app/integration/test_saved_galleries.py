@@ -25,6 +25,10 @@ def saving(request: pytest.FixtureRequest, tmp_path: Path, vectors: Any) -> Iter
         yield Pairs(services, vectors)
 
 
+FILES_ALONE = pytest.mark.parametrize("saving", ["sqlite"], indirect=True)
+"""For what depends on files, whichever database names them."""
+
+
 def write(saving: Pairs, *numbers: int, name: str = "a") -> None:
     items = [saving.item("x", f"new{n:02d}", saving.data.X[n], "new", metadata={"n": n}) for n in numbers]
     saving.services.catalogue.add_items(name, items, replace=True)
@@ -93,6 +97,7 @@ def test_a_start_uses_what_is_saved_and_replays_what_came_later(saving: Pairs) -
     assert not {"new05", "x07", "x03"} & {item_id for item_id, _ in hits}
 
 
+@FILES_ALONE
 def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> None:
     folder, expected = save(saving), answer(saving)
     for path in sorted(folder.iterdir()):
@@ -112,6 +117,7 @@ def test_what_is_missing_or_damaged_is_read_from_the_database(saving: Pairs) -> 
     check_same(hits, expected)
 
 
+@FILES_ALONE
 def test_one_that_is_removed_while_it_is_read_is_not_used(saving: Pairs) -> None:
     folder = save(saving)
     galleries = saved_galleries(saving.services)
@@ -122,6 +128,7 @@ def test_one_that_is_removed_while_it_is_read_is_not_used(saving: Pairs) -> None
         assert galleries.load(work, collection, version, lambda: shutil.rmtree(folder)) is None
 
 
+@FILES_ALONE
 def test_damage_is_a_warning_and_absence_is_not(saving: Pairs, caplog: pytest.LogCaptureFixture) -> None:
     folder = save(saving)
     caplog.set_level(logging.INFO, "app.services.serving")
@@ -151,6 +158,7 @@ def test_what_another_version_or_an_older_database_saved_is_not_used(saving: Pai
     assert not started(saving)[1]
 
 
+@FILES_ALONE
 def test_a_damaged_one_is_replaced(saving: Pairs) -> None:
     folder, expected = save(saving), answer(saving)
     (folder / "x.npy").write_bytes(b"")
@@ -164,6 +172,7 @@ def test_a_damaged_one_is_replaced(saving: Pairs) -> None:
     check_same(hits, expected)
 
 
+@FILES_ALONE
 def test_a_later_one_takes_the_place_of_an_earlier_one(saving: Pairs) -> None:
     first = save(saving)
     write(saving, *range(20, 40))
@@ -176,6 +185,7 @@ def test_a_later_one_takes_the_place_of_an_earlier_one(saving: Pairs) -> None:
     check_same(hits, answer(saving))
 
 
+@FILES_ALONE
 def test_a_few_changes_are_not_worth_it(saving: Pairs) -> None:
     folder = save(saving)
     write(saving, 20, 21)
@@ -184,6 +194,7 @@ def test_a_few_changes_are_not_worth_it(saving: Pairs) -> None:
     assert folders(saving) == [folder]
 
 
+@FILES_ALONE
 def test_the_first_start_of_a_version_saves_what_it_read(saving: Pairs) -> None:
     expected = answer(saving)
     wait()

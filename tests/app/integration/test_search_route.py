@@ -17,6 +17,7 @@ from app.domain.entities import Content, KeyBounds, Modality
 from app.domain.names import Scope
 from app.main import create_app
 from app.services.catalogue.preparation import NewItem
+from tests.app.integration.conftest import OF_TEXTS
 
 PATH = "/v1/collections/a/search/z-to-x"
 OK = {"k": 3}
@@ -99,7 +100,7 @@ def test_every_search_passes_the_documented_endpoint(served: Any) -> None:
     rows = [served.item("x", f"x{n}", served.data.X[n], f"{n % 3}") for n in range(54)]
     texts = [NewItem("t", Content(text=f"{words[n % 3]} {n}"), f"t{n}", (f"{n % 3}",)) for n in range(54)]
     served.services.catalogue.add_items("t", [*rows, *texts])
-    served.train("t")
+    served.train("t", OF_TEXTS)
     endpoints = {searches.search.__code__, searches.search_batch.__code__}
     passed: dict[Any, str] = {}
 

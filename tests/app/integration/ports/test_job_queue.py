@@ -1,4 +1,4 @@
-"""The contract of JobQueue beyond what `test_jobs` says, for every database."""
+"""The contract of JobQueue, for every database."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +22,11 @@ def enqueue(database: Database, collection: Collection) -> Job:
         return work.jobs.enqueue(collection, {"alpha": 0.5})
 
 
-def claim(database: Database, lease_seconds: float = 60.0, job_id: str | None = None) -> Job | None:
+def claim(
+    database: Database, lease_seconds: float = 60.0, job_id: str | None = None, attempts: int = 3
+) -> Job | None:
     with database.write() as work:
-        return work.jobs.claim("worker", lease_seconds, 3, job_id)
+        return work.jobs.claim("worker", lease_seconds, attempts, job_id)
 
 
 def claimed(database: Database, lease_seconds: float = 60.0) -> Job:
@@ -65,6 +67,60 @@ def test_of_many_who_ask_at_the_same_time_one_gets_a_job(database: Database, col
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(ask, range(6))) == [False] * 5 + [True]
+        claims = list(pool.map(lambda _: claim(database), range(12)))
+    assert claims.count(None) == 11
+
+
+def test_a_collection_has_one_open_job(database: Database, collection: Collection) -> None:
+    job_id = enqueue(database, collection).id
+    with refused("training-already-running"):
+        enqueue(database, collection)
+    job = claimed(database)
+    assert (job.id, job.state, job.parameters) == (job_id, JobState.RUNNING, {"alpha": 0.5})
+    assert claim(database) is None
+    with refused("training-already-running"):
+        enqueue(database, collection)
+    finish(database, job, JobState.SUCCEEDED, 4)
+    with database.read() as work:
+        closed = work.jobs.get(job_id)
+    assert (closed.state, closed.model_version, closed.collection) == (JobState.SUCCEEDED, 4, "pairs")
+    assert closed.finished_at is not None
+    assert closed.finished_at.tzinfo is not None
+    assert enqueue(database, collection).id != job_id
+
+
+def test_a_job_whose_workers_die_is_given_up(database: Database, collection: Collection) -> None:
+    job_id = enqueue(database, collection).id
+    for _ in range(2):
+        assert claim(database, lease_seconds=0.0, attempts=2) is not None
+        time.sleep(0.02)
+        assert claim(database, lease_seconds=0.01, attempts=2) is None  # that was the notice
+        time.sleep(0.02)
+    assert claim(database, attempts=2) is None
+    with database.read() as work:
+        job = work.jobs.get(job_id)
+    assert job.state is JobState.FAILED
+    assert "2 attempts" in (job.error or "")
+
+
+def test_a_queued_job_is_cancelled_at_once_and_a_running_one_learns_of_it(
+    database: Database, collection: Collection
+) -> None:
+    queued = enqueue(database, collection).id
+    with database.write() as work:
+        assert work.jobs.request_cancel(queued).state is JobState.CANCELLED
+    assert claim(database) is None
+    enqueue(database, collection)
+    job = claimed(database)
+    with database.write() as work:
+        assert work.jobs.request_cancel(job.id).state is JobState.RUNNING
+    with pytest.raises(JobCancelledError), database.write() as work:
+        work.jobs.heartbeat(job, 60.0, {})
+    with database.write() as work:
+        work.jobs.finish(job, JobState.CANCELLED, None, None)
+        assert work.jobs.request_cancel(job.id).state is JobState.CANCELLED
+    with refused("job-not-found"), database.write() as work:
+        work.jobs.request_cancel("none")
 
 
 def test_jobs_are_claimed_oldest_first_and_by_id(database: Database) -> None:
@@ -150,7 +206,10 @@ def test_what_a_stale_worker_writes_beside_its_claim_is_undone(
 
     with pytest.raises(JobCancelledError):
         publish(stale, 1)
+    with pytest.raises(JobCancelledError), database.write() as work:
+        work.jobs.heartbeat(stale, 60.0, {"iteration": 9})
     with database.read() as work:
+        assert work.jobs.get(current.id).progress == {}
         assert work.collections.get("pairs").active_version is None
     publish(current, 2)
     with database.read() as work:

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
+import sqlalchemy
 
 from app.db.session import Database
 from app.domain.entities import Collection, ModelVersion
@@ -29,7 +30,13 @@ def add(database: Database, collection: Collection, *models: ModelVersion) -> No
 
 def active(database: Database, collection: Collection) -> list[int]:
     with database.read() as work:
-        return [model.version for model in work.models.list(collection) if model.is_active]
+        models = work.models.list(collection)
+        versions = [model.version for model in models if model.is_active]
+        assert versions == [
+            model.version for model in models if work.models.get(collection, model.version).is_active
+        ]
+        assert (versions or [None]) == [work.collections.get(collection.name).active_version]
+    return versions
 
 
 def replace(database: Database, collection: Collection, number: int, expected: int | None) -> bool:
@@ -44,6 +51,8 @@ def test_a_version_comes_back_as_it_was_recorded(database: Database, collection:
         assert work.models.list(collection) == [version(1)]
         with refused("model-not-found"):
             work.models.get(collection, 2)
+    with pytest.raises(sqlalchemy.exc.IntegrityError):
+        add(database, collection, version(1))
 
 
 def test_long_lists_of_bundles_are_looked_up(database: Database, collection: Collection) -> None:
@@ -91,17 +100,3 @@ def test_of_many_who_expect_the_same_one_activates(database: Database, collectio
         done = list(pool.map(lambda number: replace(database, collection, number, 9), range(1, 9)))
     assert sum(done) == 1
     assert active(database, collection) == [done.index(True) + 1]
-
-
-def test_an_activation_that_is_rolled_back_never_was(database: Database, collection: Collection) -> None:
-    add(database, collection, version(1), version(2))
-    replace(database, collection, 1, None)
-
-    def fail() -> None:
-        with database.write() as work:
-            assert work.models.replace_active(collection, 2, 1)
-            raise KeyError("the claim was lost")
-
-    with pytest.raises(KeyError):
-        fail()
-    assert active(database, collection) == [1]
