@@ -17,12 +17,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.bootstrap import build
 from app.cli.demo import prepare
-from app.cli.main import main
 from app.client import Client
 from app.domain.names import Scope
 from app.main import create_app
 from app.settings import DATABASE_FILE, Settings
 from solver.datasets import make_low_rank_pairs
+from tests.app.conftest import LrbsInside
 from tests.app.e2e.browsing import Watch
 from tests.app.e2e.refusals import (
     MAX_BODY,
@@ -36,10 +36,10 @@ from tests.app.e2e.refusals import (
 
 ROOT = Path(__file__).parents[3]
 LRBS = (sys.executable, "-m", "app.cli")
+__all__ = ["LrbsInside"]
 START_SECONDS = 120.0
 PER_KIND = 10
 """Pictures of the demo: as few as it draws."""
-LrbsInside = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment_of(data_dir: Path) -> dict[str, str]:
@@ -155,28 +155,6 @@ def create_admin_key(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> C
         return secret
 
     return create
-
-
-@pytest.fixture
-def lrbs_inside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> LrbsInside:
-    """Run the command line in this process."""
-
-    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        values = {"LRBS_DATA_DIR": str(tmp_path / "data"), "LRBS_DATABASE_URL": "", **settings}
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            for name, value in values.items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "argv", ["lrbs", *arguments])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        status = ended.value.code or 0
-        assert isinstance(status, int)
-        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

@@ -202,6 +202,10 @@ def test_a_multipart_search_takes_all_options(client: httpx.Client) -> None:
     assert len(plain) == 8
     wanted = json.dumps({"labels": ["wood"]})
     hits = search_with_picture(client, k="3", offset="1", filter=wanted, include='["text"]').json()["hits"]
+    encoded = base64.b64encode(png(KINDS["sea"], 9)).decode()
+    options = {"k": 3, "offset": 1, "filter": json.loads(wanted), "include": ["text"]}
+    by_json = client.post(f"{MIXED}/search/image-to-text", json={"image_base64": encoded, **options})
+    assert by_json.json()["hits"] == hits
     assert [hit["rank"] for hit in hits] == [2, 3, 4]
     assert all(hit["text"].startswith("wood") and hit["labels"] is None for hit in hits)
 
@@ -248,11 +252,15 @@ def test_a_filter_may_have_a_thousand_values(client: httpx.Client) -> None:
         ({"include": '["labels", "all"]'}, "include.1"),
         ({"include": "texts"}, "include.0"),
         ({"include": "{}"}, "include"),
+        ({"include": '"labels"'}, "include"),
         ({"k": "many"}, "k"),
+        ({"k": "0"}, "k"),
     ],
 )
 def test_a_bad_multipart_search_is_refused(client: httpx.Client, fields: dict[str, str], field: str) -> None:
     assert field_of(search_with_picture(client, **fields)) == field
+    wrong_name = {"image": ("a.png", png(), "image/png")}
+    assert field_of(client.post(f"{MIXED}/search/image-to-text", files=wrong_name)) == "image"
 
 
 def test_an_unknown_label_is_refused_in_a_filter_and_taken_in_a_write(client: httpx.Client) -> None:

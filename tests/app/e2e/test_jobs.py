@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import sqlalchemy
 
-from app.bootstrap import build
+from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
 from app.services.catalogue.service import NewItem
 from app.settings import Settings
+from tests.app.conftest import migrated_database
 from tests.app.e2e.conftest import Server
+from tests.app.integration.conftest import EITHER, copy_services
 from tests.app.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes through /proc")
@@ -30,6 +32,8 @@ FAST = {
     "LRBS_JOB_RETRY_SECONDS": "0.2",
     "LRBS_JOB_ATTEMPTS": "5",
 }
+QUICK = {"alpha": 0.01}
+"""Tries no other penalty: for what is killed at once, or need not last."""
 CLOSED = {"succeeded", "failed", "cancelled"}
 WORDS = [f"word{number}" for number in range(3000)]
 PER_CLASS, CLASSES, GALLERY = 100, 8, 8_000
@@ -52,29 +56,33 @@ class Place:
         return httpx.Client(base_url=server.url, headers=headers, trust_env=False, verify=False, timeout=60.0)
 
     def fill(self, name: str, per_class: int, gallery: int) -> None:
-        """Make a collection whose retrain takes a while: texts are encoded at each of them."""
-        services = build(
-            Settings(data_dir=self.folder, database_url=self.settings.get("LRBS_DATABASE_URL", ""))
-        )
-        services.catalogue.create(
-            name,
-            [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf", "characters": 0})],
-        )
-        drawn = np.random.default_rng(0)
-        means = drawn.normal(size=(CLASSES, 64))
-        items = []
-        for number in range(per_class * CLASSES):
-            kind = number % CLASSES
-            row = means[kind] + drawn.normal(size=64)
-            items.append(NewItem("image", Content(vector=row.tolist()), f"i{number}", (str(kind),)))
-            items.append(NewItem("text", Content(text=_text(drawn, kind)), f"t{number}", (str(kind),)))
-        for number in range(gallery):
-            items.append(
-                NewItem("text", Content(text=_text(drawn, number % CLASSES)), f"g{number}", train=False)
-            )
-        for start in range(0, len(items), 1000):
-            services.catalogue.add_items(name, items[start : start + 1000])
+        url = self.settings.get("LRBS_DATABASE_URL", "")
+        services = build(Settings(data_dir=self.folder, database_url=url))
+        fill(services, name, per_class, gallery)
         services.database.engine.dispose()
+
+
+def fill(services: Services, name: str, per_class: int = PER_CLASS, gallery: int = 0) -> None:
+    """Make a collection, unless it is there, whose retrain takes a while: each encodes its texts."""
+    drawn = np.random.default_rng(0)
+    means = drawn.normal(size=(CLASSES, 64))
+    items = []
+    for number in range(per_class * CLASSES):
+        kind = number % CLASSES
+        row = means[kind] + drawn.normal(size=64)
+        items.append(NewItem("image", Content(vector=row.tolist()), f"i{number}", (str(kind),)))
+        items.append(NewItem("text", Content(text=_text(drawn, kind)), f"t{number}", (str(kind),)))
+    if items:
+        modalities = [
+            Modality("image", {"type": "vector"}),
+            Modality("text", {"type": "tfidf", "characters": 0}),
+        ]
+        services.catalogue.create(name, modalities)
+    for number in range(gallery):
+        text = Content(text=_text(drawn, number % CLASSES))
+        items.append(NewItem("text", text, f"g{number}", train=False))
+    for start in range(0, len(items), 1000):
+        services.catalogue.add_items(name, items[start : start + 1000])
 
 
 def _text(drawn: np.random.Generator, kind: int) -> str:
@@ -82,19 +90,21 @@ def _text(drawn: np.random.Generator, kind: int) -> str:
     return " ".join(WORDS[number] for number in [*own, *drawn.integers(0, len(WORDS), 40)])
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, copy_migrated: Callable[[Path], None]
-) -> Iterator[Place]:
-    settings, folder = dict(FAST), tmp_path / "data"
-    if request.param == "postgres":
-        settings["LRBS_DATABASE_URL"] = request.getfixturevalue("migrated_postgres_url")
-    else:
-        copy_migrated(folder)
-    services = build(Settings(data_dir=folder, database_url=settings.get("LRBS_DATABASE_URL", "")))
-    _, secret = services.access.create(Scope.ADMIN)
-    services.database.engine.dispose()
-    started: list[Server] = []
+@pytest.fixture(scope="module", params=EITHER)
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of what `place` is a copy of, with the collection "a"."""
+    folder = tmp_path_factory.mktemp("jobs") / "data"
+    with migrated_database(request, request.param, folder) as url:
+        settings = Settings(data_dir=folder, database_url=url)
+        services = build(settings)
+        fill(services, "a")
+        services.database.engine.dispose()
+        yield settings
+
+
+@pytest.fixture
+def place(filled: Settings, tmp_path: Path) -> Iterator[Place]:
+    folder, started = tmp_path / "data", list[Server]()
 
     def start(command: str, *options: str, **environment: str) -> Server:
         server = Server(folder, (command, *options), **environment)
@@ -103,11 +113,15 @@ def place(
             server.wait_until_ready()
         return server
 
-    yield Place(folder, settings, secret, start)
-    for server in started:
-        server.end()
-        for left in processes(b"app.worker.trainer", folder):
-            os.kill(left, signal.SIGKILL)
+    with copy_services(filled, folder) as services:
+        _, secret = services.access.create(Scope.ADMIN)
+        services.database.engine.dispose()
+        url = services.settings.database_url
+        yield Place(folder, FAST | {"LRBS_DATABASE_URL": url}, secret, start)
+        for server in started:
+            server.end()
+            for left in processes(b"app.worker.trainer", folder):
+                os.kill(left, signal.SIGKILL)
 
 
 def processes(word: bytes, folder: Path) -> list[int]:
@@ -167,10 +181,9 @@ def trainer_of(place: Place) -> int:
 
 
 def test_a_job_is_followed_to_its_end_and_again_from_any_event(place: Place) -> None:
-    place.fill("a", 40, 0)
     server = place.serve()
     with place.client(server) as client:
-        job_id = retrain(client)
+        job_id = retrain(client, **QUICK)
         seen = list(events(client, job_id))
         assert [number for number, _, _ in seen] == list(range(1, len(seen) + 1))
         states = [data["state"] for _, kind, data in seen if kind == "state"]
@@ -194,13 +207,13 @@ def test_a_job_is_followed_to_its_end_and_again_from_any_event(place: Place) -> 
 
 
 def test_a_job_is_cancelled_whatever_it_is_at(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.fill("a", PER_CLASS, GALLERY)
+    place.fill("a", 0, GALLERY)
     server = place.serve()
     took, n_succeeded = {}, 0
     with place.client(server) as client:
         phases = ["loading", "encoding", "choosing", "indexing"]
         while phases and n_succeeded < 5:
-            job_id = retrain(client, **({"alpha": 0.01} if phases[0] == "indexing" else {}))
+            job_id = retrain(client, **(QUICK if phases[0] == "indexing" else {}))
             for _, kind, data in events(client, job_id):
                 if kind == "progress" and data["phase"] == phases[0]:
                     began = time.monotonic()
@@ -219,10 +232,9 @@ def test_a_job_is_cancelled_whatever_it_is_at(place: Place, capsys: pytest.Captu
 
 
 def test_a_killed_trainer_is_tried_again(place: Place) -> None:
-    place.fill("a", PER_CLASS, 0)
     server = place.serve()
     with place.client(server) as client:
-        job_id = retrain(client)
+        job_id = retrain(client, **QUICK)
         os.kill(trainer_of(place), signal.SIGKILL)
         done = closed(client, job_id)
         assert (done["state"], done["attempts"], done["model_version"]) == ("succeeded", 2, 1)
@@ -233,10 +245,9 @@ def test_a_killed_trainer_is_tried_again(place: Place) -> None:
 
 
 def test_a_killed_worker_takes_its_trainer_along_and_another_one_goes_on(place: Place) -> None:
-    place.fill("a", PER_CLASS, 0)
     server = place.serve()
     with place.client(server) as client:
-        job_id = retrain(client)
+        job_id = retrain(client, **QUICK)
         trainer = trainer_of(place)
         (worker,) = [
             each for each in processes(b"worker", place.folder) if each not in (trainer, server.process.pid)
@@ -258,7 +269,7 @@ def test_of_several_workers_each_job_has_one(place: Place) -> None:
     for _ in range(2):
         place.start("worker", **place.settings)
     with place.client(server) as client:
-        for done in [closed(client, job_id) for job_id in [retrain(client, name) for name in names]]:
+        for done in [closed(client, job_id) for job_id in [retrain(client, name, **QUICK) for name in names]]:
             assert (done["state"], done["attempts"], done["model_version"]) == ("succeeded", 1, 1)
         for name in names:
             entries = client.get(f"/v1/admin/collections/{name}/activations").json()["activations"]
@@ -266,7 +277,6 @@ def test_of_several_workers_each_job_has_one(place: Place) -> None:
 
 
 def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place) -> None:
-    place.fill("a", PER_CLASS, 0)
     server = place.serve()
     with place.client(server) as client:
         job_id = retrain(client)
@@ -292,10 +302,9 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         assert (done["state"], done["attempts"]) == ("succeeded", 1)
 
 
-@pytest.mark.parametrize("place", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+@pytest.mark.parametrize("filled", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
 def test_lost_database_connections_cost_no_job(place: Place) -> None:
     url = place.settings["LRBS_DATABASE_URL"]
-    place.fill("a", PER_CLASS, 0)
     server = place.serve()
     engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool)
     kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"

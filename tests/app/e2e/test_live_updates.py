@@ -17,11 +17,10 @@ from app.services.catalogue.preparation import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets.synthetic import make_low_rank_pairs
-from tests.app.conftest import psycopg_url
+from tests.app.conftest import migrated_database
 from tests.app.e2e.conftest import Server
 from tests.app.integration.conftest import EITHER
 from tests.app.integration.in_process import run_here
-from tests.conftest import postgres_database
 
 ITEMS, SEARCH = "/v1/collections/pairs/items", "/v1/collections/pairs/search/z-to-x"
 DATA = make_low_rank_pairs(60, 50, n_features_x=8, n_features_z=6, n_classes=3, random_state=3)
@@ -35,13 +34,7 @@ def started(
     """Services over a database, and clients of two servers on it."""
     folder = tmp_path_factory.mktemp("live") / "data"
     with contextlib.ExitStack() as until_ended:
-        url = ""
-        if request.param == "postgres":
-            template = request.getfixturevalue("_migrated_template")
-            made = psycopg_url(until_ended.enter_context(postgres_database(template)))
-            url = made.render_as_string(hide_password=False)
-        else:
-            request.getfixturevalue("copy_migrated")(folder)
+        url = until_ended.enter_context(migrated_database(request, request.param, folder))
         services = build(Settings(data_dir=folder, database_url=url))
         until_ended.callback(services.database.engine.dispose)
         _, key = services.access.create(Scope.ADMIN)

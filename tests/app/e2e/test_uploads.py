@@ -1,4 +1,3 @@
-import base64
 import json
 from typing import Any
 
@@ -102,33 +101,3 @@ def test_a_bad_form_is_refused(lasting_api: Api) -> None:
         assert answer.status_code in (400, 422)
     assert lasting_api.state() == before
     check_next_request_works(lasting_api)
-
-
-def test_a_bad_search_form_is_refused(lasting_api: Api) -> None:
-    path = f"{MIXED}/search/image-to-text"
-    file = ("a.png", png(), "image/png")
-    for parts, named in (
-        ({"k": "0"}, "k"),
-        ({"k": "many"}, "k"),
-        ({"filter": "{"}, "filter"),
-        ({"filter": '{"label": ["a"]}'}, "filter.label"),
-        ({"include": '"labels"'}, "include"),
-        ({"text": "a boat"}, "text"),
-    ):
-        answer = lasting_api.client.post(path, files={"picture": file}, data=parts)
-        check_problem(answer, 422, named)
-    check_problem(lasting_api.client.post(path, files={"image": file}), 422, "image")
-
-
-def test_a_searching_picture_takes_the_same_options_as_json(demo_server: str) -> None:
-    path = f"{demo_server}/v1/collections/sample/search/image-to-text"
-    options = {"k": 3, "offset": 1, "filter": {"labels": ["cats"]}, "include": ["labels"]}
-    form = {name: json.dumps(value) for name, value in options.items()}
-    files = {"picture": ("a.png", png(), "image/png")}
-    by_file = httpx.post(path, files=files, data=form, trust_env=False).raise_for_status().json()
-    encoded = base64.b64encode(png()).decode()
-    body = {"image_base64": encoded, **options}
-    by_json = httpx.post(path, json=body, trust_env=False).raise_for_status().json()
-    assert by_file["hits"] == by_json["hits"]
-    assert [hit["rank"] for hit in by_file["hits"]] == [2, 3, 4]
-    assert {(*hit["labels"], hit["text"]) for hit in by_file["hits"]} == {("cats", None)}
