@@ -112,12 +112,3 @@ def test_a_fault_at_the_beginning_is_told_to_who_sends_all_the_rest(
             told = json.loads(answer.read())
         assert (answer.status, told["line"], told["field"]) == (422, 2, "id")
     assert facts(server, headers) == (0, 0)
-
-
-def test_without_a_key_nothing_is_read(serving: tuple[Any, dict[str, str]]) -> None:
-    server, _ = serving
-    address = urlsplit(server.url)
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
-        lines = [f"POST {IMPORT} HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "", ""]
-        connection.sendall("\r\n".join(lines).encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")

@@ -50,6 +50,8 @@ from tests.milvus import MilvusServer
 from tests.pgvector import PgvectorServer
 
 Open = Callable[..., Services]
+OF_THE_SERVICE = pytest.mark.parametrize("kind", ["postgresql"])
+"""For what the service does, whichever engine it asks; `ports/test_gallery_engines` tries each of them."""
 
 
 @pytest.fixture(params=["postgresql", "milvus"])
@@ -288,6 +290,7 @@ def test_what_is_busy_does_not_keep_the_rest_from_being_removed(
     engine.close()
 
 
+@OF_THE_SERVICE
 def test_galleries_that_another_process_is_making_are_not_made_twice(
     open_services: Open, vectors: SyntheticPairs, settings: Settings
 ) -> None:
@@ -307,6 +310,7 @@ def test_galleries_that_another_process_is_making_are_not_made_twice(
     assert wait_for(lambda: found_again(services, vectors.Z[0]))
 
 
+@OF_THE_SERVICE
 def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     open_services: Open, vectors: SyntheticPairs, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_collection_whose_galleries_are_being_made_delays_no_other(
     assert here.removal.go_on(Round())
 
 
+@OF_THE_SERVICE
 def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
@@ -367,6 +372,7 @@ def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
     assert moved == {"x09"}
 
 
+@OF_THE_SERVICE
 def test_words_that_name_no_value_find_what_they_find_in_memory(open_services: Open) -> None:
     services, rng = open_services(), np.random.default_rng(0)
     services.catalogue.delete_collection(NAME)
