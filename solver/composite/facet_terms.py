@@ -438,6 +438,7 @@ def _mean_of(first: FloatArray, second: FloatArray, is_exclusive: bool) -> Float
 
 _WIDTHS = {"linear": (1.0,), "rbf": (0.5, 2.0), "laplacian": (0.5, 2.0)}
 """Kernel widths to try, as exponents at the median distance."""
+_PREDICTED = 0.99  # of the variance of targets, in what the best map leaves: more is chance
 _MARGIN = 1.03
 """A linear map is taken if its error is at most 3 % above the best one's: a query costs far less with it."""
 
@@ -468,16 +469,18 @@ def choose_map(
 ) -> FeatureMapConfig:
     """Return the kind of map with the smallest left-out error, or a linear one that is hardly worse.
     Targets are rows and what is known of them; kernels are taken as they are here, without landmarks."""
+    # What no map predicts, such as a column of chance, would only make all of them look alike.
     tasks = _Task.of(targets)
     screen = _Screen(samples)
-    errors: list[float] = []
+    of_groups = []
     for config in configs:
         heartbeat()
         coordinates, variances = screen.coordinates(config)
-        errors.append(
-            float(np.mean([error for task in tasks for error in task.errors(coordinates, variances)]))
-        )
-    good = [config for config, error in zip(configs, errors, strict=True) if error <= _MARGIN * min(errors)]
+        of_groups.append([error for task in tasks for error in task.errors(coordinates, variances)])
+    table = np.array(of_groups)
+    is_predicted = table.min(axis=0) < _PREDICTED
+    errors = table[:, is_predicted if is_predicted.any() else slice(None)].mean(axis=1)
+    good = [config for config, error in zip(configs, errors, strict=True) if error <= _MARGIN * errors.min()]
     return next((config for config in good if config.kernel == "linear"), configs[int(np.argmin(errors))])
 
 

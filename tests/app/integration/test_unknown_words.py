@@ -16,7 +16,7 @@ from tests.app.integration.conftest import CopyOf, Pairs
 SEARCH = "/v1/collections/shop/search/text-to-x"
 
 
-def shop(pairs: Pairs, characters: int | None = None) -> None:
+def shop(pairs: Pairs, characters: int | None = None, alpha: float = 1e-3) -> None:
     """A trained collection of vectors and texts; without `characters` as the service decides."""
     options = {"type": "tfidf"} if characters is None else {"type": "tfidf", "characters": characters}
     modalities = [Modality("x", {"type": "vector"}), Modality("text", options)]
@@ -27,7 +27,7 @@ def shop(pairs: Pairs, characters: int | None = None) -> None:
         items.append(pairs.item("x", f"x{number}", row, label))
         items.append(NewItem("text", Content(text=f"a {colour} {label}"), f"t{number}", (label,)))
     pairs.services.catalogue.add_items("shop", items)
-    pairs.train("shop", TrainingParameters(alpha=1e-3, scaling="center", max_iter=10))
+    pairs.train("shop", TrainingParameters(alpha=alpha, scaling="center", max_iter=10))
 
 
 def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(copy_of: CopyOf) -> None:
@@ -74,6 +74,14 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(co
     ]
     vector = {"vector": pairs.data.X[0].tolist()}
     assert client.post("/v1/collections/shop/search/x-to-text", json=vector).json()["notices"] == []
+
+
+def test_a_model_that_learned_nothing_answers_a_text(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(shop, alpha=1e5)
+    assert pairs.services.versions.model("shop", 1).report.fit.rank == 0
+    answer = pairs.client().post(SEARCH, json={"text": "red handbag", "k": 24})
+    assert answer.status_code == 200, answer.text
+    assert [hit["score"] for hit in answer.json()["hits"]] == [0.0] * 24
 
 
 def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
