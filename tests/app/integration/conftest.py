@@ -31,8 +31,8 @@ from tests.app.integration.searching import fill, find, train
 from tests.conftest import postgres_database
 
 PARAMETERS = TrainingParameters(alpha=1e-1, scaling="standard", max_iter=20)
-OF_TEXTS = replace(PARAMETERS, alpha=1e-3)
-"""For texts and noise, of which the other penalty leaves nothing."""
+FINE = replace(PARAMETERS, alpha=1e-3)
+"""For texts, noise and many classes, of which the other penalty leaves little or nothing."""
 EITHER = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 """Databases that a fixture has as its parameters."""
 CopyOf = Callable[..., tuple["Pairs", Any]]

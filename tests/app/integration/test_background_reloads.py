@@ -27,7 +27,7 @@ from app.services.serving.search import Query
 from app.services.storage import pacing
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
-from tests.app.integration.conftest import OF_TEXTS, Pairs
+from tests.app.integration.conftest import FINE, Pairs
 from tests.app.integration.loading import pace
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
@@ -137,7 +137,7 @@ def test_texts_of_hits_that_were_changed_since_are_not_shown(either: Any, gate: 
         NewItem("t", Content(text=f"{words[n % 3]} {n}"), f"t{n:02d}", (f"c{n % 3}",)) for n in range(54)
     ]
     writer.services.catalogue.add_items("a", items)
-    writer.train("a", OF_TEXTS)
+    writer.train("a", FINE)
     other = Pairs(build(writer.services.settings), writer.data)
 
     def texts(of: Pairs) -> dict[str, str | None]:

@@ -25,7 +25,7 @@ from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.filters import accepts
-from tests.app.integration.conftest import OF_TEXTS, Pairs, choose_at_any_speed, copy_services, keep_trained
+from tests.app.integration.conftest import FINE, Pairs, choose_at_any_speed, copy_services, keep_trained
 from tests.app.integration.index_recall import index_recall
 from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
@@ -283,7 +283,7 @@ def formless(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> Iterator[
 def test_a_training_whose_candidates_all_fail_says_why(
     formless: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert formless.train("a", OF_TEXTS) == 1
+    assert formless.train("a", FINE) == 1
     assert formless.search("a").exact
     report = formless.services.versions.model("a", 1).report.index
     assert (report.is_exact, report.recall_at_10, report.published) == (True, {}, {})

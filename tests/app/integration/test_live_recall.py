@@ -23,7 +23,7 @@ from app.services.storage.pacing import no_pause
 from app.settings import Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
-from tests.app.integration.conftest import Pairs, choose_at_any_speed
+from tests.app.integration.conftest import FINE, Pairs, choose_at_any_speed
 from tests.app.integration.test_metrics import read
 from tests.app.integration.test_saved_galleries import wait
 from tests.app.waiting import wait_for
@@ -69,7 +69,7 @@ def kept(
     fill(pairs, "a")
     with pytest.MonkeyPatch.context() as patch:
         choose_at_any_speed(patch)
-        pairs.train("a")
+        pairs.train("a", FINE)
     close(pairs.services)
     return settings
 
@@ -178,7 +178,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
     assert line in f"a: x is searched exactly from now on: {ready.json()['reason'].partition('exactly: ')[2]}"
 
     fill(served, "b")
-    served.train("b")
+    served.train("b", FINE)
     served.search("b")
     assert served.search("a", k=1).exact, "it was loaded again, from files that have the index"
     served.services.catalogue.delete_item("a", "x0000")
@@ -192,7 +192,7 @@ def test_an_index_that_falls_below_the_gate_is_given_up(
         in (fresh.services.health.check().reason or "")
     )
     close(fresh.services)
-    assert served.train("a") == 2
+    assert served.train("a", FINE) == 2
     wait_for(lambda: served.search("a").model_version == 2)
     assert not served.search("a", k=1).exact, "the next version has an index of its own"
     assert not status_of(served).is_fallback

@@ -17,7 +17,7 @@ from app.domain.entities import Content, KeyBounds, Modality
 from app.domain.names import Scope
 from app.main import create_app
 from app.services.catalogue.preparation import NewItem
-from tests.app.integration.conftest import OF_TEXTS
+from tests.app.integration.conftest import FINE
 
 PATH = "/v1/collections/a/search/z-to-x"
 OK = {"k": 3}
@@ -100,7 +100,7 @@ def test_every_search_passes_the_documented_endpoint(served: Any) -> None:
     rows = [served.item("x", f"x{n}", served.data.X[n], f"{n % 3}") for n in range(54)]
     texts = [NewItem("t", Content(text=f"{words[n % 3]} {n}"), f"t{n}", (f"{n % 3}",)) for n in range(54)]
     served.services.catalogue.add_items("t", [*rows, *texts])
-    served.train("t", OF_TEXTS)
+    served.train("t", FINE)
     endpoints = {searches.search.__code__, searches.search_batch.__code__}
     passed: dict[Any, str] = {}
 

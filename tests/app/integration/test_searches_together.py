@@ -15,7 +15,7 @@ from app.services.catalogue.preparation import NewItem
 from app.services.models.model_bundles import ProjectedQuery, RecentTexts
 from app.services.serving.search import Outcome, Query, Search
 from app.services.training.requests import TrainingParameters
-from tests.app.integration.conftest import OF_TEXTS
+from tests.app.integration.conftest import FINE
 
 WORDS = ("red shoe", "blue hat", "green bag")
 
@@ -158,7 +158,7 @@ def texts(pairs: Any) -> Any:
     rows = [pairs.item("x", f"x{n:02d}", pairs.data.X[n], f"{n % 3}") for n in range(54)]
     items = [NewItem("t", Content(text=f"{WORDS[n % 3]} {n}"), f"t{n:02d}", (f"{n % 3}",)) for n in range(54)]
     pairs.services.catalogue.add_items("a", [*rows, *items])
-    pairs.train("a", OF_TEXTS)
+    pairs.train("a", FINE)
     ask(pairs, [Search([Query(Content(text="red"))], 1)], "t", "x")
     return pairs
 

@@ -8,7 +8,7 @@ import sqlalchemy
 
 from app.domain.entities import Content, Modality
 from app.services.catalogue.service import NewItem
-from tests.app.integration.conftest import OF_TEXTS, Pairs
+from tests.app.integration.conftest import FINE, Pairs
 
 PATH = "/v1/collections/a/search/x-to-text"
 
@@ -38,7 +38,7 @@ def test_the_rows_of_hits_are_read_once_for_a_revision_and_show_what_was_written
         for n in range(30)
     ]
     catalogue.add_items("a", [*vectors, *texts])
-    pairs.train("a", OF_TEXTS)
+    pairs.train("a", FINE)
     with pairs.client(raise_errors=True) as client:
 
         def ask(**options: object) -> list[dict[str, object]]:
