@@ -185,6 +185,9 @@ _ATTAINED, _OF_SAMPLES = (1.1, 1.0), (0.5, 0.0)
 """Shares of what queries, and what samples alone, can attain, to try, that are taken off their scores."""
 
 
+_LEAST_MATCHED = 0.1  # share of samples with a match, without which there are no probabilities of their kind
+
+
 def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
     """Return the probability of a match by the margin over what is attainable, for queries of one modality;
     nothing has learned from what is ranked."""
@@ -196,9 +199,10 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     # can attain. Of samples, whose posteriors say how sure they are, it may be the score.
     # Where there are enough texts of several values, samples have a curve of their own: they say more, and
     # match only what has all of it. By the curve of texts, held-out names had .45 where .35 matched.
-    # Fewer than ten with a match, where items differ in their values, prove nothing.
+    # Where hardly any has a match but its own partner, as of items that all differ, they prove nothing.
     samples = [_without_own(one) for one in rankings if one.is_own is not None]
-    samples = [one for one in samples if np.count_nonzero(one.is_match.any(axis=1)) >= FEWEST_TEXTS]
+    has_match = np.concatenate([one.is_match.any(axis=1) for one in samples] or [np.ones(1, np.bool_)])
+    samples = samples if has_match.mean() >= _LEAST_MATCHED else []
     texts = [one for one in rankings if one.is_own is None]
     if not samples + texts:
         return NO_CURVE

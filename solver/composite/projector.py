@@ -351,22 +351,22 @@ class CompositeSide:
 
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
         if self._dual is not None:
-            scores = self.feature_map.weigh(self._learned(samples), self._dual, nearest)
+            scores = self.feature_map.weigh(self._take_learned(samples), self._dual, nearest)
         elif self.feature_map.kernel == "linear" and is_sparse(samples) and samples.shape[0] == 1:
             # Of a query only the rows of its features are read; SciPy takes several times as long to begin.
             is_learned = (samples.indices < self.feature_map.n_features).all()
-            learned = samples if is_learned else self._learned(samples)
+            learned = samples if is_learned else self._take_learned(samples)
             scaled = self.feature_map.scaler.scale_entries(learned)
             scores = (scaled @ self.coefficients[learned.indices])[None] - self._scores_of_shift
         else:
-            mapped = self.feature_map.transform(self._learned(samples))
+            mapped = self.feature_map.transform(self._take_learned(samples))
             if isinstance(mapped, Centered):
                 scores = np.asarray(mapped.sparse @ self.coefficients) - self._scores_of_shift
             else:
                 scores = np.asarray(mapped @ self.coefficients)
         return np.hstack(list(self._parts(scores + self.intercepts, samples))).astype(np.float32)
 
-    def _learned(self, samples: Samples) -> Samples:
+    def _take_learned(self, samples: Samples) -> Samples:
         """Return the features that were learned from."""
         return first_columns(samples, self.feature_map.n_features) if self.n_further else samples
 
@@ -381,7 +381,7 @@ class CompositeSide:
             if head.kind == "distinctness" and self.bank is not None:
                 yield head.scale * distinctness(to_unit_length(directions), self.bank)
             else:
-                of_head = self._learned(samples) if head.kind == "cosine" else samples
+                of_head = self._take_learned(samples) if head.kind == "cosine" else samples
                 yield head.apply(own, of_head, self.n_further)
 
 

@@ -183,8 +183,7 @@ class LoadedModel:
 
     def probability(self, modality: str, query: ProjectedQuery, scores: Vector) -> Sequence[float | None]:
         """Return the probability of a match for scores of a query, the least of all for one that is unlike
-        anything learned from; None for each where nothing was trained, or hardly anything but partners
-        matches."""
+        anything learned from; None for each where queries of the modality have none."""
         if not self.knows_matches(modality):
             return [None] * len(scores)
         scores = scores if query.is_like else np.full_like(scores, -np.inf)

@@ -272,6 +272,18 @@ def test_beside_texts_of_several_values_samples_have_a_curve_of_their_own_withou
         assert both == pytest.approx([0.9, 0.3] if has_own_curve else [0.69, 0.69], abs=0.04)
 
 
+def test_samples_that_nothing_but_their_partners_matches_have_no_curve() -> None:
+    own = np.eye(40, dtype=bool)
+    nothing, grades = np.zeros(40), own.astype(np.int8)
+    samples = RankedScores(0, 1.0 * own, nothing, nothing, grades, own, own)
+    assert not fit_match_curve([samples], np.random.default_rng(0)).probabilities.any()
+    of_texts = np.arange(40) < np.full((40, 1), 20)
+    texts = RankedScores(0, 1.0 * of_texts, nothing, nothing, grades, of_texts)
+    beside, alone = (fit_match_curve(one, np.random.default_rng(0)) for one in ([samples, texts], [texts]))
+    np.testing.assert_array_equal(beside.probabilities, alone.probabilities)
+    assert alone.probabilities[-1] > 0.9
+
+
 def test_few_pairs_prove_neither_that_all_match_nor_that_none_does() -> None:
     matches = np.eye(4, dtype=bool)
     ranking = RankedScores(0, np.eye(4), np.zeros(4), np.zeros(4), matches.astype(np.int8), matches)
@@ -288,6 +300,15 @@ def test_the_map_that_predicts_is_chosen_and_a_linear_one_where_it_is_as_good() 
     assert choose_map(X, configs, [(rows, circle)], _nothing).kernel == "rbf"
     linear = X @ np.array([[0.3], [0.1]])
     assert choose_map(X, configs, [(rows, linear)], _nothing).kernel == "linear"
+
+
+def test_what_no_map_predicts_does_not_make_maps_look_alike() -> None:
+    X = _draw(150, 2)
+    circle = np.eye(2)[(np.linalg.norm(X, axis=1) > 1.1).astype(int)]
+    configs, rows = candidate_maps(X, ("center",), ("linear", "rbf")), np.arange(150)
+    chance = [(rows, np.eye(3)[np.random.default_rng(seed).integers(3, size=150)]) for seed in range(40)]
+    assert choose_map(X, configs, [(rows, circle), *chance], _nothing).kernel == "rbf"
+    assert choose_map(X, configs, chance, _nothing) in configs
 
 
 def test_no_suitable_map_is_an_error() -> None:
