@@ -121,10 +121,9 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         reuse : CompositeBilinear or None
             Fitted on similar samples: its feature maps, ridge and weights are taken over.
         queries : callable or None
-            Returns short queries of X and of Z, or None of either, that name values of facets; it gets the
-            annotations without facets that have no term. The terms do not learn from queries; the weights
-            are chosen to suit them, too, as far as neither the objective of held-out samples nor the nDCG
-            or the MAP that it counts is lowered by more than half a percent.
+            Returns short queries of X and of Z (or None) that name values of facets, from the annotations
+            that have a term. Weights are chosen to suit them, too, as far as neither the objective of
+            held-out samples nor its nDCG or MAP is lowered by more than half a percent.
         with_content : tuple of bool
             Of which modality, such as texts, the cosine of the features themselves counts, too, between its
             queries and the partners of a gallery's samples. Its weight is as large as held-out samples allow.

@@ -467,9 +467,9 @@ def choose_map(
     targets: Sequence[tuple[Indices, FloatArray]],
     heartbeat: Callable[[], None],
 ) -> FeatureMapConfig:
-    """Return the kind of map with the smallest left-out error, or a linear one that is hardly worse.
-    Targets are rows and what is known of them; kernels are taken as they are here, without landmarks."""
-    # What no map predicts, such as a column of chance, would only make all of them look alike.
+    """Return the kind of map with the smallest left-out error, or a linear one that is hardly worse."""
+    # Targets are rows and what is known of them; kernels are taken as they are here, without landmarks. What
+    # no map predicts, such as a column of chance, would only make all of them look alike.
     tasks = _Task.of(targets)
     screen = _Screen(samples)
     of_groups = []

@@ -182,8 +182,7 @@ class LoadedModel:
         return [part for part in self.projector.parts if part.name == f"content:{self._side(modality)}"]
 
     def probability(self, modality: str, query: ProjectedQuery, scores: Vector) -> Sequence[float | None]:
-        """Return the probability of a match for scores of a query, the least of all for one that is unlike
-        anything learned from; None for each where queries of the modality have none."""
+        """Return the probabilities for scores of a query, the least where it is like nothing learned from."""
         if not self.knows_matches(modality):
             return [None] * len(scores)
         scores = scores if query.is_like else np.full_like(scores, -np.inf)
