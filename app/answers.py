@@ -271,7 +271,7 @@ class Hit:
         float | None,
         Says(
             "estimated probability of a match; under `lrbs`, if matches were half of all pairs; null within "
-            "one modality, before the first training, and without labels and facets (only partners match)"
+            "one modality, before the first training, and where hardly anything but partners matches"
         ),
     ]
     labels: list[str] | None = None

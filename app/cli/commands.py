@@ -673,7 +673,9 @@ def _read_partners(backend: Backend, collection: str, hits: Sequence[answers.Hit
 
 def _hit_line(hit: answers.Hit, partner: answers.Item | None, keys: Iterable[str]) -> str:
     """Return what a person knows the item by, its labels, what was asked for, and its id."""
-    probability = "" if hit.probability is None else f"  {hit.probability:6.1%}"  # none within a modality
+    from app.domain.searches import floor_percent
+
+    probability = "" if hit.probability is None else f"  {floor_percent(hit.probability):>5}%"
     metadata = hit.metadata or {}
     source = str(metadata.get("source") or "")
     text = shorten(hit.text or (partner.text if partner is not None else None) or "")

@@ -191,7 +191,7 @@ class HeldOutQuality:
     )
     reliability: Annotated[
         ReliabilityBins | None,
-        Says("of the probabilities of a match; null where only partners match", is_listed=False),
+        Says("of the probabilities of a match; null where there are none", is_listed=False),
     ] = None
     progress: Annotated[
         str | None, Says("what training has brought so far, and about how much more items would bring")

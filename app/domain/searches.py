@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,11 @@ WHOLE_ITEM = HIT_FIELDS | {"features"}
 
 LONGEST_TYPED = 500
 """Characters of a text that is respelled: its words are compared with all learned ones, which takes time."""
+
+
+def floor_percent(probability: float) -> str:
+    """Return a probability in percent, not rounded up: whoever asks for so much keeps the result."""
+    return f"{math.floor(1000.0 * probability) / 10.0:.1f}"
 
 
 class Hit(NamedTuple):

@@ -263,7 +263,7 @@ def term_features(
     return scipy.sparse.csr_array((features, columns, ends), shape=(len(texts), n_terms + n_further))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _join_idf(kinds: tuple[WeightedTerms, ...]) -> npt.NDArray[np.float64]:
     return np.concatenate([kind.idf for kind in kinds])
 

@@ -185,9 +185,6 @@ _ATTAINED, _OF_SAMPLES = (1.1, 1.0), (0.5, 0.0)
 """Shares of what queries, and what samples alone, can attain, to try, that are taken off their scores."""
 
 
-_LEAST_MATCHED = 0.1  # share of samples with a match, without which there are no probabilities of their kind
-
-
 def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) -> MatchCurve:
     """Return the probability of a match by the margin over what is attainable, for queries of one modality;
     nothing has learned from what is ranked."""
@@ -201,8 +198,8 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     # match only what has all of it. By the curve of texts, held-out names had .45 where .35 matched.
     # Where hardly any has a match but its own partner, as of items that all differ, they prove nothing.
     samples = [_without_own(one) for one in rankings if one.is_own is not None]
-    has_match = np.concatenate([one.is_match.any(axis=1) for one in samples] or [np.ones(1, np.bool_)])
-    samples = samples if has_match.mean() >= _LEAST_MATCHED else []
+    matched = [has_match for one in samples for has_match in one.is_match.any(axis=1)]
+    samples = samples if sum(matched) >= min(0.1 * len(matched), FEWEST_TEXTS) else []
     texts = [one for one in rankings if one.is_own is None]
     if not samples + texts:
         return NO_CURVE

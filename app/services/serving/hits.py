@@ -15,7 +15,7 @@ from app.domain.entities import IndexedItem, Item, ShownItem, json_bytes
 from app.domain.errors import ContentTooLargeError
 from app.domain.filters import ItemFilter
 from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
-from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter
+from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter, floor_percent
 from app.domain.words import fold, is_telling, spell_words
 from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery
@@ -203,7 +203,7 @@ def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tu
     if text is not None and any(fold(word) == fold(text) for _, word in words_of(hits[0].item)):
         return ()
     message = (
-        f"no result stands out: the best is a match with a probability of {100 * probability:.1f} %; "
+        f"no result stands out: the best is a match with a probability of {floor_percent(probability)} %; "
         + (
             "nothing like the query may have been learned from"
             if text is None

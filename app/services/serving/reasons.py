@@ -146,7 +146,8 @@ def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
         }
         if not shares:
             continue
-        named = [column for column, share in shares.items() if share == max(shares.values())]
+        largest = max(shares.values())
+        named = [column for column, share in shares.items() if share == largest]
         learned = projected[0, columns] / part.scale
         if learned[named].sum() >= _LIKELY or learned.max() >= _FIRM:
             continue

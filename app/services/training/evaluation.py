@@ -201,23 +201,16 @@ def held_out_quality(
     return reports.HeldOutQuality(items, directions, reliability)
 
 
-def _queries_of(
-    projector: solver.CompositeProjector, held_out: LabelledItems, annotations: solver.Annotations
-) -> tuple[solver.Queries | None, solver.Queries | None]:
-    """Return short queries of held-out items that name values of facets which a model has."""
-    used = {name: facet for name, facet in annotations.facets.items() if name in projector.facets}
-    return short_queries(held_out, replace(annotations, facets=used))
-
-
 def _measure_placed(
     projector: solver.CompositeProjector, projected: tuple[Matrix, Matrix], held_out: LabelledItems
 ) -> tuple[dict[tuple[int, bool], reports.PlacedQuality], reports.ReliabilityBins | None]:
     """Return how well each gallery (0 is the first modality's) is ranked by items, and by short texts, and
-    how reliable the probabilities are as people find items; None where only partners match."""
+    how reliable the probabilities are as people find items; None where there are none."""
     x_rows, z_rows = (np.flatnonzero(solver.can_be_ranked(side)) for side in projected)
     annotations = held_out.take(x_rows, z_rows).annotations()
     samples = projected[0][x_rows], projected[1][z_rows]
-    queries = _queries_of(projector, held_out, annotations)
+    used = {name: facet for name, facet in annotations.facets.items() if name in projector.facets}
+    queries = short_queries(held_out, replace(annotations, facets=used))
     vectors = projector.held_out(samples, annotations, queries)
     share = projector.x.partner_share if projector.uses_partners else None
     by_content, by_partners, by_all = (
@@ -323,7 +316,7 @@ def compare_with_untrained(
         return None
     ranked = held_out.take(*rows)
     annotations = ranked.annotations()
-    queries = _queries_of(projector, held_out, annotations)
+    queries = short_queries(held_out, annotations)
     samples = projected[0][rows[0]], projected[1][rows[1]]
     share = projector.x.partner_share
     after = projector.held_out(samples, annotations, queries).rankings(share, with_values=True)

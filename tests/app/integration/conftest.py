@@ -1,5 +1,6 @@
 import contextlib
 import shutil
+import subprocess
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from app.services.training.requests import TrainingParameters
 from app.settings import DATABASE_FILE, Settings
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from tests.app.closing import close
-from tests.app.conftest import migrated_database, psycopg_url
+from tests.app.conftest import LrbsInside, migrated_database, psycopg_url
 from tests.app.integration.in_process import run_here
 from tests.app.integration.searching import fill, find, train
 from tests.conftest import postgres_database
@@ -323,3 +324,14 @@ def database(engine: sqlalchemy.Engine) -> Database:
 def collection(database: Database) -> Collection:
     with database.write() as work:
         return work.collections.add("pairs", MODALITIES)
+
+
+@pytest.fixture
+def lrbs(lrbs_inside: LrbsInside) -> LrbsInside:
+    """Return a function that runs a command on the database and the store of services."""
+
+    def run(services: Services, *arguments: object) -> subprocess.CompletedProcess[str]:
+        folder, url = services.settings.data_dir, services.settings.storage_url
+        return lrbs_inside(*map(str, arguments), LRBS_DATA_DIR=str(folder), LRBS_STORAGE_URL=url)
+
+    return run

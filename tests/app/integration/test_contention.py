@@ -1,5 +1,8 @@
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.session import Database, make_engine
-from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError
+from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ServiceError
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.integration.conftest import EITHER, MODALITIES
@@ -27,6 +30,26 @@ def services(
     built = build(settings)
     yield built
     close(built)
+
+
+def test_of_creators_at_the_same_time_one_succeeds(services: Services) -> None:
+    outcomes: Counter[str] = Counter()
+
+    def create(name: str, barrier: threading.Barrier) -> None:
+        barrier.wait()
+        try:
+            services.catalogue.create(name, MODALITIES)
+            outcomes["created"] += 1
+        except ServiceError as error:
+            outcomes[error.code] += 1
+
+    for number in range(10):
+        barrier = threading.Barrier(3)
+        with ThreadPoolExecutor(3) as pool:
+            calls = [pool.submit(create, f"c{number}", barrier) for _ in range(3)]
+        for call in calls:
+            call.result()
+    assert outcomes == {"created": 10, "collection-exists": 20}
 
 
 def test_a_job_for_a_collection_that_is_gone_says_so(services: Services) -> None:

@@ -22,10 +22,9 @@ from app.domain.errors import InvalidFieldError, UnavailableError
 from app.domain.names import Scope
 from app.services.catalogue.service import NewFeedback
 from tests.app.closing import close
-from tests.app.conftest import psycopg_url
+from tests.app.conftest import LrbsInside, psycopg_url
 from tests.app.integration.conftest import PARAMETERS, Pairs
 from tests.app.integration.test_backup import answers
-from tests.app.integration.test_object_store_backup import lrbs
 from tests.app.waiting import wait_for
 
 pytestmark = pytest.mark.postgres
@@ -227,7 +226,7 @@ def test_a_database_that_must_not_be_overwritten_is_refused(
     close(other)
 
 
-def test_the_command_compares_counts(source: Pairs, tmp_path: Path) -> None:
+def test_the_command_compares_counts(source: Pairs, tmp_path: Path, lrbs: LrbsInside) -> None:
     services, file = source.services, tmp_path / "other.sqlite3"
     done = lrbs(services, "db", "copy", f"sqlite:///{file}")
     assert done.returncode == 0, done.stderr

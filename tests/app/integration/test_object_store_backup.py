@@ -24,7 +24,6 @@ from tests.object_store import ObjectStore
 from tests.store_gate import StoreGate
 
 Open = Callable[..., Services]
-Lrbs = Callable[..., subprocess.CompletedProcess[str]]
 KINDS = ("pictures", "models")
 
 
@@ -61,17 +60,6 @@ def start_lrbs(services: Services, *arguments: object, **others: str) -> subproc
     )
 
 
-@pytest.fixture
-def lrbs(lrbs_inside: LrbsInside) -> Lrbs:
-    """Return a function that runs a command on the database and the store of services."""
-
-    def run(services: Services, *arguments: object) -> subprocess.CompletedProcess[str]:
-        folder, url = services.settings.data_dir, services.settings.storage_url
-        return lrbs_inside(*map(str, arguments), LRBS_DATA_DIR=str(folder), LRBS_STORAGE_URL=url)
-
-    return run
-
-
 def fill_all(services: Services, vectors: SyntheticPairs) -> None:
     services.schema.set_up()
     fill(services, vectors)
@@ -99,7 +87,7 @@ def sums_of_files(folder: Path) -> dict[str, str]:
 
 
 def test_the_drill_of_a_restore_from_one_bucket_into_another(
-    opened: Open, lrbs: Lrbs, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
+    opened: Open, lrbs: LrbsInside, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
 ) -> None:
     first = opened("first", object_store.make_place())
     fill_all(first, vectors)
@@ -124,7 +112,7 @@ def test_the_drill_of_a_restore_from_one_bucket_into_another(
 
 
 def test_files_that_are_newer_than_the_copy_stay_beside_it(
-    opened: Open, lrbs: Lrbs, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
+    opened: Open, lrbs: LrbsInside, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
 ) -> None:
     url = object_store.make_place()
     first = opened("first", url)
@@ -156,7 +144,7 @@ def test_files_that_are_newer_than_the_copy_stay_beside_it(
 
 
 def test_a_restore_into_the_bucket_of_another_database_changes_nothing(
-    opened: Open, lrbs: Lrbs, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
+    opened: Open, lrbs: LrbsInside, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
 ) -> None:
     first, other = (opened(name, object_store.make_place()) for name in ("first", "other"))
     fill_all(first, vectors)
@@ -188,7 +176,11 @@ def a_file(folder: RemoteFolder, start: str, end: str = "") -> str:
 
 
 def test_a_damaged_file_is_named_and_no_copy_without_it_is_taken_for_a_whole_one(
-    stored: tuple[Services, RemoteFolder], opened: Open, lrbs: Lrbs, object_store: ObjectStore, tmp_path: Path
+    stored: tuple[Services, RemoteFolder],
+    opened: Open,
+    lrbs: LrbsInside,
+    object_store: ObjectStore,
+    tmp_path: Path,
 ) -> None:
     services, folder = stored
     picture_file = a_file(folder, "pictures/", hashlib.sha256(png(0)).hexdigest())

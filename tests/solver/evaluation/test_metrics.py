@@ -17,8 +17,26 @@ from solver.evaluation.metrics import (
     precision_at_scope,
     precision_recall_curve,
     projected_average_precisions,
+    score_blocks,
 )
 from solver.validation import InvalidInputError, InvalidParameterError
+
+
+def test_average_precision_of_a_hand_worked_ranking() -> None:
+    # Ranks 1, 3 and 6 are relevant: (1/1 + 2/3 + 3/6) / 3.
+    relevant = [True, False, True, False, False, True]
+    scores = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0]
+    assert average_precision(relevant, scores) == pytest.approx((1 + 2 / 3 + 3 / 6) / 3, rel=1e-15)
+
+
+def test_perfect_ranking_scores_one_and_worst_ranking_its_closed_form() -> None:
+    assert average_precision([1, 1, 0, 0], [4, 3, 2, 1]) == 1.0
+    assert average_precision([0, 0, 1, 1], [4, 3, 2, 1]) == pytest.approx((1 / 3 + 2 / 4) / 2, rel=1e-15)
+
+
+def test_ties_are_broken_by_gallery_index() -> None:
+    assert average_precision([True, False], [0.5, 0.5]) == 1.0
+    assert average_precision([False, True], [0.5, 0.5]) == 0.5
 
 
 @settings(derandomize=True, deadline=None)
@@ -44,6 +62,22 @@ def test_mean_average_precision_leaves_out_queries_without_relevant_items() -> N
     value = mean_average_precision(queries, gallery, ["a", "unseen"], ["b", "a", "a"])
     assert value == pytest.approx((1 / 2 + 2 / 3) / 2, rel=1e-15)
     assert np.isnan(mean_average_precision(queries, gallery, ["c", "d"], ["b", "a", "a"]))
+
+
+def test_mean_average_precision_averages_over_several_blocks_of_queries() -> None:
+    rng = np.random.default_rng(0)
+    queries, gallery = rng.standard_normal((600, 3)), rng.standard_normal((40, 3))
+    labels, targets = rng.integers(0, 4, 600), rng.integers(0, 4, 40)
+    expected = [
+        average_precision(targets == label, gallery @ query)
+        for label, query in zip(labels, queries, strict=True)
+    ]
+    found = mean_average_precision(queries, gallery, labels, targets)
+    assert found == pytest.approx(np.mean(expected), rel=1e-12)  # sums of 600 terms
+
+
+def test_mean_average_precision_of_no_queries_is_nan() -> None:
+    assert np.isnan(mean_average_precision(np.zeros((0, 2)), np.zeros((3, 2)), [], [0, 1, 2]))
 
 
 def test_chance_is_the_mean_share_of_relevant_items() -> None:
@@ -111,6 +145,17 @@ def test_one_class_per_sample_and_its_indicators_give_the_same() -> None:
     assert mean_average_precision(queries, gallery, labels.astype(str), targets.astype(str)) == one_each
     words = np.array(["a", "bb", "ccc", "d"], dtype=object)
     assert mean_average_precision(queries, gallery, words[labels], words[targets]) == one_each
+
+
+def test_blocks_of_queries_are_yielded_in_order_and_cover_all() -> None:
+    rng = np.random.default_rng(5)
+    queries, gallery = rng.standard_normal((50, 2)), rng.standard_normal((60_000, 2))
+    labels, targets = rng.integers(0, 3, 50), rng.integers(0, 3, 60_000)
+    blocks = list(score_blocks(queries, gallery, labels, targets))
+    assert len(blocks) > 1
+    relevant, scores = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    np.testing.assert_array_equal(relevant, labels[:, None] == targets[None, :])
+    np.testing.assert_allclose(scores, queries @ gallery.T, rtol=1e-12, atol=1e-14)
 
 
 def test_mean_average_precision_holds_only_a_block() -> None:
@@ -196,8 +241,7 @@ def test_small_integer_projections_do_not_overflow() -> None:
     assert mean_average_precision(queries, gallery, ["a"], ["b", "a"]) == 1.0
 
 
-def test_no_gallery_and_no_queries_leave_nothing_to_average() -> None:
-    assert np.isnan(mean_average_precision(np.zeros((0, 2)), np.zeros((3, 2)), [], [0, 1, 2]))
+def test_no_gallery_leaves_nothing_to_average() -> None:
     assert np.isnan(mean_average_precision(QUERIES, np.zeros((0, 1)), ["a", "b"], []))
     assert np.isnan(chance_average_precision(["a", "b"], []))
     assert np.isnan(average_precision([], []))
@@ -255,6 +299,11 @@ def test_query_without_relevant_items_has_no_curve_but_a_precision_of_zero() -> 
         assert np.isnan(recall[0]).all()
         assert not np.isnan(precision[1]).any()
     np.testing.assert_array_equal(precision_at_scope([0, 0], [1, 2], [1, 2]), [0.0, 0.0])
+
+
+def test_precision_at_scope_of_a_hand_worked_ranking() -> None:
+    found = precision_at_scope(HITS, FALLING, [1, 2, 3, 6])
+    np.testing.assert_allclose(found, [1, 1 / 2, 2 / 3, 1 / 2], rtol=1e-15)
 
 
 @pytest.mark.parametrize("levels", [[-0.1], [1.1], [NAN], ["half"], 0.5, [[0.5]]])
