@@ -30,7 +30,7 @@ LONGEST_TYPED = 500
 
 
 def floor_percent(probability: float) -> str:
-    """Return a probability in percent, not rounded up: whoever asks for so much keeps the result."""
+    """Return a probability in percent, not rounded up, so that a result is as probable as its figure."""
     return f"{math.floor(1000.0 * probability) / 10.0:.1f}"
 
 

@@ -198,7 +198,7 @@ def fit_match_curve(rankings: Sequence[RankedScores], rng: np.random.Generator) 
     # match only what has all of it. By the curve of texts, held-out names had .45 where .35 matched.
     # Where hardly any has a match but its own partner, as of items that all differ, they prove nothing.
     samples = [_without_own(one) for one in rankings if one.is_own is not None]
-    matched = [has_match for one in samples for has_match in one.is_match.any(axis=1)]
+    matched = [bool(row.any()) for one in samples for row in one.is_match]
     samples = samples if sum(matched) >= min(0.1 * len(matched), FEWEST_TEXTS) else []
     texts = [one for one in rankings if one.is_own is None]
     if not samples + texts:

@@ -15,10 +15,10 @@ def hits(probability: float, first_rank: int = 1) -> list[Hit]:
 
 
 def test_a_text_that_even_the_first_hit_hardly_matches_is_named() -> None:
-    (notice,) = weak_match_notices(hits(0.0016), 0.005, "red bags")
+    (notice,) = weak_match_notices(hits(0.00199), 0.005, "red bags")
     assert (notice.code, notice.words) == ("weak-match", ())
     assert notice.message == (
-        "no result stands out: the best is a match with a probability of 0.2 %; other or more words may help"
+        "no result stands out: the best is a match with a probability of 0.1 %; other or more words may help"
     )
 
 
