@@ -1,6 +1,5 @@
 """The main job on real data: trained on the train split, the test split queried through a server process."""
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -201,29 +200,11 @@ def _colour_and_type(shown: Item | Hit) -> tuple[str, str]:
     return shown.metadata["colour"], shown.metadata["article_type"]
 
 
-def write_fewer(table: Path, folder: Path) -> Path:
-    """Write up to twelve rows of each colour and article type that six have: half of a table."""
-    with table.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    kinds = [(row["colour"], row["article_type"]) for row in rows]
-    counts, written = Counter(kinds), Counter[tuple[str, str]]()
-    (folder / "images").symlink_to(table.parent / "images")
-    with (folder / table.name).open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, rows[0])
-        writer.writeheader()
-        for row, kind in zip(rows, kinds, strict=True):
-            written[kind] += 1
-            if counts[kind] >= 6 and written[kind] <= 12:
-                writer.writerow(row)
-    return folder / table.name
-
-
 @pytest.mark.usefixtures("onnxruntime")
 def test_products_are_found_by_label_colour_and_type(
-    test_data: Path, serve_trained: Callable[..., Any], tmp_path: Path
+    test_data: Path, serve_trained: Callable[..., Any]
 ) -> None:
-    table = write_fewer(test_data / "products" / "items.csv", tmp_path)
-    model = test_data / "weights" / "mobilenet_v2.onnx"
+    table, model = test_data / "products" / "items.csv", test_data / "weights" / "mobilenet_v2.onnx"
     pictures = f"hog-color+onnx:path={model},mean=128,scale=128,output=features"
     ingest = ("table", str(table), "--split-column", "split", "--image-encoder", pictures)
     with serve_trained(*ingest) as client:
@@ -249,12 +230,12 @@ def test_products_are_found_by_label_colour_and_type(
     )
     print(f"products: MAP {maps}, nDCG {ndcgs}, partner {recalls}, colour {colour}, both {both}")  # noqa: T201
     assert report["method"] == "composite"
-    assert min(maps) >= 0.94
-    assert min(ndcgs) >= 0.87
-    assert min(recalls) >= 0.93
+    assert min(maps) >= 0.93
+    assert min(ndcgs) >= 0.83
+    assert min(recalls) >= 0.80
     assert len(queries) > 100
-    assert colour >= 0.88
-    assert both >= 0.87
+    assert colour >= 0.85
+    assert both >= 0.82
     placed = report["held_out"]["directions"]["text-to-image"]["placed_for_texts"]
     assert placed["content"] + 0.1 < placed["partners"] < placed["complete"]
     assert placed["complete"] >= 0.92
