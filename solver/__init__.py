@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from solver.semantic.estimator import SemanticBilinear as SemanticBilinear
     from solver.composite.estimator import CompositeBilinear as CompositeBilinear
+    from solver.composite.learning import unpredicted_facets as unpredicted_facets
     from solver.composite.contradictions import Contradiction as Contradiction
     from solver.baselines import (
         CCA as CCA,

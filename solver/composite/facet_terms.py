@@ -438,7 +438,7 @@ def _mean_of(first: FloatArray, second: FloatArray, is_exclusive: bool) -> Float
 
 _WIDTHS = {"linear": (1.0,), "rbf": (0.5, 2.0), "laplacian": (0.5, 2.0)}
 """Kernel widths to try, as exponents at the median distance."""
-_PREDICTED = 0.99  # of the variance of targets, in what the best map leaves: more is chance
+PREDICTED = 0.99  # of the variance of targets, in what the best map leaves: more is chance
 _MARGIN = 1.03
 """A linear map is taken if its error is at most 3 % above the best one's: a query costs far less with it."""
 
@@ -478,10 +478,18 @@ def choose_map(
         coordinates, variances = screen.coordinates(config)
         of_groups.append([error for task in tasks for error in task.errors(coordinates, variances)])
     table = np.array(of_groups)
-    is_predicted = table.min(axis=0) < _PREDICTED
+    is_predicted = table.min(axis=0) < PREDICTED
     errors = table[:, is_predicted if is_predicted.any() else slice(None)].mean(axis=1)
     good = [config for config, error in zip(configs, errors, strict=True) if error <= _MARGIN * errors.min()]
     return next((config for config in good if config.kernel == "linear"), configs[int(np.argmin(errors))])
+
+
+def least_errors(
+    samples: Samples, config: FeatureMapConfig, targets: Iterable[tuple[Indices, FloatArray]]
+) -> list[float]:
+    """Return the smallest left-out error of each of the targets, relative to their variance, under a map."""
+    coordinates, variances = _Screen(samples).coordinates(config)
+    return [_Task.of([target])[0].errors(coordinates, variances)[0] for target in targets]
 
 
 class _Screen:

@@ -8,16 +8,19 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse
 
 from solver.composite.contradictions import Contradiction, find_contradictions
 from solver.composite.facet_terms import (
+    PREDICTED,
     RIDGES,
     FacetLearner,
     FacetPosteriors,
     PrincipalSpace,
     candidate_maps,
     choose_map,
+    least_errors,
     predicts,
 )
 from solver.composite.pairs import (
@@ -57,12 +60,12 @@ from solver.composite.projector import (
 from solver.composite.weights import COSINE, SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
 from solver.evaluation.metrics import FIRST_PAGE
 from solver.evaluation.quality import Objective, check_objective, default_objective
-from solver.linalg import FloatArray, Samples, to_dense
+from solver.linalg import FloatArray, Samples, check_samples, to_dense
 from solver.progress import WorkPlan
 from solver.projector import WEAK_PROBABILITY
 from solver.scaling.feature_maps import KERNELS, FeatureMapConfig, landmark_rows
 from solver.scaling.scaler import SCALINGS
-from solver.supervision.annotations import LABEL, Annotations, BoolArray
+from solver.supervision.annotations import LABEL, Annotations, BoolArray, check_sizes
 from solver.supervision.kinds import Indices
 from solver.validation import (
     COUNT,
@@ -828,21 +831,12 @@ def _choose_maps(
     samples: tuple[Samples, Samples], annotations: Annotations, options: LearningOptions, work: WorkPlan
 ) -> tuple[FeatureMapConfig, FeatureMapConfig]:
     """Return the feature maps from which facets, and the partners' coordinates, are predicted best."""
-    rng = np.random.default_rng(options.random_state)
-    everything = (np.arange(annotations.shape[0]), np.arange(annotations.shape[1]))
-    rows = draw(everything, options.max_samples, annotations.pairs, rng)
-    drawn_annotations = annotations.subset(*rows)
-    drawn = [side[chosen] for side, chosen in zip(samples, rows, strict=True)]
+    drawn, drawn_annotations = _draw_samples(samples, annotations, options.max_samples, options.random_state)
     configs = [candidate_maps(side, options.scalings, options.kernels) for side in drawn]
     chosen: list[FeatureMapConfig] = []
     work.begin("maps", sum(map(len, configs)))
     for side in (0, 1):
-        targets: list[tuple[Indices, FloatArray]] = []
-        for facet in drawn_annotations.facets.values():
-            indicators = facet.sides[side]
-            known_rows = np.flatnonzero(indicators.any(axis=1))
-            if len(known_rows):
-                targets.append((known_rows, indicators[known_rows].astype(np.float64)))
+        targets = list(_targets_of(drawn_annotations, side).values())
         if len(drawn_annotations.pairs):
             other = 1 - side
             _, partners = PrincipalSpace.fit(
@@ -851,3 +845,66 @@ def _choose_maps(
             targets.append((drawn_annotations.pairs[:, side], partners[drawn_annotations.pairs[:, other]]))
         chosen.append(choose_map(drawn[side], configs[side], targets, work) if targets else configs[side][0])
     return chosen[0], chosen[1]
+
+
+def _draw_samples(
+    samples: tuple[Samples, Samples], annotations: Annotations, max_samples: int, seed: int
+) -> tuple[tuple[Samples, Samples], Annotations]:
+    everything = (np.arange(annotations.shape[0]), np.arange(annotations.shape[1]))
+    x_rows, z_rows = draw(everything, max_samples, annotations.pairs, np.random.default_rng(seed))
+    return (samples[0][x_rows], samples[1][z_rows]), annotations.subset(x_rows, z_rows)
+
+
+def _targets_of(annotations: Annotations, side: int) -> dict[str, tuple[Indices, FloatArray]]:
+    """Return the rows of a modality that have values of each facet, and these as indicators."""
+    targets = {}
+    for name, facet in annotations.facets.items():
+        rows = np.flatnonzero(facet.sides[side].any(axis=1))
+        if len(rows):
+            targets[name] = rows, facet.sides[side][rows].astype(np.float64)
+    return targets
+
+
+_MOST_SCREENED = 500
+
+
+def unpredicted_facets(
+    X: npt.ArrayLike, Z: npt.ArrayLike, annotations: Annotations, *, random_state: int = 0
+) -> frozenset[str]:
+    """Return the facets that neither modality predicts, such as columns of random values.
+
+    A ridge regression predicts the values of at most 500 samples of each modality, each from all others, and
+    leaves as much of their variance as their mean does. `CompositeBilinear` tests facets with all samples;
+    this takes a moment.
+
+    Parameters
+    ----------
+    X, Z : array-like or sparse array of shape (n_samples, n_features)
+        Both modalities.
+    annotations : Annotations
+        What is known of the samples.
+    random_state : int, >= 0
+        Seed of the drawn samples.
+
+    Returns
+    -------
+    frozenset of str
+
+    Raises
+    ------
+    InvalidInputError
+        If arrays are invalid, or all samples of a modality are the same.
+    SupervisionError
+        If the annotations are of other samples.
+    """
+    samples = check_samples(X, "X"), check_samples(Z, "Z")
+    check_sizes(*samples, annotations)
+    drawn, of_drawn = _draw_samples(samples, annotations, _MOST_SCREENED, random_state)
+    usual = LearningOptions()
+    unpredicted = set(annotations.facets)
+    for side, side_samples in enumerate(drawn):
+        targets = _targets_of(of_drawn, side)
+        config = candidate_maps(side_samples, usual.scalings, usual.kernels)[0]
+        errors = least_errors(side_samples, config, targets.values())
+        unpredicted -= {name for name, error in zip(targets, errors, strict=True) if error < PREDICTED}
+    return frozenset(unpredicted)

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 from sklearn.linear_model import Ridge
 
-from solver import Annotations, CompositeBilinear, Facet
+from solver import Annotations, CompositeBilinear, Facet, unpredicted_facets
 from solver.composite.facet_terms import (
     RIDGES,
     Calibration,
@@ -20,7 +20,7 @@ from solver.composite.learning import draw, fit_match_curve, make_parts
 from solver.composite.pairs import CanonicalDirections, JudgedSimilarity, cross_covariance
 from solver.composite.placement import RankedScores
 from solver.scaling.feature_maps import FeatureMapConfig
-from solver.validation import InvalidInputError
+from solver.validation import InvalidInputError, SupervisionError
 
 LINEAR = FeatureMapConfig("center", "linear", 1.0)
 
@@ -309,6 +309,23 @@ def test_what_no_map_predicts_does_not_make_maps_look_alike() -> None:
     chance = [(rows, np.eye(3)[np.random.default_rng(seed).integers(3, size=150)]) for seed in range(40)]
     assert choose_map(X, configs, [(rows, circle), *chance], _nothing).kernel == "rbf"
     assert choose_map(X, configs, chance, _nothing) in configs
+
+
+def test_facets_that_neither_modality_predicts_are_those_of_chance() -> None:
+    rng = np.random.default_rng(0)
+    X, Z = _draw(600, 6), _draw(400, 8, seed=1)
+    chance = [list(map(str, rng.integers(30, size=size))) for size in (600, 400)]
+    one, other = np.where(X[:, 0] > 0, "a", "b").tolist(), np.where(Z[:, 0] > 0, "a", "b").tolist()
+    facets = {
+        "chance": Facet.of(*chance),
+        "of x": Facet.of(one, rng.choice(["a", "b"], 400).tolist()),
+        "of both": Facet.of(one, other),
+        "sparse": Facet.of([[v] if n % 5 else [] for n, v in enumerate(one)], [[v] for v in other]),
+    }
+    annotations = Annotations((600, 400), facets)
+    assert unpredicted_facets(X, scipy.sparse.csr_array(Z), annotations) == {"chance"}
+    with pytest.raises(SupervisionError, match="Z"):
+        unpredicted_facets(X, Z[:300], annotations)
 
 
 def test_no_suitable_map_is_an_error() -> None:

@@ -1,5 +1,7 @@
 """Short queries that a retrain makes of the items' facets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from app.services.training.data import (
     as_values,
     frequent_combinations,
     short_queries,
+    with_names,
 )
 
 TEXTS = ["a red handbag", "a blue handbag", "a red shoe", "a grey shoe"]
@@ -112,3 +115,19 @@ def test_the_most_frequent_combinations_come_first_and_equal_values_are_none() -
         (("f", "a"), ("g", "x")),
         (("f", "a"), ("h", "B")),
     ]
+
+
+def test_names_of_a_column_of_chance_are_not_learned_from() -> None:
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["Handbags", "Shoes", "Boots"], 200).tolist()
+    data = items([f"bin {word}" for word in rng.choice(["kora", "lupa", "mita"], 200)], kinds)
+    one_of_each = np.unique(kinds, return_inverse=True)[1][:, None] == np.arange(3)
+    features = one_of_each + rng.normal(0, 0.1, (200, 3))
+    words = {"Handbags": "purse", "Shoes": "puma", "Boots": "wellies"}
+    texts = [Content(text=f"{rng.choice(['cheap', 'new'])} {words[kind]}") for kind in kinds]
+    names = [*texts, *(Content(text=value) for side in data.facets.values() for (value,) in set(side[0]))]
+    encoder = TfidfEncoder({"type": "tfidf", "characters": 3}, 1000).fit([one.text or "" for one in names])
+    data = replace(data, X=features, Z=encoder.encode(texts), encoders=(PICTURES, encoder))
+    named = with_names(data)
+    learned = {facet: set(of_z[200:]) - {()} for facet, (_, of_z) in named.facets.items()}
+    assert learned == {"colour": set(), "kind": {("Handbags",), ("Shoes",), ("Boots",)}}
