@@ -34,6 +34,7 @@ RANGES: Mapping[str, Callable[[Any, Any], bool]] = {
 """Operators of ranges, and how they compare a value with their bound."""
 _SIGNS = {"=": "in", "!=": "not_in", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _SIGN, _WORD = re.compile(r"!=|[<>]=?|="), re.compile(r"\s(not in|in|contains|text)\s")
+_WITH_COMMA = re.compile(r"[-+]?[0-9.]*[0-9],[0-9]+", re.ASCII)
 _Reading = TypeVar("_Reading")
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,17})?", re.ASCII)
@@ -95,6 +96,11 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
             raise InvalidFieldError(f"where.{number}", message)
         sign, text = match[0].strip(), match.string[match.end() :].strip()
         name = _SIGNS.get(sign, sign.replace(" ", "_"))
+        if name in RANGES and _WITH_COMMA.fullmatch(text):
+            message = (
+                f"expected a number with a decimal point, got {text!r}: a text is in no range of numbers"
+            )
+            raise InvalidFieldError(f"where.{number}", message)
         texts = text.split(",") if sign in ("in", "not in") else [text]
         values = [text] if name == "text" else list(itertools.chain.from_iterable(map(_parse, texts)))
         if name == "in":

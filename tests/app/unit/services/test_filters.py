@@ -153,6 +153,10 @@ def test_conditions_hold_together() -> None:
     for wrong in ("colour", "=red", "<5", ""):
         with pytest.raises(InvalidFieldError, match=r"where\.1: expected a condition such as KEY=VALUE"):
             filter_of([], ["a=1", wrong])
+    with pytest.raises(
+        InvalidFieldError, match=r"where\.1: expected a number with a decimal point, got '20,5'"
+    ):
+        filter_of([], ["a=1,5", "price>20,5"])
 
 
 class Counted(int):
