@@ -597,6 +597,7 @@ def test_markup_of_an_item_stays_text(
     expect(page.get_by_label("Least price")).to_have_value("1")
     page.get_by_role("button", name="Remove the filter price ≤ 1").click()
     expect(page.locator("#hits > li")).to_have_count(2)
+    expect(page.get_by_label("From, seen")).to_have_attribute("placeholder", "from 1700000000.5")
     page.get_by_label("Least seen").fill("1700000600.5")  # far from zero, beside how far apart they are
     expect(page.get_by_role("button", name="Remove the filter seen ≥ 17000006")).to_be_visible()
     expect(page.locator("#hits .hit")).to_have_attribute("data-id", "markup-1")
