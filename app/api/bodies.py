@@ -23,42 +23,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
-from app.api.faults import check_values, faults_of, field_path
+from app.api.faults import MIN_KEY_LIMIT, check_values, faults_of, field_path, limit_keys
 from app.api.gate import body_of
 from app.api.openapi import FILE_PARTS, FilePart, RequestBody, json_body, reads, request_body_of
 from app.api.state import ApiLimits, state_of
 from app.domain.entities import Content
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import join_words
-
-_COUNT_BYTES = 1 << 20  # keys are counted in slices of this size, between which other threads can run
-_BRACKETS_PER_KEY = 16  # brackets allowed per allowed key: texts contain brackets, too
-MIN_KEY_LIMIT = 16_000
-"""A body or an import's line with no more JSON keys than this is always parsed."""
-_WHITESPACE = b" \t\r\n"
-
-
-def limit_keys(body: bytes, max_keys: int) -> bytes:
-    """Return JSON of at most `max_keys` keys, and 16 times as many brackets; raises ContentTooLargeError."""
-    # The parser blocks all other threads and reports every unknown key: for millions of them, a minute long.
-    # Keys are counted in slices, between which other threads run, and only up to the limit. Texts contain
-    # brackets, too.
-    n_keys = 0
-    for start in range(0, len(body), _COUNT_BYTES):
-        n_keys += _count_keys(body[start : start + _COUNT_BYTES])
-        if n_keys > max_keys:
-            raise ContentTooLargeError("body", f"more than {max_keys} keys of JSON objects")
-    max_brackets = max_keys * _BRACKETS_PER_KEY
-    if body.count(b"[") + body.count(b"{") > max_brackets:
-        raise ContentTooLargeError("body", f"more than {max_brackets} JSON lists and objects")
-    return body
-
-
-def _count_keys(piece: bytes) -> int:
-    """Return how many quotes in a piece of JSON end a key: those before a colon that are not escaped."""
-    unescaped = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return unescaped.translate(None, _WHITESPACE).count(b'":')
-
 
 SMALL_BODY_BYTES = 1 << 20
 """Limit for bodies that carry neither items nor queries."""
@@ -281,29 +252,6 @@ async def _text_of(name: str, part: UploadFile | str) -> str:
         return (await part.read()).decode()
     except UnicodeDecodeError as error:
         raise InvalidFieldError(name, "expected text in UTF-8") from error
-
-
-class LineCutter:
-    """Cuts a stream into lines; holds no more than one unfinished line."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._rest = b""
-        self._number = 0
-
-    def feed(self, block: bytes, is_last: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield each line that is now complete with its number from 1, except blank ones.
-        Raises ServiceError if a line is too long, finished or not."""
-        *complete, self._rest = (self._rest + block).split(b"\n")
-        for place, line in enumerate([*complete, self._rest]):
-            if len(line) > self._max_bytes:
-                error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
-                raise error.at_line(self._number + 1)
-            if place == len(complete) and not is_last:
-                return
-            self._number += 1
-            if line.strip():
-                yield self._number, line
 
 
 # Parsed as a whole, a body of 60 MiB may become gigabytes of small values before its first mistake is found.

@@ -128,7 +128,7 @@ def _parse_form(form: FormFields) -> list[NewItem]:
             raise InvalidFieldError(
                 f"item.{name}", f"the {form.part} part is this item's content: leave it out"
             )
-    return [facts.with_content(form.content)]
+    return [facts.to_item(content=form.content)]
 
 
 @items_of.post(

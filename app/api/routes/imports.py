@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -31,7 +31,6 @@ from solver.datasets.files import describe_binary
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
 _BLOCK_BYTES = 1 << 20  # enough lines to be worth handing to a thread
-_LINES_PER_STEP = 50  # that are read without a pause: a few milliseconds' work
 _IDS_PER_PIECE = 1000  # ids sent in one piece of the answer
 _NDJSON = "application/x-ndjson"
 _BODY: dict[str, Any] = {
@@ -176,52 +175,56 @@ def _is_gone(request: Request) -> bool:
 
 
 async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:
-    """Add the items that arrive; discard the rest of a faulty stream, or the client would get no answer."""
-    cutter = bodies.LineCutter(limits.import_line_bytes)
+    """Add the items that arrive, in blocks worth a thread's time; discard the rest of a faulty stream, or the
+    client would get no answer."""
+    lines = _ItemLines(limits.import_line_bytes)
+    block, size = bytearray(), 0
     fault: ServiceError | None = None
-    async for block, is_last in _blocks(request, limits.import_bytes):
-        if fault is None:
-            try:
-                await run_in_threadpool(_add, running_import, cutter, block, is_last)
-            except ServiceError as error:
-                fault = error
+    with bodies.reject_incomplete_body():
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limits.import_bytes:
+                raise _too_large(limits.import_bytes)
+            block += chunk
+            if chunk and len(block) < _BLOCK_BYTES:  # an empty chunk ends the stream
+                continue
+            if fault is None:
+                try:
+                    await run_in_threadpool(running_import.add, lines.read(bytes(block), not chunk))
+                except ServiceError as error:
+                    fault = error
+            block.clear()
     if fault is not None:
         raise fault
 
 
-async def _blocks(request: Request, max_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield the body in blocks worth a thread's time, and whether each is the last one."""
-    block, size = bytearray(), 0
-    with bodies.reject_incomplete_body():
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            block += chunk
-            if len(block) >= _BLOCK_BYTES:
-                yield bytes(block), False
-                block.clear()
-    yield bytes(block), True
+class _ItemLines:
+    """Reads a stream of items, one a line; holds no more than one unfinished line."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._rest = b""
+        self._number = 0
+
+    def read(self, block: bytes, is_last: bool) -> Iterator[tuple[int, NewItem | ItemChange]]:
+        """Yield what stands on each line that is now complete, with its number from 1; blank ones count.
+        Raises ServiceError for what is no item, and if a line is too long, finished or not."""
+        *complete, self._rest = (self._rest + block).split(b"\n")
+        for place, line in enumerate([*complete, self._rest]):
+            number = self._number + 1
+            if len(line) > self._max_bytes:
+                error = ContentTooLargeError("body", f"more than {self._max_bytes} bytes in one line")
+                raise error.at_line(number)
+            if place == len(complete) and not is_last:
+                return
+            self._number = number
+            if line.strip():
+                yield number, _read_item(number, line)
 
 
-def _add(running_import: Import, cutter: bodies.LineCutter, block: bytes, is_last: bool) -> None:
-    entries: list[tuple[int, NewItem | ItemChange]] = []
-    pause = running_import.pacer()
+def _read_item(number: int, line: bytes) -> NewItem | ItemChange:
     try:
-        for number, line in cutter.feed(block, is_last):
-            entries.append((number, _item(number, line)))
-            if len(entries) % _LINES_PER_STEP == 0:
-                pause()
-    except ServiceError:
-        # An earlier line may have a fault that only shows when it is added.
-        running_import.add(entries, pause)
-        raise
-    running_import.add(entries, pause)
-
-
-def _item(number: int, line: bytes) -> NewItem | ItemChange:
-    try:
-        return parse_line(ItemLineIn, bodies.limit_keys(line, bodies.MIN_KEY_LIMIT)).to_row()
+        return parse_line(ItemLineIn, line).to_row()
     except ServiceError as error:
         if number == 1 and not line.lstrip().startswith(b"{"):
             what = describe_binary(line) or "no item in JSON: lrbs ingest table takes tables such as CSV"

@@ -30,19 +30,6 @@ class ItemFactsIn(Strict):
     )
     train: bool = True
 
-    def with_content(self, content: Content, place: str = "", item_id: str | None = None) -> NewItem:
-        """Return the service's form of what stands at `place` of the request."""
-        return NewItem(
-            modality=self.modality,
-            content=content,
-            place=place,
-            id=item_id or self.id,
-            labels=tuple(self.labels),
-            pair_id=self.pair_id,
-            metadata=self.metadata,
-            train=self.train,
-        )
-
 
 class ItemIn(RawIn, ItemFactsIn):
     """A new item."""
@@ -51,9 +38,19 @@ class ItemIn(RawIn, ItemFactsIn):
         json_schema_extra={"examples": [{"modality": "text", "text": "a red shoe", "labels": ["shoes"]}]}
     )
 
-    def to_item(self, place: str = "", item_id: str | None = None) -> NewItem:
-        """Return the service's form; raises InvalidFieldError unless it has one content."""
-        return self.with_content(self.to_content(place), place, item_id)
+    def to_item(self, place: str = "", item_id: str | None = None, content: Content | None = None) -> NewItem:
+        """Return the service's form of what stands at `place` of the request, with the content of a form's
+        file if it is given; raises InvalidFieldError unless it has one content."""
+        return NewItem(
+            modality=self.modality,
+            content=content or self.to_content(place),
+            place=place,
+            id=item_id or self.id,
+            labels=tuple(self.labels),
+            pair_id=self.pair_id,
+            metadata=self.metadata,
+            train=self.train,
+        )
 
 
 _CHANGED = frozenset({"id", "modality", "labels", "metadata"})  # what a line may have that changes an item

@@ -34,12 +34,13 @@ from app.domain.errors import (
 )
 from app.domain.searches import WHOLE_ITEM
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
-from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round, no_pause
+from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round
 from app.services.storage.writing import clean_up, lock_collection, put_items, writing
 from app.storage.spool import ItemSpool
 
 _ITEMS_PER_BATCH = 1000
 """Items that are encoded together: enough to use all cores, few enough to fit into memory."""
+_LINES_PER_STEP = 50  # that are read without a pause: a few milliseconds' work
 _ITEMS_PER_PART = 500
 _BYTES_PER_PART = 2 << 20
 """Bounds of a transaction of a long import, in items and bytes: others wait for it for a moment only."""
@@ -132,18 +133,26 @@ class Import:
     _is_stored: bool = field(default=False, init=False)
     _last_position: int = field(default=0, init=False)
 
-    def pacer(self) -> Pacer:
-        """Return what this thread calls between the steps of its work."""
-        return Pacer(lambda: True, lambda: not self._service.is_searched())
-
-    def add(
-        self, entries: Sequence[tuple[int, NewItem | ItemChange]], pause: Callable[[], None] = no_pause
-    ) -> None:
-        """Check, encode and put aside items, each with its line; raises ServiceError for the first bad one.
-        Calls `pause` between its steps."""
-        for start in range(0, len(entries), _ITEMS_PER_BATCH):
-            self._add(entries[start : start + _ITEMS_PER_BATCH])
-            pause()
+    def add(self, entries: Iterable[tuple[int, NewItem | ItemChange]]) -> None:
+        """Check, encode and put aside items, each with its line; raises ServiceError for the first bad one,
+        also one of `entries` themselves. Pauses between its steps while searches are answered."""
+        lines, pause = iter(entries), self._pacer()
+        fault: ServiceError | None = None
+        while fault is None:
+            batch: list[tuple[int, NewItem | ItemChange]] = []
+            try:
+                for entry in itertools.islice(lines, _ITEMS_PER_BATCH):
+                    batch.append(entry)
+                    if len(batch) % _LINES_PER_STEP == 0:
+                        pause()
+            except ServiceError as error:
+                fault = error  # an earlier line may have one that only shows when it is added
+            if batch:
+                self._add(batch)
+                pause()
+            elif fault is None:
+                return
+        raise fault
 
     def store(self) -> Imported:
         """Store everything; others see all of it from one moment on."""
@@ -236,7 +245,7 @@ class Import:
         self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
     ) -> Counts:
         counts = Counts()
-        renewed_at, pause = time.monotonic(), self.pacer()
+        renewed_at, pause = time.monotonic(), self._pacer()
         for items in batches:
             is_due = time.monotonic() - renewed_at >= self._service.lease_seconds / 5.0
             part = self._write_part(current, running, items, is_due)
@@ -320,6 +329,9 @@ class Import:
         except InvalidFieldError as error:
             error.line = min(self._first_lines.values(), default=1)
             raise
+
+    def _pacer(self) -> Pacer:
+        return Pacer(lambda: True, lambda: not self._service.is_searched())
 
     def _add(self, entries: Sequence[tuple[int, NewItem | ItemChange]]) -> None:
         new_entries = [(line, entry) for line, entry in entries if isinstance(entry, NewItem)]

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from fastapi.exceptions import RequestValidationError
 
-from app.api.bodies import limit_keys, parse_json
-from app.api.faults import field_path, parse_line
+from app.api.bodies import parse_json
+from app.api.faults import field_path, limit_keys, parse_line
 from app.api.schemas.filters import read_filter
 from app.api.schemas.searches import SearchIn
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
