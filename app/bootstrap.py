@@ -93,8 +93,7 @@ class Services:
 
     @cached_property
     def imports(self) -> ImportService:
-        from app.services.catalogue.imports import ImportService
-        from app.storage.spool import ItemSpool
+        from app.services.catalogue.imports import ImportService, ItemSpool
 
         return ImportService(
             self.database,

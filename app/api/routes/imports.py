@@ -247,7 +247,7 @@ def _answer(imported: Imported, running_import: Import) -> Iterator[str]:
         }
         yield json.dumps(facts)[:-1] + ', "ids": ['
         part: list[str] = []
-        for number, item_id in enumerate(running_import.ids()):
+        for number, item_id in enumerate(running_import.spool.ids()):
             part.append((", " if number else "") + json.dumps(item_id))
             if len(part) == _IDS_PER_PIECE:
                 yield "".join(part)

@@ -13,17 +13,24 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import itertools
+import json
 import logging
+import os
 import secrets
+import sqlite3
+import struct
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from app.db.session import Database, UnitOfWork
-from app.domain.entities import Collection, Counts, Item, RunningImport
+from app.domain.entities import Collection, Counts, Item, RunningImport, vector_bytes, vector_of
 from app.domain.errors import (
     ConflictError,
     DatabaseUnavailableError,
@@ -36,7 +43,6 @@ from app.domain.searches import WHOLE_ITEM
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
 from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round
 from app.services.storage.writing import clean_up, lock_collection, put_items, writing
-from app.storage.spool import ItemSpool
 
 _ITEMS_PER_BATCH = 1000
 """Items that are encoded together: enough to use all cores, few enough to fit into memory."""
@@ -53,6 +59,16 @@ _LONGEST_BUSY_SECONDS = 30.0
 _LONGEST_CLEANING_SECONDS = 30.0  # of an import, for what it replaced; the rest is left to a worker
 _LONGEST_DISCARD_SECONDS = 5.0
 """For taking pictures away before a refusal is answered; the rest is left to the sweep."""
+_IN_MEMORY = 4 << 20  # bytes of items kept in memory before a file is created: a small import needs none
+_CACHE_KIB = 8 << 10  # memory for the table of ids, in KiB, before it spills to disk
+_HEAD = struct.Struct("<QHIi")
+"""Line number; sizes in bytes of the id, of the other fields, and of the features (or `_NO_FEATURES`)."""
+_FACTS = (
+    *("modality", "text", "content_hash", "content_type", "labels", "pair_id", "metadata", "train"),
+    "encoding",
+)
+"""What is stored of an item beside its id and its features."""
+_NO_FEATURES = -1  # in place of a size: the item has no features
 _NO_MODALITY = ""
 """Of a change of a stored item that is put aside: what it changes is read again when it is stored."""
 _logger = logging.getLogger(__name__)
@@ -74,6 +90,113 @@ def _resolve(work: UnitOfWork, collection: Collection, items: Sequence[Item]) ->
         else item
         for item in items
     ]
+
+
+class ItemSpool:
+    """Items in an unnamed file, and their ids in a temporary table: both disappear with the process. For one
+    thread."""
+
+    # Memory is bounded for any number of items; the file is created in the folder once they no longer fit.
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._items = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, dir=str(folder))  # noqa: SIM115
+        # SQLite's unnamed database is a temporary one, which spills to disk when its cache is full.
+        self._ids = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        for statement in (
+            f"PRAGMA cache_size = -{_CACHE_KIB}",
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "CREATE TABLE ids (id TEXT PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID",
+        ):
+            self._ids.execute(statement)
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return self._size
+
+    def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
+        """Append items, each with its line number; the index of the first whose id was added before and that
+        item's line, or None. Raises OSError when the disk is full; only `close` may be called after that."""
+        pairs = [(item.id, line) for line, item in entries]
+        added = self._add_ids(pairs)
+        if added != len(pairs):
+            return self._first_repeated(pairs)
+        for line, item in entries:
+            item_id, facts, features = (
+                item.id.encode(),
+                json.dumps([getattr(item, name) for name in _FACTS]).encode(),
+                b"",
+            )
+            if item.features is not None:
+                features = vector_bytes(item.features)
+            length = _NO_FEATURES if item.features is None else len(features)
+            self._items.write(_HEAD.pack(line, len(item_id), len(facts), length) + item_id + facts + features)
+        self._size += len(entries)
+        return None
+
+    def batches(self, size: int, max_bytes: int | None = None) -> Iterator[list[tuple[int, Item]]]:
+        """Yield everything added, in order, at most `size` items at a time. A batch ends with the item that
+        brings it to `max_bytes`, when these are given."""
+        self._items.seek(0)
+        left, place = self._size, 0
+        while left:
+            batch: list[tuple[int, Item]] = []
+            began = place
+            while len(batch) < min(size, left) and (max_bytes is None or place - began < max_bytes):
+                entry, length = self._next()
+                batch.append(entry)
+                place += length
+            left -= len(batch)
+            yield batch
+
+    def ids(self) -> Iterator[str]:
+        """Yield the id of everything added, in order."""
+        self._items.seek(0)
+        for _ in range(self._size):
+            _, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
+            yield self._items.read(id_length).decode()
+            self._items.seek(facts_length + max(length, 0), io.SEEK_CUR)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._ids.close()
+        try:
+            self._items.close()
+        except OSError as error:
+            # The data that could not be flushed is discarded anyway.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def _add_ids(self, pairs: Sequence[tuple[str, int]]) -> int:
+        """Add ids with their lines; return how many are new."""
+        try:
+            self._ids.execute("BEGIN")
+            added = self._ids.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", pairs).rowcount
+            self._ids.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
+        return added
+
+    def _first_repeated(self, pairs: Sequence[tuple[str, int]]) -> tuple[int, int]:
+        for place, (item_id, line) in enumerate(pairs):
+            (earlier,) = self._ids.execute("SELECT line FROM ids WHERE id = ?", (item_id,)).fetchone()
+            if earlier != line:
+                return place, earlier
+        raise AssertionError("a row was ignored although no id is repeated")
+
+    def _next(self) -> tuple[tuple[int, Item], int]:
+        """Return the next entry and its size in the file, in bytes."""
+        line, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
+        item_id = self._items.read(id_length).decode()
+        facts = dict(zip(_FACTS, json.loads(self._items.read(facts_length).decode()), strict=True))
+        features = None if length == _NO_FEATURES else vector_of(self._items.read(length))
+        item = Item(item_id, features=features, **facts | {"labels": tuple(facts["labels"])})
+        return (line, item), _HEAD.size + id_length + facts_length + max(length, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +246,7 @@ class Import:
     """One import: `add` as lines come in, then `store`; `close`, which closes the spool, in any case."""
 
     _service: ImportService
-    _spool: ItemSpool
+    spool: ItemSpool
     _collection: Collection
     _key_id: str | None
     _first_lines: dict[str, int] = field(default_factory=dict, init=False)
@@ -160,20 +283,24 @@ class Import:
         # no longer fits: a dimension or a picture, changed by others meanwhile.
         with self._service.database.read() as work:
             self._last_position = work.items.last_position(self._collection)
-        if not self._spool.size:
+        if not self.spool.size:
             raise InvalidFieldError("body", "expected at least one line with an item")
         if self._has_pictures:
-            for line, item in itertools.chain.from_iterable(self._spool.batches(_ITEMS_PER_BATCH)):
+            for line, item in itertools.chain.from_iterable(self.spool.batches(_ITEMS_PER_BATCH)):
                 if item.content_hash is None:
                     continue
                 try:  # it may have waited for longer than unused files are kept
                     self._service.preparation.blobs.touch(item.content_hash)
                 except FileNotFoundError as error:
                     raise content_missing(self._collection.name, item.id).at_line(line) from error
-        batches = self._spool.batches(_ITEMS_PER_PART, _BYTES_PER_PART)
+        batches = self.spool.batches(_ITEMS_PER_PART, _BYTES_PER_PART)
         first = [item for _, item in next(batches)]
-        if len(first) == self._spool.size:
-            imported = self._store_at_once(first)
+        if len(first) == self.spool.size:
+            service = self._service
+            seconds, key_id = service.lock_wait_seconds, self._key_id
+            with writing(service.database, self._collection, seconds, key_id=key_id) as (work, current):
+                self._settle(work, current)
+                imported = Imported(*put_items(work, current, _resolve(work, current, first)))
         else:
             rest = ([item for _, item in batch] for batch in batches)
             imported = self._store_in_parts(itertools.chain([first], rest))
@@ -184,10 +311,6 @@ class Import:
             imported = replace(imported, copies=copies)
         return imported
 
-    def ids(self) -> Iterator[str]:
-        """Yield the id of each item, in order."""
-        return self._spool.ids()
-
     def close(self) -> None:
         """Remove the spool, and the pictures of an import that was not stored; what fails is only logged: an
         import that is refused is refused for another reason."""
@@ -197,7 +320,7 @@ class Import:
         except OSError as error:
             _logger.warning("%s: pictures stay until the next sweep: %s", self._collection.name, error)
         try:
-            self._spool.close()
+            self.spool.close()
         except OSError as error:
             _logger.warning("%s: what an import put aside was not removed: %s", self._collection.name, error)
 
@@ -206,19 +329,12 @@ class Import:
         time_left = Round(_LONGEST_DISCARD_SECONDS)
         spooled = (
             [item.content_hash for _, item in batch if item.content_hash is not None]
-            for batch in self._spool.batches(_ITEMS_PER_BATCH)
+            for batch in self.spool.batches(_ITEMS_PER_BATCH)
         )
         for content_hashes in itertools.chain([self._unspooled], spooled):
             if time_left.is_over or not self._service.discard(content_hashes):
                 _logger.warning("%s: pictures stay until the next sweep", self._collection.name)
                 return
-
-    def _store_at_once(self, items: Sequence[Item]) -> Imported:
-        service = self._service
-        seconds, key_id = service.lock_wait_seconds, self._key_id
-        with writing(service.database, self._collection, seconds, key_id=key_id) as (work, current):
-            self._settle(work, current)
-            return Imported(*put_items(work, current, _resolve(work, current, items)))
 
     def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
         import_id = secrets.token_hex(8)
@@ -239,7 +355,7 @@ class Import:
         service, seconds = self._service, self._service.lock_wait_seconds
         with writing(service.database, self._collection, seconds, import_id) as (work, current):
             self._settle(None, current)
-            return current, work.imports.begin(current, import_id, self._spool.size, service.lease_seconds)
+            return current, work.imports.begin(current, import_id, self.spool.size, service.lease_seconds)
 
     def _write_parts(
         self, current: Collection, running: RunningImport, batches: Iterable[Sequence[Item]]
@@ -322,10 +438,7 @@ class Import:
         """Store the options that items were encoded with; without a transaction, see whether they fit."""
         preparation, places = self._service.preparation, dict.fromkeys(self._first_lines, "")
         try:
-            if work is None:
-                preparation.pending_options(current, self._collection, places)
-            else:
-                preparation.settle(work, current, self._collection, places)
+            preparation.settle(work, current, self._collection, places)
         except InvalidFieldError as error:
             error.line = min(self._first_lines.values(), default=1)
             raise
@@ -336,16 +449,15 @@ class Import:
     def _add(self, entries: Sequence[tuple[int, NewItem | ItemChange]]) -> None:
         new_entries = [(line, entry) for line, entry in entries if isinstance(entry, NewItem)]
         new_items = [new for _, new in new_entries]
-        self._collection = self._service.preparation.with_first_items(self._collection, new_items)
         for line, new in new_entries:
             self._first_lines.setdefault(new.modality, line)
-        items = self._prepare(new_entries, new_items) if new_entries else []
+        self._collection, items = self._prepare(new_entries, new_items)
         self._has_pictures = self._has_pictures or any(new.content.file is not None for new in new_items)
         items = self._service.preparation.with_pictures(items, new_items, self._unspooled)
         spooled = [(line, item) for (line, _), item in zip(new_entries, items, strict=True)]
         spooled += self._changed_items([entry for entry in entries if isinstance(entry[1], ItemChange)])
         spooled.sort(key=lambda entry: entry[0])
-        repeated = self._spool.add(spooled)
+        repeated = self.spool.add(spooled)
         if repeated is not None:
             place, earlier = repeated
             line, item = spooled[place]
@@ -373,15 +485,17 @@ class Import:
             spooled.append((line, Item(item_id, _NO_MODALITY, metadata=facts)))
         return spooled
 
-    def _prepare(self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]) -> list[Item]:
-        prepare = partial(self._service.preparation.items, self._collection)
+    def _prepare(
+        self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]
+    ) -> tuple[Collection, list[Item]]:
+        prepare, collection = self._service.preparation.items, self._collection
         try:
-            return prepare([""] * len(entries), new_items, content_id)
+            return prepare(collection, [""] * len(entries), new_items, content_id)
         except ServiceError as fault:
             # Which line it was, and the first of several, is found out one by one.
             for line, new in entries:
                 try:
-                    prepare([""], [new], content_id)
+                    collection, _ = prepare(collection, [""], [new], content_id)
                 except ServiceError as error:
                     error.line = line
                     raise

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from app.db.session import UnitOfWork
-from app.domain.entities import Collection, Content, Item, Modality, Vector, vector_bytes
+from app.domain.entities import Collection, Content, Item, Vector, vector_bytes
 from app.domain.errors import InvalidFieldError, unknown_modality
 from app.domain.filters import compose
 from app.domain.names import (
@@ -164,45 +164,34 @@ class Preparation:
     blobs: Blobs
     encoders: EncoderRegistry
 
-    def with_first_items(self, collection: Collection, new_items: Sequence[NewItem]) -> Collection:
-        """Return the collection as it is once these items are in; its first ones may decide options."""
-        firsts = {new.modality: new.content for new in reversed(new_items)}
-        first, second = (
-            dataclasses.replace(side, encoder=self.encoders.with_first_item(side.encoder, firsts[side.name]))
-            if side.name in firsts
-            else side
-            for side in collection.modalities
-        )
-        return dataclasses.replace(collection, modalities=(first, second))
-
     def settle(
-        self, work: UnitOfWork, current: Collection, expected: Collection, first_places: Mapping[str, str]
+        self,
+        work: UnitOfWork | None,
+        current: Collection,
+        expected: Collection,
+        first_places: Mapping[str, str],
     ) -> None:
-        """Store the options that items were encoded with; parameters and errors as of `pending_options`."""
-        for modality, options in self.pending_options(current, expected, first_places).items():
-            for option, value in options.items():
-                work.collections.set_encoder_option(current, modality, option, value)
-
-    def pending_options(
-        self, current: Collection, expected: Collection, first_places: Mapping[str, str]
-    ) -> dict[str, dict[str, Any]]:
-        """Return by modality the options that items were encoded with and that are still to be stored, under
-        the lock."""
+        """Store the options that items were encoded with and that are not stored yet, under the lock; without
+        a transaction, see whether they fit."""
         # Raises InvalidFieldError at a modality's first place if another writer stored another value
-        # meanwhile.
-        pending: dict[str, dict[str, Any]] = {}
+        # meanwhile, or an encoder that takes something else.
         for now, then in zip(current.modalities, expected.modalities, strict=True):
             if now.name not in first_places:
                 continue
+            place = first_places[now.name]
             if now.encoding != then.encoding:
-                self._check_form(first_places[now.name], now, then)
+                forms = [self.encoders.make(modality.encoder).content_form for modality in (now, then)]
+                if forms[0] != forms[1]:
+                    reason = f"the encoder of {now.name!r} was changed meanwhile: expected a {forms[0]}"
+                    raise InvalidFieldError(place, reason)
                 continue
             try:
-                pending[now.name] = self.encoders.pending_options(now.encoder, then.encoder)
+                pending = self.encoders.pending_options(now.encoder, then.encoder)
             except InvalidFieldError as error:
-                place = join_path(first_places[now.name], error.field)
-                raise InvalidFieldError(place, error.message) from error
-        return pending
+                raise InvalidFieldError(join_path(place, error.field), error.message) from error
+            if work is not None:
+                for option, value in pending.items():
+                    work.collections.set_encoder_option(current, now.name, option, value)
 
     def items(
         self,
@@ -210,9 +199,18 @@ class Preparation:
         places: Sequence[str],
         new_items: Sequence[NewItem],
         make_id: Callable[[NewItem], str] = random_id,
-    ) -> list[Item]:
+    ) -> tuple[Collection, list[Item]]:
         """Check every item, then encode what is of one modality together; nothing is stored yet.
-        `places` are the items' paths in what the client sent; the collection is as of `with_first_items`."""
+        Return the collection as it is with them, since the first ones may decide options, and the items."""
+        # `places` are the items' paths in what the client sent.
+        firsts = {new.modality: new.content for new in reversed(new_items)}
+        x, z = (
+            dataclasses.replace(side, encoder=self.encoders.with_first_item(side.encoder, firsts[side.name]))
+            if side.name in firsts
+            else side
+            for side in collection.modalities
+        )
+        collection = dataclasses.replace(collection, modalities=(x, z))
         encoders = {modality.name: self.encoders.make(modality.encoder) for modality in collection.modalities}
         fields = [join_path(place, new.content.field) for place, new in zip(places, new_items, strict=True)]
         for place, field_name, new in zip(places, fields, new_items, strict=True):
@@ -237,7 +235,7 @@ class Preparation:
                     raise InvalidFieldError(fields[first], "its features are not finite")
                 features |= zip(numbers, encoded, strict=True)
         encodings = {modality.name: modality.encoding for modality in collection.modalities}
-        return [
+        return collection, [
             Item(
                 id=make_id(new) if new.id is None else new.id,
                 modality=new.modality,
@@ -265,11 +263,3 @@ class Preparation:
                 item = dataclasses.replace(item, content_hash=stored[-1])
             complete.append(item)
         return complete
-
-    def _check_form(self, place: str, now: Modality, then: Modality) -> None:
-        """Refuse items that were encoded as what the collection's new encoder does not take."""
-        forms = [self.encoders.make(modality.encoder).content_form for modality in (now, then)]
-        if forms[0] != forms[1]:
-            raise InvalidFieldError(
-                place, f"the encoder of {now.name!r} was changed meanwhile: expected a {forms[0]}"
-            )

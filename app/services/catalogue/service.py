@@ -115,8 +115,7 @@ class CatalogueService:
         with self._database.read() as work:
             collection = work.collections.get(name)
         places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
-        expected = self._preparation.with_first_items(collection, new_items)
-        items = self._preparation.items(expected, places, new_items)
+        expected, items = self._preparation.items(collection, places, new_items)
         numbers: dict[str, int] = {}
         for number, item in enumerate(items):
             if numbers.setdefault(item.id, number) != number:
@@ -553,8 +552,7 @@ class FeedbackService:
                 raise unknown_modality(join_path(entry.place, field), modality, collection.modality_names)
         queries = [NewItem(entry.source, entry.content) for entry in new if entry.content is not None]
         places = [join_path(entry.place, "query") for entry in new if entry.content is not None]
-        expected = self._preparation.with_first_items(collection, queries)
-        items = self._preparation.items(expected, places, queries, lambda _: "")
+        expected, items = self._preparation.items(collection, places, queries, lambda _: "")
         with self._database.read() as work:
             _check_items(work, collection, new)
         first_places = {query.modality: places[n] for n, query in reversed(list(enumerate(queries)))}

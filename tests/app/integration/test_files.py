@@ -15,9 +15,9 @@ from app.db.schema import DatabaseSchema
 from app.domain.entities import Content, Item, Modality
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 from app.domain.filters import ItemFilter
+from app.services.catalogue.imports import ItemSpool
 from app.services.catalogue.service import NewItem
 from app.storage.folders import TRASH, LocalFolder
-from app.storage.spool import ItemSpool
 from app.storage.stores import Blobs
 from tests.app.closing import close
 from tests.app.integration.loading import current
@@ -154,7 +154,7 @@ class UnclosableSpool(ItemSpool):
 def test_a_refused_import_is_told_its_reason_whatever_closing_it_says(
     album: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.storage.spool.ItemSpool", UnclosableSpool)
+    monkeypatch.setattr("app.services.catalogue.imports.ItemSpool", UnclosableSpool)
     path = "/v1/collections/album/items:import"
     with album.client(raise_errors=True) as client:
         assert client.post(path, content='{"modality": "text"}\n').status_code == 422

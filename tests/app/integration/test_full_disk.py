@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.entities import Item
-from app.storage.spool import ItemSpool
+from app.services.catalogue.imports import ItemSpool
 from tests.app.e2e.refusals import check_problem
 
 FULL = Path("/dev/full")
@@ -28,7 +28,9 @@ def test_an_import_that_finds_no_space_says_so_and_stores_nothing(
     before = client.get("/v1/collections/a").json()
     path = "/v1/collections/a/items:import"
     with monkeypatch.context() as patch:
-        patch.setattr("app.storage.spool.tempfile.SpooledTemporaryFile", lambda **_: FULL.open("r+b"))
+        patch.setattr(
+            "app.services.catalogue.imports.tempfile.SpooledTemporaryFile", lambda **_: FULL.open("r+b")
+        )
         for count in (5, 2000):  # what a buffer takes, and more
             problem = check_problem(client.post(path, content=lines(count)), 507, "no space is left")
             assert problem["type"] == "/problems/storage-full"
@@ -51,7 +53,7 @@ def test_other_errors_of_the_system_are_internal(pairs: Any, monkeypatch: pytest
     def fail(**_: Any) -> Any:
         raise PermissionError(errno.EACCES, "denied")
 
-    monkeypatch.setattr("app.storage.spool.tempfile.SpooledTemporaryFile", fail)
+    monkeypatch.setattr("app.services.catalogue.imports.tempfile.SpooledTemporaryFile", fail)
     answer = pairs.client().post("/v1/collections/a/items:import", content=lines(1))
     assert answer.status_code == 500
     assert answer.json()["type"] == "/problems/internal"

@@ -15,11 +15,10 @@ from app.bootstrap import Services, build
 from app.domain.entities import Content, Item
 from app.domain.errors import InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
-from app.services.catalogue.imports import ImportService
+from app.services.catalogue.imports import ImportService, ItemSpool
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.settings import Settings
 from app.storage.folders import LocalFolder
-from app.storage.spool import ItemSpool
 from app.storage.stores import Blobs
 from tests.app.closing import close
 from tests.app.integration.conftest import MODALITIES, Pairs
