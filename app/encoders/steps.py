@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import numpy as np
@@ -22,114 +22,83 @@ _MOST_ROWS, _MOST_FEATURES = 20_000, 8192
 """Rows, evenly spread, and features that steps are learned from: 650 MB; a covariance takes 270 MB."""
 
 
-class Step(ABC):
-    """Changes features; one that learns overrides `fit`, `state` and `restore`, too."""
+Step = Callable[[Features], Features]
+"""Returns changed features, of the same number of rows."""
 
-    learns = False
 
-    def fit(self, features: Matrix) -> Self:
-        """Learn from the features of training items."""
-        return self
+class LearnedStep(ABC):
+    """A step that learns arrays, by their names, from the features of training items."""
+
+    def __init__(self) -> None:
+        self._learned: dict[str, npt.NDArray[np.float32]] = {}
 
     @abstractmethod
-    def apply(self, features: Features) -> Features:
-        """Return the changed features, of the same number of rows."""
+    def fit(self, features: Matrix) -> None:
+        """Learn from the features of training items."""
+
+    @abstractmethod
+    def __call__(self, features: Features) -> Features:
+        """Return the changed features."""
 
     def state(self) -> dict[str, Any]:
         """Return what was learned, as JSON values."""
-        return {}
+        return {name: pack_array(array) for name, array in self._learned.items()}
 
-    def restore(self, state: Mapping[str, Any]) -> Self:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Become the step of that state."""
-        return self
+        self._learned = {name: unpack_array(packed) for name, packed in state.items()}
 
 
-class SquareRoot(Step):
-    """Takes the root of each number without its sign, which makes long counts matter less."""
-
-    @override
-    def apply(self, features: Features) -> Features:
-        if isinstance(features, np.ndarray):
-            return np.sign(features) * np.sqrt(np.abs(features))
-        changed: Any = features.copy()
-        changed.data = np.sign(changed.data) * np.sqrt(np.abs(changed.data))
-        return cast("Features", changed)
+def take_roots(features: Features) -> Features:
+    """Take the root of each number without its sign, which makes long counts matter less."""
+    if isinstance(features, np.ndarray):
+        return np.sign(features) * np.sqrt(np.abs(features))
+    changed: Any = features.copy()
+    changed.data = np.sign(changed.data) * np.sqrt(np.abs(changed.data))
+    return cast("Features", changed)
 
 
-class UnitLength(Step):
-    """Scales rows to unit length; rows of zeros remain."""
-
-    @override
-    def apply(self, features: Features) -> Features:
-        return with_unit_rows(features)
-
-
-class Standardisation(Step):
+class Standardisation(LearnedStep):
     """Subtracts the mean of each feature, and divides by its deviation (0 counts as 1) if asked for."""
 
-    learns = True
-
     def __init__(self, *, with_deviation: bool) -> None:
+        super().__init__()
         self._with_deviation = with_deviation
-        self._mean = self._deviation = np.zeros(0, np.float32)
 
     @override
-    def fit(self, features: Matrix) -> Self:
-        self._mean = features.mean(axis=0, dtype=np.float64).astype(np.float32)
-        deviation = (
-            features.std(axis=0, dtype=np.float64) if self._with_deviation else np.ones_like(self._mean)
-        )
+    def fit(self, features: Matrix) -> None:
+        mean = features.mean(axis=0, dtype=np.float64).astype(np.float32)
+        deviation = features.std(axis=0, dtype=np.float64) if self._with_deviation else np.ones_like(mean)
         # A feature whose numbers differ by rounding alone would be nothing but noise.
-        noise = np.finfo(np.float32).eps * np.maximum(np.abs(self._mean), 1e-30)
-        self._deviation = np.where(deviation > noise, deviation, 1.0).astype(np.float32)
-        return self
+        noise = np.finfo(np.float32).eps * np.maximum(np.abs(mean), 1e-30)
+        deviation = np.where(deviation > noise, deviation, 1.0).astype(np.float32)
+        self._learned = {"mean": mean, "deviation": deviation}
 
     @override
-    def apply(self, features: Features) -> Features:
-        return (_as_dense(features) - self._mean) / self._deviation
-
-    @override
-    def state(self) -> dict[str, Any]:
-        return {"mean": pack_array(self._mean), "deviation": pack_array(self._deviation)}
-
-    @override
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        self._mean, self._deviation = unpack_array(state["mean"]), unpack_array(state["deviation"])
-        return self
+    def __call__(self, features: Features) -> Features:
+        return (_as_dense(features) - self._learned["mean"]) / self._learned["deviation"]
 
 
-class PrincipalComponents(Step):
+class PrincipalComponents(LearnedStep):
     """Projects onto the first principal components, as many as have that share of the variance (`energy`)."""
 
-    learns = True
-
     def __init__(self, energy: float) -> None:
+        super().__init__()
         self._energy = energy
-        self._mean, self._axes = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
 
     @override
-    def fit(self, features: Matrix) -> Self:
+    def fit(self, features: Matrix) -> None:
         solver = "covariance_eigh" if len(features) >= features.shape[1] else "full"
         pca = importlib.import_module("sklearn.decomposition").PCA
         model = pca(self._energy, svd_solver=solver).fit(features.astype(np.float64))
-        self._mean = model.mean_.astype(np.float32)
-        self._axes = np.ascontiguousarray(model.components_.T, np.float32)
-        return self
+        axes = np.ascontiguousarray(model.components_.T, np.float32)
+        self._learned = {"mean": model.mean_.astype(np.float32), "axes": axes}
 
     @override
-    def apply(self, features: Features) -> Features:
+    def __call__(self, features: Features) -> Features:
         # In double precision: the last digits of single precision depend on how many rows there are.
-        rows = _as_dense(features).astype(np.float64) - self._mean
-        return (rows @ self._axes.astype(np.float64)).astype(np.float32)
-
-    @override
-    def state(self) -> dict[str, Any]:
-        return {"mean": pack_array(self._mean), "axes": pack_array(self._axes)}
-
-    @override
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        self._mean, self._axes = unpack_array(state["mean"]), unpack_array(state["axes"])
-        return self
+        rows = _as_dense(features).astype(np.float64) - self._learned["mean"]
+        return (rows @ self._learned["axes"].astype(np.float64)).astype(np.float32)
 
 
 def make_step(name: str) -> Step:
@@ -139,9 +108,9 @@ def make_step(name: str) -> Step:
         case "center":
             return Standardisation(with_deviation=False)
         case "l2":
-            return UnitLength()
+            return with_unit_rows
         case "sqrt":
-            return SquareRoot()
+            return take_roots
         case "standardize":
             return Standardisation(with_deviation=True)
         case _:
@@ -157,7 +126,7 @@ class SteppedEncoder(BaseEncoder):
         self.content_form = encoder.content_form
         self.is_fitted_with_model = encoder.is_fitted_with_model
         self.is_quick = encoder.is_quick
-        self.has_learning_steps = any(step.learns for step in self._steps)
+        self.has_learning_steps = any(isinstance(step, LearnedStep) for step in self._steps)
         self.learns_from_stored = self.has_learning_steps and not encoder.is_fitted_with_model
 
     @override
@@ -175,7 +144,7 @@ class SteppedEncoder(BaseEncoder):
     @override
     def from_stored(self, features: Features) -> Features:
         for step in self._steps:
-            features = step.apply(features)
+            features = step(features)
         return features
 
     @override
@@ -191,14 +160,14 @@ class SteppedEncoder(BaseEncoder):
         """Learn the steps one after the other; raises ConflictError if there are too many features."""
         features = features[:: _stride(features.shape[0])]
         for step in self._steps:
-            if step.learns:
+            if isinstance(step, LearnedStep):
                 if features.shape[1] > _MOST_FEATURES:
                     raise not_trainable(
                         f"the encoder's steps learn from at most {_MOST_FEATURES} features, "
                         f"and it gives {features.shape[1]}"
                     )
                 step.fit(_as_dense(features))
-            features = step.apply(features)
+            features = step(features)
         return self
 
     @override
@@ -228,13 +197,15 @@ class SteppedEncoder(BaseEncoder):
 
     @override
     def state(self) -> dict[str, Any]:
-        return {"encoder": self._encoder.state(), "steps": [step.state() for step in self._steps]}
+        states = [step.state() if isinstance(step, LearnedStep) else {} for step in self._steps]
+        return {"encoder": self._encoder.state(), "steps": states}
 
     @override
     def restore(self, state: Mapping[str, Any]) -> Self:
         self._encoder.restore(state["encoder"])
         for step, step_state in zip(self._steps, state["steps"], strict=True):
-            step.restore(step_state)
+            if isinstance(step, LearnedStep):
+                step.restore(step_state)
         return self
 
     @override
