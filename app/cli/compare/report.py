@@ -319,16 +319,6 @@ _LEVEL, _SMALL = 0.05, 0.001
 _WIDEST = 1000  # characters of the widest table: far more than one of sixteen facets has
 
 
-@dataclass(frozen=True, slots=True)
-class SampleView:
-    """One query or hit, with a text or a picture."""
-
-    label: str
-    is_relevant: bool  # it shares the query's class; True for the query itself
-    text: str = ""
-    picture: str = ""  # as a data URI
-
-
 def retrieval_examples(
     compared: ComparedSet, comparison: Comparison, number: int, seed: int
 ) -> list[list[dict[str, Any]]]:
@@ -341,11 +331,11 @@ def retrieval_examples(
     outcome = comparison.outcomes[number]
     drawn = np.random.default_rng(seed).permutation(len(rows))[:_N_QUERIES].tolist()
 
-    def view(row: int, as_picture: bool, query: int) -> SampleView:
-        is_relevant = labels[row] == labels[query]
-        if as_picture:
-            return SampleView(labels[row], is_relevant, picture=_thumbnail(rows[row].picture.read_bytes()))
-        return SampleView(labels[row], is_relevant, text=rows[row].text)
+    def view(row: int, as_picture: bool, query: int) -> dict[str, Any]:
+        """Return a query or a hit; it is relevant if it shares the query's class."""
+        picture = _thumbnail(rows[row].picture.read_bytes()) if as_picture else ""
+        shown = {"text": "" if as_picture else rows[row].text, "picture": picture}
+        return {"label": labels[row], "is_relevant": labels[row] == labels[query], **shown}
 
     def show(with_picture: bool, source: Any, target: Any) -> list[dict[str, Any]]:
         order = rank_gallery(source[drawn] @ target.T)[:, :_N_HITS].tolist()
