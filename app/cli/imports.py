@@ -254,14 +254,13 @@ def ingest_tar(
 ) -> None:
     """Import tar files as WebDataset writes them: pictures or sounds, .txt, .cls (labels), .json (facts)."""
     from app.cli.encoders import read_modalities
-    from app.cli.sources.folders import Archives
-    from app.cli.sources.rows import Source
+    from app.cli.sources.folders import open_archives
 
     services, described = ready_services(), read_modalities(modalities, image_encoder, text_encoder)
     by_form = _names_by_form(services, collection, described)
-    archives = Archives(files, by_form, _print_note, splits)
+    source = open_archives(files, by_form, _print_note, splits)
     pruning = _pruning(prune, dry_run, yes, as_json)
-    _store(services, collection, described, Source(archives.rows), strict, as_json, pruning)
+    _store(services, collection, described, source, strict, as_json, pruning)
 
 
 @ingest.command("ndjson")

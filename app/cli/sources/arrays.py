@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +28,36 @@ _PARTS = ("img_emb", "text_emb")
 _METADATA = "metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class RowColumns:
-    """What is known of each row beside its features."""
-
-    labels: Sequence[str] | None = None  # empty where a row has none
-    # rows of the same name, none of an empty one; None: the two samples of each row
-    partners: Sequence[str] | None = None
-    is_train: Sequence[bool] | None = None  # whether a retrain may learn from it; from all when None
-    # by metadata key; None where a value is unknown
-    facets: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    # what the rows of each modality are called elsewhere
-    ids: tuple[Sequence[str], Sequence[str]] | None = None
-
-
 def _open(
     prefix: str,
     arrays: tuple[AnyArray, AnyArray],
     places: tuple[str, str],
     names: tuple[str, str],
-    columns: RowColumns,
+    *,
+    labels: Sequence[str] | None = None,
+    partners: Sequence[str] | None = None,
+    is_train: Sequence[bool] | None = None,
+    facets: Mapping[str, Sequence[Any]] | None = None,
+    ids: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Source:
     """Open both modalities of an archive, or of two files; row i of one and row i of the other belong
     together. Ids begin with the prefix: other files have rows of the same numbers."""
+    # Of each row: a label, or an empty one; partners are rows of the same name, none of an empty one (None:
+    # the two samples of each row); whether a retrain may learn from it; values by metadata key, None where
+    # one is unknown; and what the rows of each modality are called elsewhere.
 
     def rows() -> Iterator[Row]:
         for side, (modality, place, array) in enumerate(zip(names, places, arrays, strict=True)):
             for row, vector in enumerate(array):
                 name = identifier_of(f"{prefix}{row:06d}")
-                label = "" if columns.labels is None else columns.labels[row]
-                partner = name if columns.partners is None else columns.partners[row]
-                metadata = {key: values[row] for key, values in columns.facets.items()}
+                label = "" if labels is None else labels[row]
+                partner = name if partners is None else partners[row]
+                metadata = {key: values[row] for key, values in (facets or {}).items()}
                 metadata = {key: value for key, value in metadata.items() if value is not None}
-                if columns.is_train is not None:
-                    metadata["split"] = _SPLITS[not columns.is_train[row]]
-                if columns.ids is not None:
-                    metadata["source_id"] = columns.ids[side][row]
+                if is_train is not None:
+                    metadata["split"] = _SPLITS[not is_train[row]]
+                if ids is not None:
+                    metadata["source_id"] = ids[side][row]
                 yield _item(
                     modality,
                     vector,
@@ -72,7 +66,7 @@ def _open(
                     labels=(label,) if label else (),
                     pair_id=partner or None,
                     metadata=metadata,
-                    train=columns.is_train is None or columns.is_train[row],
+                    train=is_train is None or is_train[row],
                 )
 
     return Source(rows, sum(map(len, arrays)))
@@ -90,16 +84,15 @@ def open_pair(files: tuple[Path, Path], labels: Path | None, names: tuple[str, s
     first, second = (open_matrix(file) for file in files)
     if len(first) != len(second):
         raise InvalidFieldError(str(files[1]), f"has {len(second)} rows, {files[0].name} has {len(first)}")
-    columns = RowColumns()
+    words = None
     if labels is not None:
         words = _words(read_labels(labels, len(first)), str(labels))
         if len(words) != len(first):
             raise InvalidFieldError(
                 str(labels), f"has {len(words)} labels, {files[0].name} has {len(first)} rows"
             )
-        columns = RowColumns(labels=words)
     places = files[0].name, files[1].name
-    return _open(f"{files[0].stem}/", (first, second), places, names, columns)
+    return _open(f"{files[0].stem}/", (first, second), places, names, labels=words)
 
 
 def open_matrix(file: Path) -> AnyArray:
@@ -123,7 +116,11 @@ def read_rows(file: Path, names: tuple[str, str]) -> Source | None:
             raise InvalidFieldError(f"{file}, array {name!r}", f"has {n_rows} rows, 'x' has {len(first)}")
     if "split" in arrays and "is_test" in arrays:
         raise InvalidFieldError(f"{file}, array 'is_test'", "is there beside 'split': one of them is needed")
-    columns = RowColumns(
+    return _open(
+        f"{file.stem}/",
+        (first, second),
+        (f"{file.name}, array x", f"{file.name}, array z"),
+        names,
         labels=_words(arrays["labels"], f"{file}, array 'labels'") if "labels" in arrays else None,
         partners=_words(arrays["pairs"], f"{file}, array 'pairs'") if "pairs" in arrays else None,
         is_train=_training_rows(arrays, file),
@@ -133,8 +130,6 @@ def read_rows(file: Path, names: tuple[str, str]) -> Source | None:
             if name.startswith(_FACET)
         },
     )
-    places = f"{file.name}, array x", f"{file.name}, array z"
-    return _open(f"{file.stem}/", (first, second), places, names, columns)
 
 
 def _checked_matrix(array: Any, place: str) -> AnyArray:
@@ -180,37 +175,35 @@ def _training_rows(arrays: Mapping[str, AnyArray], file: Path) -> list[bool] | N
 
 def open_features(data: PairedFeatures, names: tuple[str, str], prefix: str = "") -> Source:
     """Open features that somebody else computed, X and Z; their ids begin with `prefix`."""
-    columns = RowColumns(data.labels.tolist(), is_train=data.is_train.tolist(), ids=(data.x_ids, data.z_ids))
-    return _open(prefix, (data.X, data.Z), names, names, columns)
+    labels, is_train = data.labels.tolist(), data.is_train.tolist()
+    ids = data.x_ids, data.z_ids
+    return _open(prefix, (data.X, data.Z), names, names, labels=labels, is_train=is_train, ids=ids)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shard:
-    """Rows of both modalities, pictures and texts, which are partners."""
-
-    number: str  # as the names of the files have it
-    arrays: tuple[AnyArray, AnyArray]
-    metadata: Path | None  # a Parquet file with as many rows
-
-    def rows(self, names: tuple[str, str], labels: Sequence[str]) -> Iterator[Row]:
-        """Yield the items of one modality, then those of the other; `labels` are columns of the metadata."""
-        for modality, part, array in zip(names, _PARTS, self.arrays, strict=True):
-            facts = itertools.repeat(("", {})) if self.metadata is None else parquet_rows(self.metadata)
-            for row, (vector, (place, cells)) in enumerate(zip(array, facts, strict=False)):
-                if isinstance(cells, str):
-                    yield Refusal(f"{Path(str(self.metadata)).name}, {place}", cells)
-                    break
-                yield _item(
-                    modality,
-                    vector,
-                    f"{self.number}:{row}",
-                    f"{part}_{self.number}.npy, row {row}",
-                    labels=tuple(str(cells[name]) for name in labels if not is_blank(cells.get(name))),
-                    pair_id=f"{self.number}:{row}",
-                    metadata=plain_metadata(
-                        {key: value for key, value in cells.items() if key not in labels}
-                    ),
-                )
+def _shard_rows(
+    number: str,
+    arrays: tuple[AnyArray, AnyArray],
+    metadata: Path | None,
+    names: tuple[str, str],
+    labels: Sequence[str],
+) -> Iterator[Row]:
+    """Yield the items of one modality, then of the other, of the files of a number; `labels` are columns of
+    the metadata, a Parquet file with as many rows."""
+    for modality, part, array in zip(names, _PARTS, arrays, strict=True):
+        facts = itertools.repeat(("", {})) if metadata is None else parquet_rows(metadata)
+        for row, (vector, (place, cells)) in enumerate(zip(array, facts, strict=False)):
+            if isinstance(cells, str):
+                yield Refusal(f"{Path(str(metadata)).name}, {place}", cells)
+                break
+            yield _item(
+                modality,
+                vector,
+                f"{number}:{row}",
+                f"{part}_{number}.npy, row {row}",
+                labels=tuple(str(cells[name]) for name in labels if not is_blank(cells.get(name))),
+                pair_id=f"{number}:{row}",
+                metadata=plain_metadata({key: value for key, value in cells.items() if key not in labels}),
+            )
 
 
 def open_embeddings(
@@ -226,7 +219,8 @@ def open_embeddings(
     ]
     if not numbers:
         raise InvalidFieldError(str(folder), f"has no files {first}/{first}_<number>.npy")
-    shards = []
+    shards: list[Callable[[], Iterator[Row]]] = []
+    total = 0
     for number in numbers:
         pictures, texts = (open_matrix(folder / part / f"{part}_{number}.npy") for part in _PARTS)
         if len(pictures) != len(texts):
@@ -236,6 +230,7 @@ def open_embeddings(
         is_used = with_metadata and metadata.is_file()
         if is_used:
             check_length(metadata, len(pictures))
-        shards.append(_Shard(number, (pictures, texts), metadata if is_used else None))
-    total = sum(len(array) for shard in shards for array in shard.arrays)
-    return Source(lambda: (row for shard in shards for row in shard.rows(names, labels)), total)
+        arrays, facts = (pictures, texts), metadata if is_used else None
+        shards.append(partial(_shard_rows, number, arrays, facts, names, labels))
+        total += len(pictures) + len(texts)
+    return Source(lambda: (row for rows in shards for row in rows()), total)

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self
 
@@ -432,83 +433,93 @@ class _Listing:
         return [*notes, *self.notes]
 
 
-@dataclass(frozen=True, slots=True)
-class Archives:
-    """The pictures, sounds and texts of tar files; nothing is unpacked on the disk."""
+def open_archives(
+    files: Sequence[Path],
+    modality_names: Mapping[str, str],
+    report: Callable[[str], None],
+    are_splits: bool | None = None,
+) -> Source:
+    """Open the pictures, sounds and texts of tar files, or which of them have a modality (`names_by_form`);
+    gzip, bzip2 or xz may have compressed them. Nothing is unpacked on the disk."""
+    # Members may be in any order: each archive is read twice, first for names, labels and metadata. `report`
+    # gets what was left out of an archive, and what was taken as what, for people. `are_splits` as of
+    # `Layout.of`; names of archives count as those of folders, if both kinds are there.
+    answers = {is_training_split(_stem_of(file)) for file in files}
 
-    # Members may be in any order: each archive is read twice, first for names, labels and metadata.
+    def layout_of(file: Path, names: Sequence[str]) -> Layout:
+        return Layout.of(names, are_splits, _stem_of(file) if names else "", {True, False} <= answers)
 
-    files: Sequence[Path]  # which gzip, bzip2 or xz may have compressed
-    modality_names: Mapping[str, str]  # of what is taken: pictures, sounds, or texts (`names_by_form`)
-    # gets what was left out of an archive, and what was taken as what, for people
-    report: Callable[[str], None]
-    # as of `Layout.of`; names of archives count as those of folders, if both kinds are there
-    are_splits: bool | None = None
-
-    def rows(self) -> Iterator[Row]:
-        answers = {is_training_split(_stem_of(file)) for file in self.files}
-        for file in self.files:
+    def rows() -> Iterator[Row]:
+        for file in files:
             try:
                 with _open_plain(file) as stream:
-                    yield from self._rows(file, stream, {True, False} <= answers)
+                    yield from _archive_rows(file, stream, modality_names, report, partial(layout_of, file))
             except InvalidFieldError as error:
                 yield Refusal(file.name, error.message)
             except _FAULTS as error:
                 yield Refusal(file.name, f"cannot be read: {error}")
 
-    def _rows(self, file: Path, stream: IO[bytes], are_archives_splits: bool) -> Iterator[Row]:
-        listing = _list_members(file, stream, self.modality_names)
-        samples = _read_samples(file, listing)
-        plain = [name for name, sample in samples.items() if not sample.exported]
-        layout = Layout.of(plain, self.are_splits, _stem_of(file) if plain else "", are_archives_splits)
-        for note in (*listing.describe(self.modality_names), *layout.notes):
-            self.report(f"{file.name}: {note}")
-        yield from listing.refusals
-        ids = self._identifiers(samples, listing)
-        names_of: dict[str, list[str]] = {}
-        for name in samples:
-            names_of.setdefault(listing.targets.get(name, name), []).append(name)
-        try:
-            for archive, entry in _entries(stream):
-                # Of members of the same name the first is taken.
-                names = names_of.pop(_name_of(entry), []) if entry.isreg() else []
-                content = _content_of(archive, entry) if names else b""
-                for name in names:
-                    kind, sample = listing.members[name].kind, samples[name]
-                    path, place = PurePosixPath(name), f"{file.name}/{name}"
-                    is_train = layout.is_train(path)
-                    split = {"split": "train" if is_train else "test"} if layout.splits else {}
-                    metadata = with_source(split, f"{_stem_of(file)}/{name}")
-                    usual = _Exported(ids[name], sample.name, is_train, metadata=metadata)
-                    own = sample.exported.get(path.suffix[1:], usual)
-                    yield read_item(
-                        self.modality_names[kind],
-                        kind,
-                        content,
-                        place,
-                        is_exact=own is not usual,
-                        id=own.id,
-                        labels=sample.labels if own.labels is None else own.labels,
-                        pair_id=own.pair_id,
-                        metadata={**own.metadata, **sample.metadata},
-                        train=own.train,
-                    )
-        except _FAULTS:
-            if not listing.is_damaged:  # else it is among the refusals
-                raise
+    return Source(rows)
 
-    def _identifiers(self, samples: Mapping[str, _Sample], listing: _Listing) -> dict[str, str]:
-        """Return the id of each item: that of its sample, but for further items of a kind."""
-        ids: dict[str, str] = {}
-        taken: set[str] = set()
-        for name, sample in sorted(samples.items()):
-            modality = self.modality_names[listing.members[name].kind]
-            identifier = f"{modality}-{sample.name}"
-            if identifier in taken:
-                identifier = f"{modality}-{identifier_of(f'{sample.name}/{name}')}"
-            taken.add(identifier)
-            ids[name] = identifier
-        return ids
+
+def _archive_rows(
+    file: Path,
+    stream: IO[bytes],
+    modality_names: Mapping[str, str],
+    report: Callable[[str], None],
+    layout_of: Callable[[Sequence[str]], Layout],
+) -> Iterator[Row]:
+    listing = _list_members(file, stream, modality_names)
+    samples = _read_samples(file, listing)
+    layout = layout_of([name for name, sample in samples.items() if not sample.exported])
+    for note in (*listing.describe(modality_names), *layout.notes):
+        report(f"{file.name}: {note}")
+    yield from listing.refusals
+    modalities = {name: modality_names[listing.members[name].kind] for name in samples}
+    ids = _identifiers(samples, modalities)
+    names_of: dict[str, list[str]] = {}
+    for name in samples:
+        names_of.setdefault(listing.targets.get(name, name), []).append(name)
+    try:
+        for archive, entry in _entries(stream):
+            # Of members of the same name the first is taken.
+            names = names_of.pop(_name_of(entry), []) if entry.isreg() else []
+            content = _content_of(archive, entry) if names else b""
+            for name in names:
+                sample, path = samples[name], PurePosixPath(name)
+                is_train = layout.is_train(path)
+                split = {"split": "train" if is_train else "test"} if layout.splits else {}
+                metadata = with_source(split, f"{_stem_of(file)}/{name}")
+                usual = _Exported(ids[name], sample.name, is_train, metadata=metadata)
+                own = sample.exported.get(path.suffix[1:], usual)
+                yield read_item(
+                    modalities[name],
+                    listing.members[name].kind,
+                    content,
+                    f"{file.name}/{name}",
+                    is_exact=own is not usual,
+                    id=own.id,
+                    labels=sample.labels if own.labels is None else own.labels,
+                    pair_id=own.pair_id,
+                    metadata={**own.metadata, **sample.metadata},
+                    train=own.train,
+                )
+    except _FAULTS:
+        if not listing.is_damaged:  # else it is among the refusals
+            raise
+
+
+def _identifiers(samples: Mapping[str, _Sample], modalities: Mapping[str, str]) -> dict[str, str]:
+    """Return the id of each item: that of its sample, but for further items of a kind."""
+    ids: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, sample in sorted(samples.items()):
+        identifier = f"{modalities[name]}-{sample.name}"
+        if identifier in taken:
+            identifier = f"{modalities[name]}-{identifier_of(f'{sample.name}/{name}')}"
+        taken.add(identifier)
+        ids[name] = identifier
+    return ids
 
 
 class _Header(tarfile.TarInfo):

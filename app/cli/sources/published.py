@@ -26,21 +26,13 @@ _SHOWN, _FLAGS = "1", frozenset({"1", "0", "-1"})
 """Of a picture in the list of a class: it is shown, hard to see, or absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class VocPicture:
-    """A picture of the lists."""
-
-    labels: tuple[str, ...]  # classes that it clearly shows
-    is_train: bool  # of "trainval"
-
-
 def open_voc(root: Path, texts: Path | None, names: tuple[str, str], *, single: bool = False) -> Source:
     """Open the pictures of a folder ``VOC2007`` (``JPEGImages``, ``ImageSets/Main``), and perhaps a folder of
     texts ``<name>.txt``; `single`: pictures of exactly one class, as in the paper."""
-    pictures = read_lists(root, single=single)
+    labels, is_train = read_lists(root, single=single)
 
     def rows() -> Iterator[Row]:
-        for name, entry in pictures.items():
+        for name in labels:
             files = [(names[0], "picture", root / "JPEGImages" / f"{name}.jpg")]
             if texts is not None:
                 files.append((names[1], "text", texts / f"{name}.txt"))
@@ -51,18 +43,18 @@ def open_voc(root: Path, texts: Path | None, names: tuple[str, str], *, single: 
                     path,
                     f"{path.parent.name}/{path.name}",
                     id=f"{modality}-{name}",
-                    labels=entry.labels,
+                    labels=tuple(labels[name]),
                     pair_id=name,
-                    metadata={"split": "train" if entry.is_train else "test"},
-                    train=entry.is_train,
+                    metadata={"split": "train" if is_train[name] else "test"},
+                    train=is_train[name],
                 )
 
-    return Source(rows, len(pictures) * (1 if texts is None else 2))
+    return Source(rows, len(labels) * (1 if texts is None else 2))
 
 
-def read_lists(root: Path, *, single: bool = False) -> dict[str, VocPicture]:
-    """Return the pictures of ``ImageSets/Main/<class>_trainval.txt`` and ``<class>_test.txt``; `single`: of
-    exactly one class, as in the paper."""
+def read_lists(root: Path, *, single: bool = False) -> tuple[dict[str, list[str]], dict[str, bool]]:
+    """Return the classes that each picture of ``ImageSets/Main/<class>_trainval.txt`` and
+    ``<class>_test.txt`` clearly shows, and whether it is of "trainval"; `single`: those of one class."""
     # Raises InvalidFieldError, which names a line that is none of theirs.
     labels: dict[str, list[str]] = {}
     is_train: dict[str, bool] = {}
@@ -74,11 +66,7 @@ def read_lists(root: Path, *, single: bool = False) -> dict[str, VocPicture]:
                 labels.setdefault(name, []).extend([label] if flag == _SHOWN else [])
     if not is_train:
         raise InvalidFieldError(str(root), f"has no lists {_LISTS / '<class>_trainval.txt'}")
-    return {
-        name: VocPicture(tuple(labels[name]), is_train[name])
-        for name in sorted(is_train)
-        if not single or len(labels[name]) == 1
-    }
+    return {name: labels[name] for name in sorted(labels) if not single or len(labels[name]) == 1}, is_train
 
 
 def _read_list(path: Path) -> Iterator[Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Items in a tar file, as WebDataset writes its samples, which `Archives` reads back as they were."""
+"""Items in a tar file, as WebDataset writes its samples, which `open_archives` reads back as they were."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli.sources import folders
-from app.cli.sources.folders import Archives
+from app.cli.sources.folders import open_archives
 from app.cli.sources.rows import Refusal, Row
 from app.cli.sources.samples import write_samples
 from app.services.catalogue.service import NewItem
@@ -59,7 +59,7 @@ def write_tar(path: Path, members: dict[str, bytes | None]) -> Path:
 def rows_of(
     *files: Path, report: Callable[[str], None] = lambda _: None, are_splits: bool | None = None
 ) -> list[Row]:
-    return list(Archives(files, {"picture": "photo", "text": "words"}, report, are_splits).rows())
+    return list(open_archives(files, {"picture": "photo", "text": "words"}, report, are_splits).rows())
 
 
 def refusals_of(rows: list[Row]) -> dict[str, str]:
