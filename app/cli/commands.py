@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
@@ -281,10 +282,7 @@ def update_items(
         raise typer.BadParameter("say what to change: --labels, --add-label, --remove-label or --set")
     which = _which(label, where, every)
     with open_backend(url, key) as backend:
-
-        def update(is_dry: bool) -> answers.Affected:
-            return backend.update_items(collection, **which, **change, dry_run=is_dry)
-
+        update = partial(backend.update_items, collection, **which, **change)
         _affect(update, "change", dry_run, yes, as_json)
 
 
@@ -312,11 +310,7 @@ def delete_items(
         return
     which = _which(label, where, every)
     with open_backend(url, key) as backend:
-
-        def delete(is_dry: bool) -> answers.Affected:
-            return backend.delete_items(collection, **which, dry_run=is_dry)
-
-        _affect(delete, "delete", dry_run, yes, as_json)
+        _affect(partial(backend.delete_items, collection, **which), "delete", dry_run, yes, as_json)
 
 
 def _which(labels: list[str] | None, conditions: list[str] | None, every: bool) -> dict[str, Any]:
@@ -326,9 +320,7 @@ def _which(labels: list[str] | None, conditions: list[str] | None, every: bool) 
     return {"all": True} if every else {"filter": item_filter}
 
 
-def _affect(
-    run: Callable[[bool], answers.Affected], verb: str, is_dry: bool, yes: bool, as_json: bool
-) -> None:
+def _affect(run: Callable[..., answers.Affected], verb: str, is_dry: bool, yes: bool, as_json: bool) -> None:
     """Say what a call is about, ask, and make it."""
     if as_json and not (is_dry or yes):
         raise typer.BadParameter("takes --dry-run or --yes beside it", param_hint="--json")
@@ -340,14 +332,14 @@ def _affect(
 
     did, counted = f"to {verb}", ""
     # Counted again after the answer: where others have written meanwhile, it is asked again.
-    while (is_dry or not yes) and counted != describe(affected := run(True)):
+    while (is_dry or not yes) and counted != describe(affected := run(dry_run=True)):
         print_one(affected, as_json, describe)
         if is_dry or not affected.changed:
             return
         counted = describe(affected)
         typer.confirm(f"{verb.capitalize()} them?", abort=True, err=True)
     did = f"{verb}d"
-    print_one(run(False), as_json, describe)
+    print_one(run(dry_run=False), as_json, describe)
 
 
 def _read_value(text: str) -> tuple[str, Any]:

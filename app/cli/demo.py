@@ -24,7 +24,7 @@ from app.answers import Hit, Item
 from app.bootstrap import Services, build
 from app.cli.backend import read_settings
 from app.cli.console import LOG, OUT, pace, progress
-from app.cli.ingest import ensure_collection, split_into_batches, store
+from app.cli.ingest import ensure_collection, store
 from app.cli.serve import Server, bound_socket, is_loopback, serve_on, url_of
 from app.cli.train import print_quality, train_and_wait
 from app.client import Client, UnavailableError
@@ -35,6 +35,7 @@ from app.domain.reports import TrainingParameters
 from app.logs import log_to_stderr
 from app.sample import KINDS, draw_sample
 from app.services.catalogue.preparation import NewItem
+from app.services.storage.pacing import in_batches
 from app.settings import Settings
 from solver import average_precision, chance_average_precision
 
@@ -236,7 +237,7 @@ def _test_figures(client: Client, source: str, target: str) -> dict[str, float]:
         for name in (source, target)
     )
     relevant: list[list[bool]] = []
-    for batch in split_into_batches(queries, max(_HITS_PER_CALL // max(len(gallery), 1), 1)):
+    for batch in in_batches(queries, max(_HITS_PER_CALL // max(len(gallery), 1), 1)):
         bodies = [{"item_id": item.id} for item in batch]
         answer = client.search_batch(
             COLLECTION, source, target, bodies, k=len(gallery), filter=test, include=["labels"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -12,9 +11,6 @@ from app.cli.console import LOG
 from app.client.problems import ConnectionFailedError, LrbsError, NotAllowedError, RejectedError
 from app.domain.errors import CollectionNotFoundError, ConflictError, ServiceError
 from app.domain.names import plain_message
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

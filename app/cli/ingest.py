@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, TypeVar
 
 from app.bootstrap import Services
@@ -14,6 +13,7 @@ from app.cli.sources.rows import Refusal, Row
 from app.domain.entities import Counts, Modality
 from app.domain.errors import CollectionNotFoundError, ContentTooLargeError, InvalidFieldError
 from app.services.catalogue.preparation import ItemChange, NewItem, content_id
+from app.services.storage.pacing import in_batches
 
 _BATCH = 200  # items per transaction: pictures of one batch fit into memory
 _Entry = TypeVar("_Entry")
@@ -168,7 +168,7 @@ def store(
             refuse(entry.place, f"{kind}: {entry.ids[-1]!r}", kind)
         return written.counts
 
-    for batch in split_into_batches(rows, _BATCH):
+    for batch in in_batches(rows, _BATCH):
         items: list[NewItem] = []
         changes: list[ItemChange] = []
         for row in batch:
@@ -212,10 +212,3 @@ def _write(
             return Counts()
     middle = len(entries) // 2
     return _write(write, entries[:middle], refuse) + _write(write, entries[middle:], refuse)
-
-
-def split_into_batches(entries: Iterable[_Entry], size: int) -> Iterator[list[_Entry]]:
-    """Yield lists of at most `size` entries."""
-    left = iter(entries)
-    while batch := list(islice(left, size)):
-        yield batch

@@ -26,10 +26,10 @@ from app.cli.console import (
     read_names,
 )
 from app.cli.encoders import read_encoder
-from app.cli.ingest import split_into_batches
 from app.domain.entities import Content, Matrix
 from app.domain.reports import Supervision
 from app.encoders.registry import EncoderRegistry
+from app.services.storage.pacing import in_batches
 from solver import RetrievalQuality, is_sparse
 from solver.benchmark import machine
 from solver.comparison import compare
@@ -148,7 +148,7 @@ def _encode(
     fit_seconds = time.perf_counter() - began if made.is_fitted_with_model else 0.0
     made.encode_to_store(contents[:1])  # what is loaded or imported with the first content is not counted
     began = time.perf_counter()
-    batches = [_dense(made.encode_to_store(batch)) for batch in split_into_batches(contents, _BATCH)]
+    batches = [_dense(made.encode_to_store(batch)) for batch in in_batches(contents, _BATCH)]
     seconds = time.perf_counter() - began
     stored = np.concatenate(batches)
     if made.learns_from_stored:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from app.domain.entities import Collection
 from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports import GalleryKey, VectorEngine
 from app.services.storage.ownership import ManagedFiles
-from app.services.storage.pacing import BYTES_PER_STEP, ROWS_PER_STEP, Round
+from app.services.storage.pacing import BYTES_PER_STEP, ROWS_PER_STEP, Round, in_batches
 from app.services.storage.writing import writing
 
 _BATCH = 500  # names that the database is asked about in one query
@@ -90,8 +89,7 @@ def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> Itera
     yield from managed.files.tidy(before, managed.used)
     total = 0
     unused: list[str] = []
-    times = managed.files.times()
-    while batch := list(itertools.islice(times, _BATCH)):
+    for batch in in_batches(managed.files.times(), _BATCH):
         total += len(batch)
         names = [name for name, at in batch if at < before]
         in_use = managed.used(names) if names else set()
@@ -106,8 +104,7 @@ def sweep_unused(managed: ManagedFiles, before: float, any_share: bool) -> Itera
             total,
         )
         return
-    rest = iter(unused)
-    while names := list(itertools.islice(rest, _BATCH)):
+    for names in in_batches(unused, _BATCH):
         yield _discard(managed, names, before)  # which may have come into use since the last round
 
 
