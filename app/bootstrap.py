@@ -324,13 +324,14 @@ def open_vector_engine(settings: Settings) -> VectorEngine | None:
             from app.engines.postgresql import PostgresEngine
 
             return PostgresEngine(connections)
-        from app.engines.common import DatabaseLocks, FileLocks
+        from app.engines.common import lock_file, lock_in_database
         from app.engines.milvus import MilvusEngine
 
         is_shared = make_url(url).get_backend_name() == "postgresql"
         folder = settings.data_dir.resolve() / _LOCKS_FOLDER
-        locks = DatabaseLocks(connections) if is_shared else FileLocks(folder, settings.lock_wait_seconds)
-        return MilvusEngine(settings.milvus_uri, settings.milvus_token, locks)
+        of_files = partial(lock_file, folder, settings.lock_wait_seconds)
+        hold_lock = partial(lock_in_database, connections) if is_shared else of_files
+        return MilvusEngine(settings.milvus_uri, settings.milvus_token, hold_lock, connections.dispose)
     except ImportError as error:
         extra = "postgres" if settings.vector_engine == "postgresql" else settings.vector_engine
         need = f"LRBS_VECTOR_ENGINE={settings.vector_engine} needs {error.name}"

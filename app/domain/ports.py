@@ -188,7 +188,7 @@ class VectorEngine(Protocol):
     def open(self, key: GalleryKey) -> EngineGallery | None:
         """Return a gallery that is complete; None where there is none."""
 
-    def claim(self, key: GalleryKey) -> AbstractContextManager[None]:
+    def claim(self, key: GalleryKey) -> AbstractContextManager[object]:
         """Be the only one who makes a gallery, and those made with it, within a ``with`` statement.
         VectorEngineUnavailableError while another process is, after some seconds."""
 

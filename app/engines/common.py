@@ -6,8 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -67,68 +66,48 @@ def balance_of(new: NewGallery) -> Balance | None:
     return Balance(np.zeros(rank, np.float32), np.eye(rank, dtype=np.float32), np.eye(rank, dtype=np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseLocks:
-    """Locks of a PostgreSQL database, which the processes of all hosts share; the engine says how long to
-    wait. A lock takes a connection, and is free again if that is lost."""
-
-    engine: Engine
-
-    @contextmanager
-    def hold(self, name: str) -> Iterator[Callable[[], None]]:
-        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile. Raises
-        VectorEngineUnavailableError if it is not free in time."""
-        with translate_errors(), self.engine.connect() as connection:
-            lock = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))")
-            # The server would take a lock from who writes elsewhere meanwhile, as it would seem to be idle.
-            connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-            try:
-                connection.execute(lock, {"class": _CLASS, "name": name})
-            except OperationalError as error:
-                if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
-                    raise
-                raise VectorEngineUnavailableError(BUSY) from error
-
-            def check() -> None:
-                with translate_errors():
-                    connection.execute(sa.text("SELECT 1"))
-
-            yield check
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.engine.dispose()
+HoldLock = Callable[[str], AbstractContextManager[Callable[[], None]]]
+"""Waits for a lock of a name and has it for the time of a block; gives a function that raises if the lock was
+lost meanwhile. Raises VectorEngineUnavailableError if it is not free in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileLocks:
-    """Locks of files, which the processes of a host share; a file is there as long as its lock is held."""
+@contextmanager
+def lock_in_database(engine: Engine, name: str) -> Iterator[Callable[[], None]]:
+    """Have a lock of a PostgreSQL database, which the processes of all hosts share, as of `HoldLock`; the
+    engine says how long to wait. It takes a connection, and is free again if that is lost."""
+    with translate_errors(), engine.connect() as connection:
+        lock = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:name))")
+        # The server would take a lock from who writes elsewhere meanwhile, as it would seem to be idle.
+        connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        try:
+            connection.execute(lock, {"class": _CLASS, "name": name})
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+            raise VectorEngineUnavailableError(BUSY) from error
 
-    folder: Path
-    patience_seconds: float
+        def check() -> None:
+            with translate_errors():
+                connection.execute(sa.text("SELECT 1"))
 
-    @contextmanager
-    def hold(self, name: str) -> Iterator[Callable[[], None]]:
-        """Wait for a lock and have it; give a function that raises if the lock was lost meanwhile. Raises
-        VectorEngineUnavailableError if it is not free in time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path, deadline = self.folder / f"{name}.lock", time.monotonic() + self.patience_seconds
-        while (file := _try_to_lock(path)) is None:
-            if time.monotonic() > deadline:
-                raise VectorEngineUnavailableError(BUSY)
-            time.sleep(_LOOK_SECONDS)
-        with file:
-            try:
-                yield lambda: None  # the system keeps it as long as the file is open
-            finally:
-                path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Do nothing: a lock closes its file."""
+        yield check
 
 
-WriteLocks = DatabaseLocks | FileLocks
-"""Locks by name."""
+@contextmanager
+def lock_file(folder: Path, patience_seconds: float, name: str) -> Iterator[Callable[[], None]]:
+    """Have a lock of a file, which the processes of a host share, as of `HoldLock`; the file is there as long
+    as its lock is held."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, deadline = folder / f"{name}.lock", time.monotonic() + patience_seconds
+    while (file := _try_to_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise VectorEngineUnavailableError(BUSY)
+        time.sleep(_LOOK_SECONDS)
+    with file:
+        try:
+            yield lambda: None  # the system keeps it as long as the file is open
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _try_to_lock(path: Path) -> IO[str] | None:

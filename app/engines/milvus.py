@@ -22,7 +22,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -516,12 +516,12 @@ class MilvusGallery:
         self,
         client: MilvusClient,
         name: str,
-        locks: common.WriteLocks,
+        hold_lock: common.HoldLock,
         announced: dict[str, tuple[int, float]],
     ) -> None:
         self._client = client
         self._name = name
-        self._locks = locks
+        self._hold_lock = hold_lock
         self._announced = announced
         self._seen: GalleryRows | None = None  # as of the last look at the entry
         self._seen_at = 0.0  # when that was, on the monotonic clock
@@ -542,7 +542,7 @@ class MilvusGallery:
             raise
 
     def write(self, change: GalleryWrite) -> int:
-        with self._locks.hold(self._name) as check_lock, self._translate_errors():
+        with self._hold_lock(self._name) as check_lock, self._translate_errors():
             entry = get_entry(self._client, self._name)
             if entry["revision"] >= change.revision:
                 return int(entry["revision"])
@@ -691,7 +691,7 @@ class MilvusGallery:
         """Remove rows that ended; see `EngineGallery.purge`.
         Those of which an earlier call said so: others may still be looking for them."""
         with self._translate_errors():
-            with self._locks.hold(self._name):
+            with self._hold_lock(self._name):
                 entry, now = get_entry(self._client, self._name), time.monotonic()
                 earliest = int(entry["earliest"])
                 announced, standing_since = self._announced.get(self._name, (None, now))
@@ -725,11 +725,17 @@ class MilvusEngine:
     """Galleries in a Milvus server, or in a file of Milvus Lite, which one process can open; no token where
     none is needed."""
 
-    def __init__(self, uri: str, token: str, locks: common.WriteLocks) -> None:
+    def __init__(
+        self,
+        uri: str,
+        token: str,
+        hold_lock: common.HoldLock,
+        close_locks: Callable[[], None] = lambda: None,
+    ) -> None:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints what it raises, with the filters
         self._uri = uri
         self._token = token
-        self._locks = locks
+        self._hold_lock, self._close_locks = hold_lock, close_locks
         self._announced: dict[str, tuple[int, float]] = {}  # as of `MilvusGallery`
         self._connected: MilvusClient | None = None
         self._connecting = threading.Lock()
@@ -756,7 +762,7 @@ class MilvusEngine:
 
     def _create_list(self, client: MilvusClient) -> None:
         """Make the list of galleries, unless another process has."""
-        with self._locks.hold(GALLERIES):
+        with self._hold_lock(GALLERIES):
             if client.has_collection(GALLERIES, timeout=SECONDS):
                 return
             schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -779,17 +785,15 @@ class MilvusEngine:
             return None if entry is None else self._gallery(entry["name"])
 
     def _gallery(self, name: str) -> MilvusGallery:
-        return MilvusGallery(self._client, name, self._locks, self._announced)
+        return MilvusGallery(self._client, name, self._hold_lock, self._announced)
 
-    @contextmanager
-    def claim(self, key: GalleryKey) -> Iterator[None]:
-        with self._locks.hold(f"making_{common.name_of(key)}"):
-            yield
+    def claim(self, key: GalleryKey) -> AbstractContextManager[object]:
+        return self._hold_lock(f"making_{common.name_of(key)}")
 
     def create(self, new: NewGallery) -> MilvusGallery:
         """Make a gallery, which others find once it is complete."""
         name, rank, balance = common.name_of(new.key), new.vectors.shape[1], common.balance_of(new)
-        with self._locks.hold(name) as check_lock, translate_errors():
+        with self._hold_lock(name) as check_lock, translate_errors():
             gallery = self._gallery(name)
             if find_entry(self._client, name) is not None:
                 return gallery
@@ -841,7 +845,7 @@ class MilvusEngine:
 
     def replace(self, key: GalleryKey, by: GalleryKey) -> bool:
         old, new = common.name_of(key), common.name_of(by)
-        with self._locks.hold(old) as check_lock, self._locks.hold(new), translate_errors():
+        with self._hold_lock(old) as check_lock, self._hold_lock(new), translate_errors():
             entry, earlier = get_entry(self._client, new), find_entry(self._client, old)
             if earlier is not None and earlier["revision"] > entry["revision"]:
                 return False
@@ -854,7 +858,7 @@ class MilvusEngine:
         return True
 
     def belongs_to(self, installation: str) -> bool:
-        with self._locks.hold(_OWNER), translate_errors():
+        with self._hold_lock(_OWNER), translate_errors():
             owner = find_text(self._client, _OWNER)
             if owner is None:
                 store_text(self._client, _OWNER, installation)
@@ -873,7 +877,7 @@ class MilvusEngine:
 
     def drop(self, key: GalleryKey) -> None:
         name = common.name_of(key)
-        with self._locks.hold(name), translate_errors():
+        with self._hold_lock(name), translate_errors():
             if (entry := find_entry(self._client, name)) is not None:
                 self._client.delete(GALLERIES, ids=[name], timeout=SECONDS)
                 self._remove(entry["collection"])
@@ -883,7 +887,7 @@ class MilvusEngine:
         if self._connected is not None:
             self._connected.close()
             self._connected = None
-        self._locks.close()
+        self._close_locks()
 
     def remove_unfinished(self) -> int:
         n_removed = 0
@@ -893,7 +897,7 @@ class MilvusEngine:
             unfinished = self._find_unfinished("gallery_")
             for name in sorted({collection.rpartition("_")[0] for collection in unfinished}):
                 try:
-                    with self._locks.hold(name):  # which one that is being made has
+                    with self._hold_lock(name):  # which one that is being made has
                         n_removed += self._remove_unfinished(name)
                 except VectorEngineUnavailableError as error:
                     _logger.info("what is unfinished of %s stays: %s", name, error)

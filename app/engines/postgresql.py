@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -468,10 +468,8 @@ class PostgresEngine:
             self.set_up()
             return None
 
-    @contextmanager
-    def claim(self, key: GalleryKey) -> Iterator[None]:
-        with common.DatabaseLocks(self._engine).hold(common.name_of(key)):
-            yield
+    def claim(self, key: GalleryKey) -> AbstractContextManager[object]:
+        return common.lock_in_database(self._engine, common.name_of(key))
 
     def create(self, new: NewGallery) -> PostgresGallery:
         """Make a gallery in one transaction."""

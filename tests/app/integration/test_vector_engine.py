@@ -30,7 +30,7 @@ from app.domain.errors import (
 from app.domain.filters import ItemFilter
 from app.domain.ports import GalleryKey, GalleryWrite, NewGallery
 from app.domain.searches import SearchResult
-from app.engines.common import FileLocks, name_of
+from app.engines.common import lock_file, name_of
 from app.services.catalogue.preparation import NewItem
 from app.services.serving.refinement import Refinement
 from app.services.serving.search import Query, Search, results_of
@@ -280,7 +280,7 @@ def test_what_is_busy_does_not_keep_the_rest_from_being_removed(
     busy = engine.keys()[0]
     with contextlib.ExitStack() as until_free:
         if kind == "milvus":
-            until_free.enter_context(FileLocks(settings.data_dir / "locks", 0.0).hold(name_of(busy)))
+            until_free.enter_context(lock_file(settings.data_dir / "locks", 0.0, name_of(busy)))
         else:
             connection = until_free.enter_context(services.database.engine.begin())
             connection.exec_driver_sql(f"SELECT count(*) FROM lrbs_engine.{name_of(busy)}")

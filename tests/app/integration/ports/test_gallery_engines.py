@@ -20,7 +20,7 @@ from app.domain.entities import IndexedItem
 from app.domain.errors import DatabaseUnavailableError, VectorEngineUnavailableError
 from app.domain.filters import ItemFilter
 from app.domain.ports import GalleryKey, GalleryWrite, NewGallery, PageQuery, VectorEngine
-from app.engines.common import LARGEST_RANK_OF_A_GRAPH, FileLocks
+from app.engines.common import LARGEST_RANK_OF_A_GRAPH, lock_file
 from app.engines.milvus import MilvusEngine
 from app.engines.postgresql import PostgresEngine
 from app.services.serving.engine_galleries import RemoteGallery
@@ -67,7 +67,7 @@ def milvus_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def milvus(milvus_file: Path, milvus_locks: Path) -> Iterator[MilvusEngine]:
-    engine = MilvusEngine(str(milvus_file), "", FileLocks(milvus_locks, 0.2))
+    engine = MilvusEngine(str(milvus_file), "", partial(lock_file, milvus_locks, 0.2))
     yield engine
     engine.close()
 
@@ -75,7 +75,7 @@ def milvus(milvus_file: Path, milvus_locks: Path) -> Iterator[MilvusEngine]:
 def make_impatient_engine(engine: VectorEngine, request: pytest.FixtureRequest) -> VectorEngine:
     """Return the engine of another process, which waits for no lock."""
     if isinstance(engine, MilvusEngine):
-        return MilvusEngine("", "", FileLocks(request.getfixturevalue("milvus_locks"), 0.0))
+        return MilvusEngine("", "", partial(lock_file, request.getfixturevalue("milvus_locks"), 0.0))
     return PostgresEngine(make_engine(request.getfixturevalue("pgvector_url"), 0.1))
 
 
@@ -314,24 +314,21 @@ def test_revisions_that_were_purged_are_answered_by_the_earliest_that_is_there(
     assert engine.open(KEY) is None
 
 
-def test_a_writer_that_loses_its_lock_writes_nothing_more(
-    milvus_file: Path, milvus_locks: Path, milvus: MilvusEngine
-) -> None:
+def test_a_writer_that_loses_its_lock_writes_nothing_more(milvus_file: Path, milvus: MilvusEngine) -> None:
     n_checks = 0
 
-    class LostLocks(FileLocks):
-        """Locks that another process gets after a writer has written three parts."""
+    @contextlib.contextmanager
+    def hold_until_lost(_: str) -> Iterator[Callable[[], None]]:
+        """Have a lock that another process gets after a writer has written three parts."""
 
-        @contextlib.contextmanager
-        def hold(self, name: str) -> Iterator[Callable[[], None]]:
-            def check() -> None:
-                nonlocal n_checks
-                n_checks += 1
-                if n_checks == 4:
-                    gallery.write(GalleryWrite(3, 1, all_ids, rows[2:], vectors[2:], ()))
-                    raise DatabaseUnavailableError
+        def check() -> None:
+            nonlocal n_checks
+            n_checks += 1
+            if n_checks == 4:
+                gallery.write(GalleryWrite(3, 1, all_ids, rows[2:], vectors[2:], ()))
+                raise DatabaseUnavailableError
 
-            yield check
+        yield check
 
     for key in milvus.keys():  # noqa: SIM118
         milvus.drop(key)
@@ -339,7 +336,7 @@ def test_a_writer_that_loses_its_lock_writes_nothing_more(
     rows = [IndexedItem(item.id, item.labels, dict(item.metadata)) for item in items]
     all_ids = [row.id for row in rows]
     gallery = milvus.create(NewGallery(KEY, 1, iter([(rows, vectors)]), vectors, vectors, ()))
-    slow = MilvusEngine(str(milvus_file), "", LostLocks(milvus_locks, 0.0))
+    slow = MilvusEngine(str(milvus_file), "", hold_until_lost)
     slow_gallery = slow.open(KEY)
     assert slow_gallery is not None
     with pytest.raises(DatabaseUnavailableError):
@@ -531,7 +528,7 @@ def test_callers_do_not_queue_for_a_server_that_does_not_answer(
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        silent_engine = MilvusEngine(url, "", FileLocks(tmp_path, 30.0))
+        silent_engine = MilvusEngine(url, "", partial(lock_file, tmp_path, 30.0))
         callers = [threading.Thread(target=open_gallery) for _ in range(4)]
         for caller in callers:
             caller.start()
@@ -548,7 +545,7 @@ def test_a_lock_of_a_file_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> N
 
     def take_turns(number: int) -> None:
         for _ in range(30):
-            with FileLocks(tmp_path, 30.0).hold("gallery"):
+            with lock_file(tmp_path, 30.0, "gallery"):
                 inside.append(number)
                 assert inside == [number]
                 inside.remove(number)
@@ -559,6 +556,6 @@ def test_a_lock_of_a_file_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> N
     for thread in threads:
         thread.join()
     assert inside == []
-    with FileLocks(tmp_path, 0.0).hold("gallery"), FileLocks(tmp_path, 0.0).hold("another"):
+    with lock_file(tmp_path, 0.0, "gallery"), lock_file(tmp_path, 0.0, "another"):
         assert len(list(tmp_path.iterdir())) == 2
     assert list(tmp_path.iterdir()) == []
