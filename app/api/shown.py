@@ -18,7 +18,8 @@ from app.encoders.options import without_paths
 if TYPE_CHECKING:
     from app.services.catalogue.service import Page
 
-_ENCODER = msgspec.json.Encoder()
+encode = msgspec.json.Encoder().encode
+"""Returns the JSON of an answer."""
 _Answer = TypeVar("_Answer")
 
 
@@ -26,11 +27,6 @@ def _like(kind: type[_Answer], stored: object, **others: Any) -> _Answer:
     """Return an answer with what is stored under the names of its fields, but for the others."""
     names = {field.name for field in fields(kind)} - others.keys()  # type: ignore[arg-type]
     return kind(**{name: getattr(stored, name) for name in names}, **others)
-
-
-def encode(answer: Any) -> bytes:
-    """Return the JSON of an answer."""
-    return _ENCODER.encode(answer)
 
 
 def show_collection(collection: Collection, counts: Mapping[str, int] | None = None) -> answers.Collection:

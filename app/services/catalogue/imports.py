@@ -110,12 +110,7 @@ class ItemSpool:
             "CREATE TABLE ids (id TEXT PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID",
         ):
             self._ids.execute(statement)
-        self._size = 0
-
-    @property
-    def size(self) -> int:
-        """Number of items."""
-        return self._size
+        self.size = 0  # number of items
 
     def add(self, entries: Sequence[tuple[int, Item]]) -> tuple[int, int] | None:
         """Append items, each with its line number; the index of the first whose id was added before and that
@@ -134,14 +129,14 @@ class ItemSpool:
                 features = vector_bytes(item.features)
             length = _NO_FEATURES if item.features is None else len(features)
             self._items.write(_HEAD.pack(line, len(item_id), len(facts), length) + item_id + facts + features)
-        self._size += len(entries)
+        self.size += len(entries)
         return None
 
     def batches(self, size: int, max_bytes: int | None = None) -> Iterator[list[tuple[int, Item]]]:
         """Yield everything added, in order, at most `size` items at a time. A batch ends with the item that
         brings it to `max_bytes`, when these are given."""
         self._items.seek(0)
-        left, place = self._size, 0
+        left, place = self.size, 0
         while left:
             batch: list[tuple[int, Item]] = []
             began = place
@@ -155,7 +150,7 @@ class ItemSpool:
     def ids(self) -> Iterator[str]:
         """Yield the id of everything added, in order."""
         self._items.seek(0)
-        for _ in range(self._size):
+        for _ in range(self.size):
             _, id_length, facts_length, length = _HEAD.unpack(self._items.read(_HEAD.size))
             yield self._items.read(id_length).decode()
             self._items.seek(facts_length + max(length, 0), io.SEEK_CUR)
