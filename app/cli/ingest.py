@@ -61,36 +61,34 @@ class Refusals:
         ]
 
 
-class _Seen:
-    """What rows before had which id; in a temporary file, since there may be more than memory should hold."""
+def _open_table(columns: str) -> sqlite3.Connection:
+    """Return a database with a table, `seen`, in a temporary file: more rows may go by than memory holds."""
+    table = sqlite3.connect("", isolation_level=None)
+    table.execute("PRAGMA journal_mode = OFF")
+    table.execute(f"CREATE TABLE seen (id TEXT PRIMARY KEY{columns}) WITHOUT ROWID")
+    return table
 
-    def __init__(self) -> None:
-        self._table = sqlite3.connect("", isolation_level=None)
-        self._table.execute("PRAGMA journal_mode = OFF")
-        self._table.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place TEXT, digest TEXT) WITHOUT ROWID")
 
-    def earlier(self, row: NewItem | ItemChange) -> tuple[str, bool] | None:
-        """Return the place of the row before that has the same id, and whether it is the same; None: new."""
-        if isinstance(row, ItemChange):
-            name, digest = " ".join(row.ids), json.dumps([row.labels, row.metadata], sort_keys=True)
-        else:
-            name, digest = str(row.id), content_id(row)
-        facts = (name, row.place or "", digest)
-        if self._table.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", facts).rowcount:
-            return None
-        query = "SELECT place, digest FROM seen WHERE id = ?"
-        place, earlier = self._table.execute(query, (name,)).fetchone()
-        return place, earlier == digest
+def _find_earlier(table: sqlite3.Connection, row: NewItem | ItemChange) -> tuple[str, bool] | None:
+    """Return the place of the row before that has the same id, and whether it is the same; None: it is new,
+    and is remembered."""
+    if isinstance(row, ItemChange):
+        name, digest = " ".join(row.ids), json.dumps([row.labels, row.metadata], sort_keys=True)
+    else:
+        name, digest = str(row.id), content_id(row)
+    facts = (name, row.place or "", digest)
+    if table.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", facts).rowcount:
+        return None
+    place, earlier = table.execute("SELECT place, digest FROM seen WHERE id = ?", (name,)).fetchone()
+    return place, earlier == digest
 
 
 class KeptIds:
-    """Ids of the items of rows that went by; in a temporary file, as of `_Seen`."""
+    """Ids of the items of rows that went by."""
 
     def __init__(self) -> None:
         self.n_items = self.n_refusals = 0  # those without items have no ids that are known
-        self._table = sqlite3.connect("", isolation_level=None)
-        self._table.execute("PRAGMA journal_mode = OFF")
-        self._table.execute("CREATE TABLE kept (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        self._table = _open_table("")
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows."""
@@ -100,12 +98,12 @@ class KeptIds:
             else:
                 self.n_items += 1
                 ids = row.ids if isinstance(row, ItemChange) else (str(row.id),)
-                self._table.executemany("INSERT OR IGNORE INTO kept VALUES (?)", [(one,) for one in ids])
+                self._table.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(one,) for one in ids])
             yield row
 
     def has(self, item_id: str) -> bool:
         """Return whether it was one of them."""
-        query = "SELECT 1 FROM kept WHERE id = ?"
+        query = "SELECT 1 FROM seen WHERE id = ?"
         return self._table.execute(query, (item_id,)).fetchone() is not None
 
 
@@ -145,7 +143,7 @@ def store(
     encoded again. Items have ids, so that an interrupted call can be repeated."""
     # `on_stored` gets the number of rows just done with. `on_refused` gets the place of a row that is no
     # item, the reason, and the reason without what only this row has; by default, the first one raises.
-    seen = _Seen()
+    seen = _open_table(", place TEXT, digest TEXT")
     stored = Counts()
     last = ("", "")
 
@@ -174,7 +172,7 @@ def store(
         for row in batch:
             if isinstance(row, Refusal):
                 refuse(row.place, row.reason)
-            elif (earlier := seen.earlier(row)) is not None:
+            elif (earlier := _find_earlier(seen, row)) is not None:
                 place, is_same = earlier
                 how = "is the same" if is_same else "differs"
                 row_id = row.ids[-1] if isinstance(row, ItemChange) else row.id

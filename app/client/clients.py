@@ -53,26 +53,26 @@ class _Lines:
             raise ConnectionFailedError("the export ended early, within a line")
 
 
-class _Patience:
-    """How long, in seconds, a call is repeated that the service could not answer."""
+def _be_patient(seconds: float) -> Callable[[Call[Any], RejectedError | httpx.TransportError], float]:
+    """Return what says after how many seconds a call is sent again that the service could not answer, for so
+    many seconds from now; it raises the error where the call should not be."""
+    until, usual_pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
 
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
-        self._pause = _FIRST_PAUSE_SECONDS
-
-    def pause_after(self, call: Call[Any], fault: RejectedError | httpx.TransportError) -> float:
-        """Return the seconds after which to send a call again; raises the error where it should not be.
-        A call that changes something, and could do so twice, is sent again only where it was turned away."""
+    def pause_after(call: Call[Any], fault: RejectedError | httpx.TransportError) -> float:
+        # A call that changes something, and could do so twice, is sent again only where it was turned away.
+        nonlocal usual_pause
         error: LrbsError = fault if isinstance(fault, RejectedError) else _unreachable(fault)
         pause = error.retry_after if isinstance(error, RejectedError) else None
         was_turned_away = isinstance(error, UnavailableError) and error.status in (429, 503)
         if not (was_turned_away or (call.is_repeatable and isinstance(error, ConnectionFailedError))):
             raise error
         if pause is None:
-            pause, self._pause = self._pause, min(2.0 * self._pause, _LONGEST_PAUSE_SECONDS)
-        if time.monotonic() + pause > self._until or call.lines is not None:
+            pause, usual_pause = usual_pause, min(2.0 * usual_pause, _LONGEST_PAUSE_SECONDS)
+        if time.monotonic() + pause > until or call.lines is not None:
             raise error
         return pause
+
+    return pause_after
 
 
 class _BaseClient(Operations, Generic[_Http]):
@@ -171,7 +171,7 @@ class Client(_BaseClient[httpx.Client]):
         return self._decode(call, self._exchange(call))
 
     def _exchange(self, call: Call[Any], is_stream: bool = False) -> httpx.Response:
-        patience = _Patience(self._patience_seconds)
+        pause_after = _be_patient(self._patience_seconds)
         while True:
             content = None if call.lines is None else _chunks(call.lines)
             try:
@@ -180,7 +180,7 @@ class Client(_BaseClient[httpx.Client]):
                     answer.read()
                 return self._check(call, answer)
             except (RejectedError, httpx.TransportError) as error:
-                time.sleep(patience.pause_after(call, error))
+                time.sleep(pause_after(call, error))
 
     def iter_export(self, collection: str, **conditions: Any) -> Iterator[dict[str, Any]]:
         """Yield the items of an export as they come; conditions as of `export_items`.
@@ -256,7 +256,7 @@ class AsyncClient(_BaseClient[httpx.AsyncClient]):
         return self._decode(call, await self._exchange(call))
 
     async def _exchange(self, call: Call[Any], is_stream: bool = False) -> httpx.Response:
-        patience = _Patience(self._patience_seconds)
+        pause_after = _be_patient(self._patience_seconds)
         while True:
             content = None if call.lines is None else _chunks_without_waiting(call.lines)
             try:
@@ -265,7 +265,7 @@ class AsyncClient(_BaseClient[httpx.AsyncClient]):
                     await answer.aread()
                 return self._check(call, answer)
             except (RejectedError, httpx.TransportError) as error:
-                await asyncio.sleep(patience.pause_after(call, error))
+                await asyncio.sleep(pause_after(call, error))
 
     async def iter_export(self, collection: str, **conditions: Any) -> AsyncIterator[dict[str, Any]]:
         """Yield the items of an export as they come, as of `Client.iter_export`."""

@@ -105,29 +105,23 @@ _LOST_CONNECTIONS = {
 """When libpq gives up a vanished server, in seconds and (timeout) milliseconds: by default after hours."""
 
 
-class _Changes:
-    """Count the rows that a transaction, which has just begun, changes from now on: one that only reads does
-    not show that the disk takes writes."""
+def _count_changes(connection: Connection) -> Callable[[], int]:
+    """Return what says, before a transaction ends that has just begun, how many rows it inserted, updated or
+    deleted: one that only reads does not show that the disk takes writes."""
+    driver: Any = connection.connection.dbapi_connection
+    if isinstance(driver, sqlite3.Connection):
+        # SQLite's cursors know the number of changed rows only after all returned rows were fetched.
+        before = driver.total_changes
+        return lambda: driver.total_changes - before
+    n_changed = 0
 
-    def __init__(self, connection: Connection) -> None:
-        self._rows = 0
-        self._sqlite: sqlite3.Connection | None = None
-        driver: Any = connection.connection.dbapi_connection
-        if isinstance(driver, sqlite3.Connection):
-            # SQLite's cursors know the number of changed rows only after all returned rows were fetched.
-            self._sqlite, self._before = driver, driver.total_changes
-        else:
-            event.listen(connection, "after_cursor_execute", self._count)
-
-    def are_made(self) -> bool:
-        """Return whether a row was inserted, updated or deleted; to be called before the transaction ends."""
-        if self._sqlite is not None:
-            return self._sqlite.total_changes > self._before
-        return self._rows > 0
-
-    def _count(self, _: Connection, cursor: Any, __: str, ___: Any, context: Any, ____: bool) -> None:
+    def count(_: Connection, cursor: Any, __: str, ___: Any, context: Any, ____: bool) -> None:
+        nonlocal n_changed
         if context is not None and (context.isinsert or context.isupdate or context.isdelete):
-            self._rows += max(cursor.rowcount, 0)
+            n_changed += max(cursor.rowcount, 0)
+
+    event.listen(connection, "after_cursor_execute", count)
+    return lambda: n_changed
 
 
 class UnitOfWork:
@@ -186,7 +180,7 @@ class Database:
             with translate_errors(), self._write.begin() as session:
                 yield UnitOfWork(session)
                 session.flush()
-                has_written = _CHANGES in session.info and session.info[_CHANGES].are_made()
+                has_written = _CHANGES in session.info and session.info[_CHANGES]() > 0
         except DatabaseUnavailableError as error:
             if error.code in DISK_FAULTS:
                 self._refused = time.monotonic(), str(error)
@@ -244,7 +238,7 @@ class Database:
 
 
 def _watch_changes(session: Session, _: SessionTransaction, connection: Connection) -> None:
-    session.info[_CHANGES] = _Changes(connection)
+    session.info[_CHANGES] = _count_changes(connection)
 
 
 def limit_statements(connection: Connection, seconds: float) -> None:

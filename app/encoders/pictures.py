@@ -42,19 +42,20 @@ _MOST_PARTS, _TIMES_READ = 100_000, 4
 """Parts of a file that are looked at, and how often its bytes are: parts may be empty, and may overlap."""
 
 
-class _Bits:
-    """Reads numbers from bytes, bit by bit."""
+def _bit_reader(content: memoryview, start: int = 0) -> Callable[[int], int]:
+    """Return what reads the next number from bytes, given how many bits it has."""
+    place = 8 * start
 
-    def __init__(self, content: memoryview, start: int = 0) -> None:
-        self._content, self._place = content, 8 * start
-
-    def read(self, count: int) -> int:
-        first, last = self._place // 8, (self._place + count + 7) // 8
-        if last > len(self._content):
+    def read(count: int) -> int:
+        nonlocal place
+        first, last = place // 8, (place + count + 7) // 8
+        if last > len(content):
             raise EOFError("a part of the file is cut off")
-        number = int.from_bytes(self._content[first:last])
-        self._place += count
-        return number >> (8 * last - self._place) & ((1 << count) - 1)
+        number = int.from_bytes(content[first:last])
+        place += count
+        return number >> (8 * last - place) & ((1 << count) - 1)
+
+    return read
 
 
 def coded_pixels(content: bytes) -> int:
@@ -69,51 +70,51 @@ def coded_pixels(content: bytes) -> int:
             n_parts += 1
             if n_parts > _MOST_PARTS:
                 raise ValueError("it has too many parts")
-            bits = _Bits(stream, place)
-            kind, has_extension, has_size, _ = (bits.read(count) for count in (5, 1, 1, 1))
+            read = _bit_reader(stream, place)
+            kind, has_extension, has_size, _ = (read(count) for count in (5, 1, 1, 1))
             place += 1 + has_extension
             size = len(stream) - place
             if has_size:
                 size = 0
                 for byte in range(8):  # little-endian, seven bits each
-                    part = _Bits(stream, place).read(8)
+                    part = _bit_reader(stream, place)(8)
                     size, place = size | (part & 127) << 7 * byte, place + 1
                     if part < 128:
                         break
             if kind == _SEQUENCE_HEADER:
-                totals[form] += _sequence_pixels(_Bits(stream, place))
+                totals[form] += _sequence_pixels(_bit_reader(stream, place))
             place += size
     return max(totals.values())
 
 
-def _sequence_pixels(bits: _Bits) -> int:
+def _sequence_pixels(read: Callable[[int], int]) -> int:
     """Return the pixels of a frame; 5.5.1 of the specification of AV1."""
-    bits.read(4)
-    if bits.read(1):  # of a still picture
-        bits.read(5)
+    read(4)
+    if read(1):  # of a still picture
+        read(5)
     else:
         delay_bits = 0
-        if bits.read(1):  # with times
-            bits.read(64)
-            if bits.read(1):
+        if read(1):  # with times
+            read(64)
+            if read(1):
                 zeros = 0
-                while not bits.read(1):
+                while not read(1):
                     zeros += 1
-                bits.read(zeros)
-            if bits.read(1):
-                delay_bits = bits.read(5) + 1
-                bits.read(42)
-        has_delays = bits.read(1)
-        for _ in range(bits.read(5) + 1):
-            bits.read(12)
-            if bits.read(5) > 7:
-                bits.read(1)
-            if delay_bits and bits.read(1):
-                bits.read(2 * delay_bits + 1)
-            if has_delays and bits.read(1):
-                bits.read(4)
-    width_bits, height_bits = bits.read(4) + 1, bits.read(4) + 1
-    return (bits.read(width_bits) + 1) * (bits.read(height_bits) + 1)
+                read(zeros)
+            if read(1):
+                delay_bits = read(5) + 1
+                read(42)
+        has_delays = read(1)
+        for _ in range(read(5) + 1):
+            read(12)
+            if read(5) > 7:
+                read(1)
+            if delay_bits and read(1):
+                read(2 * delay_bits + 1)
+            if has_delays and read(1):
+                read(4)
+    width_bits, height_bits = read(4) + 1, read(4) + 1
+    return (read(width_bits) + 1) * (read(height_bits) + 1)
 
 
 def _boxes(content: memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
@@ -155,23 +156,23 @@ def _streams(content: memoryview) -> Iterator[tuple[str, memoryview]]:
 
 
 def _items(content: memoryview, start: int, data_start: int) -> Iterator[memoryview]:
-    bits = _Bits(content, start)
-    version = bits.read(8)
-    bits.read(24)
-    offset_bits, length_bits, base_bits, index_bits = (8 * bits.read(4) for _ in range(4))
+    read = _bit_reader(content, start)
+    version = read(8)
+    read(24)
+    offset_bits, length_bits, base_bits, index_bits = (8 * read(4) for _ in range(4))
     number_bits, n_parts = 32 if version == 2 else 16, 0
-    for _ in range(bits.read(number_bits)):
-        bits.read(number_bits)
-        method = bits.read(16) & 15 if version else 0
-        bits.read(16)
-        base = bits.read(base_bits) + (data_start if method == 1 else 0)
+    for _ in range(read(number_bits)):
+        read(number_bits)
+        method = read(16) & 15 if version else 0
+        read(16)
+        base = read(base_bits) + (data_start if method == 1 else 0)
         parts: list[memoryview] = []
-        for _ in range(bits.read(16)):
+        for _ in range(read(16)):
             n_parts += 1
             if n_parts > _MOST_PARTS:
                 raise ValueError("it has too many parts")
-            bits.read(index_bits if version else 0)
-            first, length = base + bits.read(offset_bits), bits.read(length_bits)
+            read(index_bits if version else 0)
+            first, length = base + read(offset_bits), read(length_bits)
             parts.append(content[first : first + length] if length else content[first:])
         if sum(map(len, parts)) > _TIMES_READ * len(content):
             raise ValueError("its parts overlap")

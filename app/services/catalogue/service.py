@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app import answers
 from app.answers import Affected, Notice
@@ -287,10 +288,7 @@ class CatalogueService:
     ) -> Affected:
         """Delete the items that pass a filter and are not kept, by their ids, up to a position (None: all of
         now); or only look which. What is done, some hundred at a time, stays if it fails or `is_stopped`."""
-
-        def delete(ids: Sequence[str]) -> Written:
-            return self.delete_items(name, ids, key_id, item_filter)
-
+        delete = partial(self.delete_items, name, key_id=key_id, item_filter=item_filter)
         write = None if is_dry else delete
         return self._affect(name, item_filter, write, lambda _: True, is_stopped, is_kept, last)
 
