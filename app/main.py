@@ -109,7 +109,7 @@ def _background(
             tasks.start_soon(keep_up.repeat, _KEEP_UP_SECONDS)
             tasks.start_soon(share_counts.repeat, _SHARE_SECONDS)
             tasks.start_soon(ask.repeat, _ASK_SECONDS)
-            if metrics.shares is not None:
+            if metrics.shared_folder is not None:
                 share = Repeated("share metrics with the other processes", metrics.share)
                 tasks.start_soon(share.repeat, _SHARE_SECONDS)
             yield

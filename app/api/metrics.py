@@ -28,34 +28,29 @@ from app.services.health import CollectionStatus, HealthService, IndexStatus
 _STATUSES = msgspec.json.Decoder(list[CollectionStatus])
 
 
-class Shares:
-    """The files of the processes behind one port, by which any of them can report for all."""
+def share_statuses(folder: Path, statuses: Sequence[CollectionStatus]) -> None:
+    """Write the state of this process's collections for the other processes behind the port."""
+    path = _file_of(folder, os.getpid())
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_bytes(msgspec.json.encode(statuses))
+    unfinished.replace(path)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
 
-    def write(self, statuses: Sequence[CollectionStatus]) -> None:
-        """Write the state of this process's collections."""
-        path = _file_of(self._folder, os.getpid())
-        unfinished = path.with_suffix(".tmp")
-        unfinished.write_bytes(msgspec.json.encode(statuses))
-        unfinished.replace(path)
-
-    def merge(self, statuses: Sequence[CollectionStatus]) -> list[CollectionStatus]:
-        """Return the given states, each value replaced by the worst of all processes."""
-        by_name: dict[str, list[CollectionStatus]] = {status.name: [status] for status in statuses}
-        own = _file_of(self._folder, os.getpid())
-        for path in self._folder.glob(_file_of(self._folder, "*").name):
-            if path == own:
-                continue
-            try:
-                others = _STATUSES.decode(path.read_bytes())
-            except FileNotFoundError:
-                continue  # its process has ended
-            for status in others:
-                if status.name in by_name:
-                    by_name[status.name].append(status)
-        return [_worst(status, by_name[status.name]) for status in statuses]
+def merge_statuses(folder: Path, statuses: Sequence[CollectionStatus]) -> list[CollectionStatus]:
+    """Return the states of this process, each value replaced by the worst of all processes."""
+    by_name: dict[str, list[CollectionStatus]] = {status.name: [status] for status in statuses}
+    own = _file_of(folder, os.getpid())
+    for path in folder.glob(_file_of(folder, "*").name):
+        if path == own:
+            continue
+        try:
+            others = _STATUSES.decode(path.read_bytes())
+        except FileNotFoundError:
+            continue  # its process has ended
+        for status in others:
+            if status.name in by_name:
+                by_name[status.name].append(status)
+    return [_worst(status, by_name[status.name]) for status in statuses]
 
 
 def forget_process(pid: int, folder: str) -> None:
@@ -106,9 +101,9 @@ class Metrics:
 
     def __init__(self, health: HealthService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         own = self._own = CollectorRegistry()
-        self.shares = Shares(Path(os.environ[_SHARED])) if _SHARED in os.environ else None
+        self.shared_folder = Path(os.environ[_SHARED]) if _SHARED in os.environ else None
         self._read = CollectorRegistry()
-        self._read.register(_Status(health, self.shares))
+        self._read.register(_Status(health, self.shared_folder))
         self._health = health
         self._mirrors = (
             _mirror(swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)),
@@ -183,15 +178,15 @@ class Metrics:
         """Write this process's metrics for the other processes; raises what the database raises."""
         for update in self._mirrors:
             update()
-        if self.shares is not None:
-            self.shares.write(self._health.collections(_MAX_COLLECTIONS)[1])
+        if self.shared_folder is not None:
+            share_statuses(self.shared_folder, self._health.collections(_MAX_COLLECTIONS)[1])
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         for update in self._mirrors:
             update()
         counted = self._own
-        if self.shares is not None:
+        if self.shared_folder is not None:
             counted = CollectorRegistry()
             MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
         return generate_latest(counted) + generate_latest(self._read)
@@ -215,9 +210,9 @@ def _mirror(total: Callable[[], int], counter: Counter) -> Callable[[], None]:
 class _Status(Collector):
     """Reads the state of collections and jobs for each answer."""
 
-    def __init__(self, health: HealthService, shares: Shares | None) -> None:
+    def __init__(self, health: HealthService, shared_folder: Path | None) -> None:
         self._health = health
-        self._shares = shares
+        self._shared_folder = shared_folder
 
     def describe(self) -> list[Metric]:
         """Return nothing: the names are known only once the state is read."""
@@ -252,8 +247,8 @@ class _Status(Collector):
 
     def _collections(self) -> Iterator[Metric]:
         total, statuses = self._health.collections(_MAX_COLLECTIONS)
-        if self._shares is not None:
-            statuses = self._shares.merge(statuses)
+        if self._shared_folder is not None:
+            statuses = merge_statuses(self._shared_folder, statuses)
         yield GaugeMetricFamily("lrbs_collections", "Collections.", value=total)
         of_collection = {
             name: GaugeMetricFamily(f"lrbs_{name}", text, labels=["collection"])

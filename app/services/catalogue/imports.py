@@ -249,7 +249,6 @@ class Import:
     # pictures of items that are not in the spool yet
     _unspooled: list[str] = field(default_factory=list, init=False)
     _is_stored: bool = field(default=False, init=False)
-    _last_position: int = field(default=0, init=False)
 
     def add(self, entries: Iterable[tuple[int, NewItem | ItemChange]]) -> None:
         """Check, encode and put aside items, each with its line; raises ServiceError for the first bad one,
@@ -277,7 +276,7 @@ class Import:
         # Raises InvalidFieldError if that is nothing, UnavailableError, and ServiceError if what was checked
         # no longer fits: a dimension or a picture, changed by others meanwhile.
         with self._service.database.read() as work:
-            self._last_position = work.items.last_position(self._collection)
+            last = work.items.last_position(self._collection)
         if not self.spool.size:
             raise InvalidFieldError("body", "expected at least one line with an item")
         if self._has_pictures:
@@ -300,9 +299,9 @@ class Import:
             rest = ([item for _, item in batch] for batch in batches)
             imported = self._store_in_parts(itertools.chain([first], rest))
         self._is_stored = True
-        if self._has_pictures and imported.counts.created and self._last_position:
+        if self._has_pictures and imported.counts.created and last:
             with self._service.database.read() as work:
-                copies = work.items.count_copies(self._collection, self._last_position, ("content_hash",))
+                copies = work.items.count_copies(self._collection, last, ("content_hash",))
             imported = replace(imported, copies=copies)
         return imported
 
