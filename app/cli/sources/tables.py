@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.sources.columns import Column, Kind, decide_all, is_blank, plain, plain_text
-from app.cli.sources.folders import NamedFiles
+from app.cli.sources.folders import name_files
 from app.cli.sources.rows import (
     Refusal,
     Row,
@@ -247,7 +247,7 @@ class Table:
     modality_names: tuple[str, str]  # of the column of pictures and of that of texts
     # what both encoders take: "picture", "sound", "text" or "vector"
     content_forms: tuple[str | None, str | None]
-    files: NamedFiles  # among which those are that the cells name
+    find_file: Callable[[str], Path]  # by the name in a cell
     types: Mapping[str, Column]  # what the other columns were taken as; empty where the file says it itself
     total: int  # of items and changes; 0 if not known
     notes: tuple[str, ...]  # what was taken as what, and what was left out
@@ -336,7 +336,7 @@ class Table:
         if isinstance(value, bytes) and value:
             return content_of(form, value)
         if isinstance(value, str) and value:
-            return content_of(form, read_bounded(self.files.find(value)), f"{form} {value.strip()}")
+            return content_of(form, read_bounded(self.find_file(value)), f"{form} {value.strip()}")
         raise InvalidFieldError("", f"expected a {form} or the name of its file, got {type(value).__name__}")
 
     def _labels(self, cells: dict[str, Any]) -> tuple[str, ...]:
@@ -390,8 +390,8 @@ def open_table(
     opened = open_sheet(file, request.expected, encoding, sheet)
     columns = fit_columns(opened, request)
     types, total, notes = _survey(opened, columns, kinds or {})
-    files = NamedFiles(file.parent if pictures is None else pictures)
-    return Table(opened, columns, modality_names, content_forms, files, types, total, notes)
+    find_file = name_files(file.parent if pictures is None else pictures)
+    return Table(opened, columns, modality_names, content_forms, find_file, types, total, notes)
 
 
 def _survey(
