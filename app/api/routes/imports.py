@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
@@ -25,8 +24,9 @@ from app.api.shown import encode, show_original
 from app.api.state import ApiLimits, State
 from app.domain.entities import Content, Item
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, ServiceError
-from app.services.catalogue.imports import Import, Imported
+from app.services.catalogue.imports import Import
 from app.services.catalogue.preparation import ItemChange, NewItem
+from app.services.storage.pacing import in_batches
 from solver.datasets.files import describe_binary
 
 router = APIRouter(prefix="/v1/collections/{collection}", tags=["items"])
@@ -234,25 +234,15 @@ def _read_item(number: int, line: bytes) -> NewItem | ItemChange:
         raise
 
 
-def _answer(imported: Imported, running_import: Import) -> Iterator[str]:
-    """Yield an `answers.Imported` as JSON in pieces, since there may be more ids than memory should hold."""
-    counts = imported.counts
+def _answer(imported: answers.Imported, running_import: Import) -> Iterator[bytes]:
+    """Yield what an import did in pieces, since there may be more ids than memory should hold."""
     try:
-        facts = {
-            "revision": imported.revision,
-            "created": counts.created,
-            "updated": counts.updated,
-            "unchanged": counts.unchanged,
-            "copies": imported.copies,
-        }
-        yield json.dumps(facts)[:-1] + ', "ids": ['
-        part: list[str] = []
-        for number, item_id in enumerate(running_import.spool.ids()):
-            part.append((", " if number else "") + json.dumps(item_id))
-            if len(part) == _IDS_PER_PIECE:
-                yield "".join(part)
-                part.clear()
-        yield "".join(part) + "]}"
+        yield encode(imported).removesuffix(b"]}")  # the list of ids comes last
+        comma = b""
+        for ids in in_batches(running_import.spool.ids(), _IDS_PER_PIECE):
+            yield comma + encode(ids)[1:-1]
+            comma = b","
+        yield b"]}"
     finally:
         running_import.close()
 

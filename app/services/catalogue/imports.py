@@ -25,10 +25,11 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from app.answers import Imported
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Collection, Counts, Item, RunningImport, vector_bytes, vector_of
 from app.domain.errors import (
@@ -194,16 +195,6 @@ class ItemSpool:
         return (line, item), _HEAD.size + id_length + facts_length + max(length, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import did, and the collection's revision after it."""
-
-    counts: Counts
-    revision: int
-    copies: int = 0
-    """New items whose picture or sound an item of another id had already."""
-
-
 @dataclass(eq=False)
 class ImportService:
     """Starts imports, and removes what interrupted ones left, whose process is silent for `lease_seconds`."""
@@ -272,7 +263,7 @@ class Import:
         raise fault
 
     def store(self) -> Imported:
-        """Store everything; others see all of it from one moment on."""
+        """Store everything; others see all of it from one moment on. The ids stay in the spool."""
         # Raises InvalidFieldError if that is nothing, UnavailableError, and ServiceError if what was checked
         # no longer fits: a dimension or a picture, changed by others meanwhile.
         with self._service.database.read() as work:
@@ -294,16 +285,16 @@ class Import:
             seconds, key_id = service.lock_wait_seconds, self._key_id
             with writing(service.database, self._collection, seconds, key_id=key_id) as (work, current):
                 self._settle(work, current)
-                imported = Imported(*put_items(work, current, _resolve(work, current, first)))
+                counts, revision = put_items(work, current, _resolve(work, current, first))
         else:
             rest = ([item for _, item in batch] for batch in batches)
-            imported = self._store_in_parts(itertools.chain([first], rest))
+            counts, revision = self._store_in_parts(itertools.chain([first], rest))
         self._is_stored = True
-        if self._has_pictures and imported.counts.created and last:
+        copies = 0
+        if self._has_pictures and counts.created and last:
             with self._service.database.read() as work:
                 copies = work.items.count_copies(self._collection, last, ("content_hash",))
-            imported = replace(imported, copies=copies)
-        return imported
+        return Imported(revision, counts.created, counts.updated, counts.unchanged, copies, [])
 
     def close(self) -> None:
         """Remove the spool, and the pictures of an import that was not stored; what fails is only logged: an
@@ -330,7 +321,7 @@ class Import:
                 _logger.warning("%s: pictures stay until the next sweep", self._collection.name)
                 return
 
-    def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> Imported:
+    def _store_in_parts(self, batches: Iterable[Sequence[Item]]) -> tuple[Counts, int]:
         import_id = secrets.token_hex(8)
         current, running = self._patiently(lambda: self._begin(import_id))
         try:
@@ -341,9 +332,9 @@ class Import:
             raise
         if not counts.changed:
             self._give_up(running)
-            return Imported(counts, current.revision)
+            return counts, current.revision
         self._clean_up(running)
-        return Imported(counts, running.revision)
+        return counts, running.revision
 
     def _begin(self, import_id: str) -> tuple[Collection, RunningImport]:
         service, seconds = self._service, self._service.lock_wait_seconds

@@ -58,10 +58,10 @@ def imported(services: Services, at: int, act: Callable[[], None]) -> tuple[int,
     ).begin("big")
     try:
         begun.add([(n, NewItem("x", Content(vector=[1.0, float(n)]), f"i{n:04d}")) for n in range(SIZE)])
-        counts = begun.store().counts
+        stored = begun.store()
     finally:
         begun.close()
-    return counts.created, counts.updated, counts.unchanged
+    return stored.created, stored.updated, stored.unchanged
 
 
 def check_whole(services: Services) -> None:
