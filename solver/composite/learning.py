@@ -874,28 +874,14 @@ def unpredicted_facets(
     """Return the facets that neither modality predicts, such as columns of random values.
 
     A ridge regression predicts the values of at most 500 samples of each modality, each from all others, and
-    leaves as much of their variance as their mean does. `CompositeBilinear` tests facets with all samples;
-    this takes a moment.
+    leaves about as much of their variance as their mean does.
 
     Parameters
     ----------
-    X, Z : array-like or sparse array of shape (n_samples, n_features)
-        Both modalities.
-    annotations : Annotations
-        What is known of the samples.
+    X, Z, annotations
+        Samples of both modalities, and what is known of them, with the errors of `CompositeBilinear.fit`.
     random_state : int, >= 0
         Seed of the drawn samples.
-
-    Returns
-    -------
-    frozenset of str
-
-    Raises
-    ------
-    InvalidInputError
-        If arrays are invalid, or all samples of a modality are the same.
-    SupervisionError
-        If the annotations are of other samples.
     """
     samples = check_samples(X, "X"), check_samples(Z, "Z")
     check_sizes(*samples, annotations)
