@@ -439,8 +439,9 @@ def _mean_of(first: FloatArray, second: FloatArray, is_exclusive: bool) -> Float
 _WIDTHS = {"linear": (1.0,), "rbf": (0.5, 2.0), "laplacian": (0.5, 2.0)}
 """Kernel widths to try, as exponents at the median distance."""
 PREDICTED = 0.99  # of the variance of targets, in what the best map leaves: more is chance
-_MARGIN = 1.03
-"""A linear map is taken if its error is at most 3 % above the best one's: a query costs far less with it."""
+_MARGIN, _EXPLAINED = 1.03, 0.9
+"""A linear map is taken if its error is at most 3 % above the best one's, and nine tenths of what that explains
+are explained by it, too: a query costs far less with it."""
 
 
 def candidate_maps(
@@ -480,7 +481,9 @@ def choose_map(
     table = np.array(of_groups)
     is_predicted = table.min(axis=0) < PREDICTED
     errors = table[:, is_predicted if is_predicted.any() else slice(None)].mean(axis=1)
-    good = [config for config, error in zip(configs, errors, strict=True) if error <= _MARGIN * errors.min()]
+    best = errors.min()
+    is_good = (errors <= _MARGIN * best) & (1.0 - errors >= _EXPLAINED * (1.0 - best))
+    good = [config for config, is_one in zip(configs, is_good, strict=True) if is_one]
     return next((config for config in good if config.kernel == "linear"), configs[int(np.argmin(errors))])
 
 

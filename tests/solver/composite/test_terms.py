@@ -14,6 +14,7 @@ from solver.composite.facet_terms import (
     RidgePath,
     candidate_maps,
     choose_map,
+    least_errors,
     predicts,
 )
 from solver.composite.learning import draw, fit_match_curve, make_parts
@@ -300,6 +301,17 @@ def test_the_map_that_predicts_is_chosen_and_a_linear_one_where_it_is_as_good() 
     assert choose_map(X, configs, [(rows, circle)], _nothing).kernel == "rbf"
     linear = X @ np.array([[0.3], [0.1]])
     assert choose_map(X, configs, [(rows, linear)], _nothing).kernel == "linear"
+
+
+def test_a_linear_map_explains_most_of_what_little_can_be_explained() -> None:
+    rng, X = np.random.default_rng(0), _draw(1500, 2)
+    is_outside = (np.linalg.norm(X, axis=1) > 1.1) ^ (rng.random(1500) < 0.41)
+    targets = [(np.arange(1500), np.eye(2)[is_outside.astype(int)])]
+    configs = candidate_maps(X, ("center",), ("linear", "rbf"))
+    chosen = choose_map(X, configs, targets, _nothing)
+    (of_linear,), (of_chosen,) = (least_errors(X, config, targets) for config in (configs[0], chosen))
+    assert chosen.kernel == "rbf"
+    assert of_chosen < of_linear < 1.03 * of_chosen
 
 
 def test_what_no_map_predicts_does_not_make_maps_look_alike() -> None:
