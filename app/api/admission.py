@@ -315,8 +315,10 @@ class Place:
         self.is_deferred = False
         """Whether the route takes the place, rather than the end of the body."""
 
-    async def admit(self, caller: str, reads_body: bool) -> None:
-        """Take the place, or find out whether there will be one when the body is complete."""
+    async def admit(self, caller: str, reads_body: bool = False) -> None:
+        """Take the place of a request whose key was checked; of one that `reads_body`, find out whether there
+        will be one when that is complete. The caller is the id of its key, or its address. Raises
+        UnavailableError."""
         self._asker = Asker(self._asker.collection, caller)
         if self._limiter.whole or not (reads_body and self._has_body):
             await self.take()
@@ -351,14 +353,6 @@ def aside() -> Iterator[None]:
     from_thread.run(place.take)
 
 
-async def admit(scope: Scope, caller: str, reads_body: bool = False) -> None:
-    """Queue a request whose key was checked; raises UnavailableError when there is no room. The caller is the
-    id of its key, or its address. Its place is taken when the body is complete (`reads_body`), or at once."""
-    place: Place | None = scope.get("state", {}).get(PLACE)
-    if place is not None:
-        await place.admit(caller, reads_body)
-
-
 def place_of(scope: Scope) -> Place:
     """Return the place of a request that was admitted, which its route may give back and take again."""
     place: Place = scope["state"][PLACE]
@@ -380,13 +374,10 @@ class KeyChecks:
         self._strangers_threads = anyio.CapacityLimiter(_KEY_THREADS)  # `strangers` admits fewer
 
     async def require(self, secret: str | None, scope: KeyScope, address: str) -> ApiKey:
-        """Return the key of a call as `AccessService.require` does; raises UnavailableError for too many
-        unknown keys. No address may block all others whose key is unknown."""
+        """Return the key of a call that could not be recalled, as `AccessService.require` does; raises
+        UnavailableError for too many unknown keys. No address may block all others whose key is unknown."""
         if not secret:
             return self._access.require(None, scope)
-        recalled = self._access.recall(secret, scope)
-        if recalled is not None:
-            return recalled
         if self._access.has_seen(secret):
             return await to_thread.run_sync(self._access.require, secret, scope, limiter=self._threads)
         asker = Asker(caller=address)

@@ -129,7 +129,7 @@ def read_json_or_form(
             for text in texts:
                 limit_keys(text.encode(errors="replace"), max_keys)
             size = len(form.file) + sum(map(len, texts))
-            return await _run_in_thread_if_large(size, lambda: parse_form(form))
+            return parse_form(form) if size <= INLINE_BYTES else await run_in_threadpool(parse_form, form)
         return await _read_whole(request, parse, limit)
 
     return Depends(read)
@@ -142,14 +142,10 @@ async def _read_whole(
     body_of(request).restrict(limit(limits))
     with reject_incomplete_body():
         body = await request.body()
-    return await _run_in_thread_if_large(
-        len(body), lambda: parse(limits, limit_keys(body, _max_keys(limits)))
-    )
-
-
-async def _run_in_thread_if_large(size: int, work: Callable[[], _Result]) -> _Result:
-    """Return what `work` returns, from a thread where its input is large, so that other requests go on."""
-    return work() if size <= INLINE_BYTES else await run_in_threadpool(work)
+    max_keys = _max_keys(limits)
+    if len(body) <= INLINE_BYTES:
+        return parse(limits, limit_keys(body, max_keys))
+    return await run_in_threadpool(lambda: parse(limits, limit_keys(body, max_keys)))
 
 
 @contextlib.contextmanager
@@ -170,12 +166,18 @@ def parse_json(model: type[_Model], body: bytes | str, path: tuple[str | int, ..
     """Return a model from JSON.
     Raises RequestValidationError with paths below `path`, and ContentTooLargeError for too many values."""
     check_values(body, field_path(path))
-    return _validate(model, lambda: model.model_validate_json(body), path)
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(model, error, path) from error
 
 
 def validate(model: type[_Model], value: Any) -> _Model:
     """Return a model from values; raises RequestValidationError."""
-    return _validate(model, lambda: model.model_validate(value))
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(model, error) from error
 
 
 def parse_json_part(name: str, text: str) -> Any:
@@ -186,13 +188,11 @@ def parse_json_part(name: str, text: str) -> Any:
         raise InvalidFieldError(name, f"is not valid JSON: {error}") from error
 
 
-def _validate(model: type[_Model], make: Callable[[], _Model], path: tuple[str | int, ...] = ()) -> _Model:
-    try:
-        return make()
-    except ValidationError as error:
-        raise RequestValidationError(
-            [{**fault, "loc": (*path, *fault["loc"])} for fault in faults_of(model, error)]
-        ) from error
+def _refusal(
+    model: type[BaseModel], error: ValidationError, path: tuple[str | int, ...] = ()
+) -> RequestValidationError:
+    faults = faults_of(model, error)
+    return RequestValidationError([{**fault, "loc": (*path, *fault["loc"])} for fault in faults])
 
 
 async def _read_form(

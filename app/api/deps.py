@@ -14,7 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
-from app.api.admission import admit
+from app.api.admission import PLACE, Place
 from app.api.bodies import parse_json, reads_body
 from app.api.faults import LONGEST_NAME, MOST_DESCRIBED, describe_unknown
 from app.api.gate import body_of
@@ -120,33 +120,9 @@ Readers = Annotated[frozenset[str], Depends(readers_of)]
 """Keys whose writes the answer has to hold."""
 
 
-async def _admit(
-    request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope, is_bound: bool = True
-) -> ApiKey | None:
-    """Queue a request whose key is accepted, and return the key; none of its body has been read yet."""
-    state, key = state_of(request), None
-    address = "" if request.client is None else party_of(request.client[0])
-    if scope is Scope.SEARCH and state.open_search:
-        state.access.count_without_key(address)
-    else:
-        secret = None if credentials is None else credentials.credentials
-        key = await state.key_checks.require(secret, scope, address)
-        request.state.key_id = key.id
-        CURRENT_KEY_ID.set(key.id)
-    await check_query(request)
-    if is_bound:
-        await _check_bounds(request, key)
-    caller = f"address {address}" if key is None else f"key {key.id}"
-    body_of(request).caller = caller
-    await admit(request.scope, caller, reads_body(request))
-    return key
-
-
-async def _check_bounds(request: Request, key: ApiKey | None) -> None:
+async def _check_bounds(request: Request, key: ApiKey) -> None:
     """Hide what lies outside the key's collections: raise the same 404 as for what does not exist.
     A route whose path names neither a collection nor a job concerns more than a bound key may see."""
-    if key is None or key.bounds.collections is None:
-        return
     path = request.path_params
     if "collection" in path:
         if not key.bounds.allow(path["collection"]):
@@ -160,12 +136,31 @@ async def _check_bounds(request: Request, key: ApiKey | None) -> None:
 
 
 def _admits(scope: Scope, is_bound: bool = True) -> Callable[..., Awaitable[ApiKey | None]]:
-    """Return the dependency that admits a request with a key of a scope."""
+    """Return the dependency that queues a request whose key is accepted, of which no body was read yet."""
 
-    async def admit_with_key(request: Request, credentials: Credentials) -> ApiKey | None:
-        return await _admit(request, credentials, scope, is_bound)
+    async def admit(request: Request, credentials: Credentials) -> ApiKey | None:
+        state, client, key = state_of(request), request.scope.get("client"), None
+        address = "" if client is None else party_of(client[0])
+        if scope is Scope.SEARCH and state.open_search:
+            state.access.count_without_key(address)
+        else:
+            secret = None if credentials is None else credentials.credentials
+            key = state.access.recall(secret, scope)
+            if key is None:
+                key = await state.key_checks.require(secret, scope, address)
+            request.scope["state"]["key_id"] = key.id
+            CURRENT_KEY_ID.set(key.id)
+        await check_query(request)
+        if is_bound and key is not None and key.bounds.collections is not None:
+            await _check_bounds(request, key)
+        caller = f"address {address}" if key is None else f"key {key.id}"
+        body_of(request).caller = caller
+        place: Place | None = request.scope["state"].get(PLACE)
+        if place is not None:
+            await place.admit(caller, place.is_deferred or reads_body(request))
+        return key
 
-    return admit_with_key
+    return admit
 
 
 may_search = _admits(Scope.SEARCH)

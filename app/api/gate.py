@@ -7,13 +7,14 @@ import logging
 import re
 import secrets
 import time
+import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import anyio
 from fastapi import Request
 from starlette._utils import get_route_path
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,6 +39,7 @@ _WINDOW = 3  # earned waiting time is bounded by this multiple of `pause_seconds
 _DRAIN_SECONDS, _DRAINED_BYTES = 1.0, 1 << 20
 """Bounds on reading the rest of a body after an answer that did not need it."""
 _STATE = "body"
+_Result = TypeVar("_Result")
 
 
 class Budget:
@@ -69,12 +71,15 @@ class IncomingBody:
     """One request's body; its budget is shared by all that are held in memory, None for a streamed one."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, limit: int, pause_seconds: float, budget: Budget | None
+        self,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        limit: int,
+        pause_seconds: float,
+        budget: Budget | None,
     ) -> None:
-        headers = Headers(scope=scope)
-        length = headers.get("content-length", "")
-        self.announced = int(length) if length.isdigit() else 0
-        self.is_unread = self.announced > 0 or "transfer-encoding" in headers
+        self.announced = _length_of(headers)
+        self.is_unread = self.announced > 0 or b"transfer-encoding" in headers
         self.caller = ""
         """Set once the key is checked, before anything is read."""
         self._receive = receive
@@ -99,8 +104,7 @@ class IncomingBody:
         self._check(self.announced)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(min(max(self._credit, 0.0), self._pause_seconds)):
-                message = await self._receive()
+            message = await _in_time(self._receive(), min(max(self._credit, 0.0), self._pause_seconds))
         except TimeoutError as error:
             raise ServiceError("body-timeout", field="body") from error
         self._credit -= time.monotonic() - began
@@ -136,6 +140,40 @@ class IncomingBody:
     def _check(self, size: int) -> None:
         if self._budget is not None and size > self._limit:
             raise ContentTooLargeError("body", f"{size} bytes, at most {self._limit} allowed here")
+
+
+def _length_of(headers: Mapping[bytes, bytes]) -> int:
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else 0
+
+
+async def _in_time(work: Awaitable[_Result], seconds: float) -> _Result:
+    """Return what is awaited; raises TimeoutError where it takes longer."""
+    # What does not have to wait, as most pieces of a body and of an answer, needs no timer, which costs more.
+    steps = work.__await__()
+    try:
+        waits_for = next(steps)
+    except StopIteration as end:
+        result: _Result = end.value
+        return result
+    async with asyncio.timeout(seconds):
+        return await _go_on(steps, waits_for)
+
+
+@types.coroutine
+def _go_on(steps: Generator[Any, Any, _Result], waits_for: Any) -> Generator[Any, Any, _Result]:
+    """Return what steps that have begun lead to."""
+    while True:
+        try:
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # such as that time is up
+                waits_for = steps.throw(error)
+            else:
+                waits_for = steps.send(sent)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
 
 
 def body_of(request: Request) -> IncomingBody:
@@ -260,12 +298,12 @@ class _Passage:
         """Whether the application has begun to answer; the client may know nothing of it yet."""
         self.has_stalled = False
         self._gate, self._scope, self._send = gate, scope, send
-        headers = scope["headers"]
-        client_id = next((value for name, value in headers if name == _ID_HEADER), b"").decode("latin-1")
+        headers = dict(reversed(scope["headers"]))  # the first of one name counts
+        client_id = headers.get(_ID_HEADER, b"").decode("latin-1")
         self.request_id = client_id if _VALID_ID.fullmatch(client_id) else secrets.token_hex(8)
         self._limiter, self._collection = gate.concurrency.of(scope), collection_of(scope)
         budget = None if self._limiter is gate.concurrency.imports else gate.budget
-        self._body = IncomingBody(scope, receive, gate.max_bytes, gate.pause_seconds, budget)
+        self._body = IncomingBody(headers, receive, gate.max_bytes, gate.pause_seconds, budget)
         state = scope.setdefault("state", {})
         state["passage"], state["request_id"], state[_STATE] = self, self.request_id, self._body
         self._place: Place | None = None
@@ -305,38 +343,37 @@ class _Passage:
         # After a rejection only the unread rest of a body may follow.
         if self._place is not None and limiter is not None and (not limiter.whole or status >= 400):
             self._place.give_back()
-        length = Headers(raw=message["headers"]).get("content-length", "")
-        size = int(length) if length.isdigit() else 0
+        headers = {name.lower(): value for name, value in message["headers"]}  # the last of one name counts
+        size = _length_of(headers)
         if size > PIECE:
             reads = self._gate.concurrency.reads
             has_room = not self._gate.held or self._gate.held + size <= self._gate.max_bytes
             if limiter is reads and not has_room:
                 reads.on_refusal(reads)
-                await self._refuse(message)
+                await self._refuse(headers)
                 return
             self._counted = size
             self._gate.held += size
-        await self._start(message)
+        await self._start(status, headers)
 
-    async def _refuse(self, message: Message) -> None:
+    async def _refuse(self, headers: Mapping[bytes, bytes]) -> None:
         """Send a problem in place of an answer, and of its headers those for pages of other sites."""
         refusal = service_problem(Request(self._scope), overload("too many large answers are being read"))
-        shared = [pair for pair in message["headers"] if pair[0].lower().startswith(_OF_OTHER_SITES)]
-        headers = [*refusal.raw_headers, *shared]
-        await self._start({"type": "http.response.start", "status": refusal.status_code, "headers": headers})
+        shared = {name: value for name, value in headers.items() if name.startswith(_OF_OTHER_SITES)}
+        await self._start(refusal.status_code, {**dict(refusal.raw_headers), **shared})
         await self._send_body({"type": "http.response.body", "body": bytes(refusal.body)})
         self._is_refused = True
 
-    async def _start(self, message: Message) -> None:
-        self.status = message["status"]
-        own = {name.lower(): value for name, value in message["headers"]}  # the last of one name counts
+    async def _start(self, status: int, own: Mapping[bytes, bytes]) -> None:
+        self.status = status
         headers = {**_SECURITY_HEADERS, **own, _ID_HEADER: self.request_id.encode("latin-1")}
         if self._body.is_unread:
             # Otherwise a client that sends on would be read, and one that stopped would be waited for.
             headers[b"connection"] = b"close"
         if self._is_head:
             self._scope["method"] = "HEAD"  # as the server, which counts what it sends, and the log know it
-        await self._send_in_time({**message, "headers": list(headers.items())})
+        start = {"type": "http.response.start", "status": status, "headers": list(headers.items())}
+        await self._send_in_time(start)
         self._has_started = True
         if self._is_head:
             await self._send_body({"type": "http.response.body", "body": b""})
@@ -354,9 +391,7 @@ class _Passage:
     async def _send_in_time(self, message: Message) -> None:
         began = time.monotonic()
         try:
-            # Not AnyIO's: that takes several times as long, and most answers are sent without a wait.
-            async with asyncio.timeout(max(min(self._credit, self._gate.pause_seconds), 0.0)):
-                await self._send(message)
+            await _in_time(self._send(message), max(min(self._credit, self._gate.pause_seconds), 0.0))
         except TimeoutError as error:
             self.has_stalled = True
             raise ClientDisconnect from error

@@ -49,10 +49,6 @@ class _Waiter:
     )
     place: asyncio.Task[None] | None = None
 
-    def tell(self, answer: bytes | Exception) -> None:
-        if not self.answer.done():  # its request was not cancelled
-            self.answer.set_result(answer)
-
 
 @dataclass(eq=False, slots=True)
 class _Gathered:
@@ -90,8 +86,17 @@ class SearchBatches:
     async def answer(self, request: Request, direction: Direction, search: Search, encode: Encode) -> bytes:
         """Return the answer to a request; raises what the service does."""
         if search.is_short:
-            waiter = _Waiter(request, search, encode)
-            answer = await self._at_once(direction, waiter)
+            group = (*direction, search.item_filter.fingerprint)
+            batch = self._open.get(group)
+            if (batch is None or len(batch) >= _LARGEST_BATCH) and len(self._queue) < _MOST_BATCHES:
+                batch = self._open[group] = []
+                self._queue.append((group, direction, batch))
+                # After the requests that have arrived with it.
+                asyncio.get_running_loop().call_soon(self._run_next)
+            answer: bytes | Exception = BlockingIOError()  # where it would take long
+            if batch is not None and len(batch) < _LARGEST_BATCH:
+                batch.append(waiter := _Waiter(request, search, encode))
+                answer = await waiter.answer
             if isinstance(answer, BlockingIOError) and search.item_filter.is_empty:
                 answer = await self._in_turn(direction, _Waiter(request, search, encode))
             if isinstance(answer, bytes):
@@ -114,21 +119,6 @@ class SearchBatches:
         except Exception as error:
             return [error] * len(batch)
 
-    def _at_once(self, direction: Direction, waiter: _Waiter) -> asyncio.Future[bytes | Exception]:
-        """Return the answer of the event loop, which is a BlockingIOError where it would take long."""
-        group = (*direction, waiter.search.item_filter.fingerprint)
-        batch = self._open.get(group)
-        if batch is None or len(batch) >= _LARGEST_BATCH:
-            if len(self._queue) >= _MOST_BATCHES:
-                waiter.tell(BlockingIOError())
-                return waiter.answer
-            batch = self._open[group] = []
-            self._queue.append((group, direction, batch))
-            # After the requests that have arrived with it.
-            asyncio.get_running_loop().call_soon(self._run_next)
-        batch.append(waiter)
-        return waiter.answer
-
     def _run_next(self) -> None:
         """Answer the first batch that need not wait for a thread."""
         for entry in self._queue:
@@ -139,7 +129,14 @@ class SearchBatches:
             if self._open.get(group) is batch:
                 del self._open[group]
             try:
-                self._rank(direction, batch)
+                ranking = self._service.begin(*direction, [waiter.search for waiter in batch])
+                if ranking is None:
+                    _tell(batch, [BlockingIOError()] * len(batch))
+                elif ranking.numbers <= MOMENT_NUMBERS:
+                    self._service.rank(ranking)
+                    self._finish(batch, ranking)
+                else:
+                    self._rank_in_thread(batch, ranking)
             except Exception as error:
                 _tell(batch, [error] * len(batch))
             break
@@ -149,22 +146,15 @@ class SearchBatches:
         numbers = self._service.numbers_per_search(direction[0], direction[2], search.item_filter)
         return numbers <= MOMENT_NUMBERS < numbers * _LARGEST_BATCH
 
-    def _rank(self, direction: Direction, batch: Sequence[_Waiter]) -> None:
-        ranking = self._service.begin(*direction, [waiter.search for waiter in batch])
-        if ranking is None:
+    def _rank_in_thread(self, batch: Sequence[_Waiter], ranking: Ranking) -> None:
+        # All else is done by the event loop: two threads of Python would only wait for each other.
+        try:
+            done = asyncio.get_running_loop().run_in_executor(self._pool, self._service.rank, ranking)
+        except RuntimeError:  # the system has no thread left
             _tell(batch, [BlockingIOError()] * len(batch))
-        elif ranking.numbers <= MOMENT_NUMBERS:
-            self._service.rank(ranking)
-            self._finish(batch, ranking)
-        else:
-            # All else is done by the event loop: two threads of Python would only wait for each other.
-            try:
-                done = asyncio.get_running_loop().run_in_executor(self._pool, self._service.rank, ranking)
-            except RuntimeError:  # the system has no thread left
-                _tell(batch, [BlockingIOError()] * len(batch))
-                return
-            self._n_ranking += 1
-            done.add_done_callback(partial(self._finish_ranking, batch, ranking))
+            return
+        self._n_ranking += 1
+        done.add_done_callback(partial(self._finish_ranking, batch, ranking))
 
     def _finish_ranking(self, batch: Sequence[_Waiter], ranking: Ranking, done: asyncio.Future[None]) -> None:
         self._n_ranking -= 1
@@ -241,4 +231,5 @@ def _encode(batch: Sequence[_Waiter], outcomes: Sequence[Outcome]) -> list[bytes
 
 def _tell(batch: Sequence[_Waiter], answers: Sequence[bytes | Exception]) -> None:
     for waiter, answer in zip(batch, answers, strict=True):
-        waiter.tell(answer)
+        if not waiter.answer.done():  # its request was not cancelled
+            waiter.answer.set_result(answer)

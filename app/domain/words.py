@@ -140,7 +140,10 @@ def split_words(text: str) -> list[str]:
 
 def split_stretches(text: str) -> list[tuple[str, list[str]]]:
     """Return the stretches of a text without a space, folded, each with its words: one, or several pairs."""
-    return [stretch for word in _find_words(text) for stretch in _stretches(word)]
+    words = _find_words(text)
+    if text.isascii() or all(map(str.isascii, words)):
+        return [(word, [word]) for word in words]
+    return [stretch for word in words for stretch in _stretches(word)]
 
 
 def characters_of(word: str) -> list[str]:
@@ -171,6 +174,11 @@ def is_telling(word: str) -> bool:
     return not is_minor(word) and word not in _FUNCTION_WORDS
 
 
+def is_negated(text: str) -> bool:
+    """Return whether a text says of something that it is not meant, as of `split_negated`."""
+    return _NEGATED.search(text) is not None
+
+
 def split_negated(text: str) -> tuple[str, str]:
     """Return a text without what it says is not meant, and that alone, either of which may be empty: up to a
     comma or "but", in English, and words after a minus sign, which begins no list of several lines."""
@@ -185,6 +193,9 @@ def spell_words(text: str) -> Iterator[tuple[str, int, int]]:
         stretches = split_stretches(match[0])
         if len(stretches) == 1:
             start, end = match.span()
+            if match[0].isascii() and match[0].isalnum():
+                yield stretches[0][0], start, end
+                continue
             while end - start > 1 and fold(text[end - 1]) in _MARGIN:
                 end -= 1
             while end - start > 1 and fold(text[start]) in _MARGIN and text[start] != ".":

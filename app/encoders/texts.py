@@ -241,31 +241,37 @@ def term_features(
     # A feature is 1 + log(count) times the inverse document frequency. What a row has of each kind is scaled
     # to the same length, the one that gives a row with terms of every kind unit length: otherwise the kind of
     # which a text has most terms would decide alone.
-    offsets = np.cumsum([0, *(len(kind.positions) for kind in kinds)])
-    n_terms, starts = int(offsets[-1]), offsets[:-1].tolist()
-    cells, counts = np.unique(
-        np.concatenate(
-            [
-                positions.astype(np.int64) + (number * n_terms + start)
-                for number, text in enumerate(texts)
-                for start, positions in zip(starts, text, strict=True)
-            ]
-        ),
-        return_counts=True,
+    # NumPy's `unique`, `divmod` and `searchsorted` take as long to begin as a short text to be weighed.
+    idf, offsets = _join_kinds(tuple(kinds))
+    *starts, n_terms = offsets.tolist()
+    cells = np.concatenate(
+        [
+            positions + np.int64(number * n_terms + start)
+            for number, text in enumerate(texts)
+            for start, positions in zip(starts, text, strict=True)
+        ]
     )
-    rows, indices = np.divmod(cells, n_terms)
-    values = (np.log(counts) + 1.0) * _join_idf(tuple(kinds))[indices]
-    part = rows * len(kinds) + np.searchsorted(offsets[1:-1], indices, side="right")
+    cells.sort()
+    is_first = np.ones(len(cells) + 1, np.bool_)
+    np.not_equal(cells[1:], cells[:-1], out=is_first[1:-1])
+    bounds = is_first.nonzero()[0]
+    cells, counts = cells[bounds[:-1]], bounds[1:] - bounds[:-1]
+    rows = cells // n_terms
+    indices = cells - rows * n_terms
+    values = (np.log(counts) + 1.0) * idf[indices]
+    part = rows * len(kinds) + offsets[1:-1].searchsorted(indices, side="right")
     norms = np.sqrt(np.bincount(part, values * values, minlength=1) * len(kinds))
     features = (values / norms[part]).astype(np.float32)
-    ends = np.searchsorted(rows, np.arange(len(texts) + 1))
+    ends = rows.searchsorted(np.arange(len(texts) + 1))
     columns, ends = indices.astype(np.int32), ends.astype(np.int32)
     return scipy.sparse.csr_array((features, columns, ends), shape=(len(texts), n_terms + n_further))
 
 
 @lru_cache(maxsize=4)
-def _join_idf(kinds: tuple[WeightedTerms, ...]) -> npt.NDArray[np.float64]:
-    return np.concatenate([kind.idf for kind in kinds])
+def _join_kinds(kinds: tuple[WeightedTerms, ...]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return the weights of all kinds one after the other, and where each kind begins, and the last ends."""
+    offsets = np.cumsum([0, *(len(kind.positions) for kind in kinds)])
+    return np.concatenate([kind.idf for kind in kinds]), offsets
 
 
 _WORD = re.compile(r"\b\w\w+\b")  # a word by the first rule: what scikit-learn's vectorizers take for one

@@ -335,10 +335,10 @@ class AccessService:
             raise ServiceError("unauthenticated", "the key is unknown or was revoked")
         return self.admit(key, scope, now)
 
-    def recall(self, secret: str, scope: Scope) -> ApiKey | None:
+    def recall(self, secret: str | None, scope: Scope) -> ApiKey | None:
         """Do what `require` does, without a transaction; None, and nothing is counted, where it needs one.
         It does not where nothing was committed to the database since the key was looked up."""
-        hashed = _hash(secret)
+        hashed = _hash(secret or "")
         mark, key = self._seen.get(hashed, (None, None))
         if key is None or mark is None or mark != self._database.change_mark():
             return None

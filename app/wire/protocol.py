@@ -264,33 +264,26 @@ class StrictProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece of one or several requests."""
-        rest: bytes | None = data
-        while rest is not None and self._refusal is None:
+        rest = data
+        while rest and self._refusal is None:
             self._overhead += len(rest)
+            piece, rest = rest, b""
             try:
-                rest = self._feed(rest)
-                _check_size(self._overhead)
-            except _RefusedError as refused:
-                self._refuse(refused)
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = piece[upgrade.args[0] :]  # left unread because of an `Upgrade`, which is ignored
+            except httptools.HttpParserCallbackError as error:
+                cause = error.__context__
+                if isinstance(cause, httptools.HttpParserInvalidURLError):
+                    cause = _RefusedError(HTTPStatus.BAD_REQUEST, "the request's target is invalid")
+                if not isinstance(cause, _RefusedError):
+                    raise
+                self._refuse(cause)
+            except httptools.HttpParserError as error:
+                self._refuse(_RefusedError(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1: {error}"))
+            if self._overhead > _MAX_HEAD_BYTES and self._refusal is None:
+                self._refuse(_too_large())
             self._overhead = max(self._overhead, 0)
-
-    def _feed(self, data: bytes) -> bytes | None:
-        """Feed the parser; return what it left unread because of an `Upgrade`, which is ignored.
-        Raises _RefusedError."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            return data[upgrade.args[0] :] or None
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            if isinstance(cause, _RefusedError):
-                raise cause from None
-            if isinstance(cause, httptools.HttpParserInvalidURLError):
-                raise _RefusedError(HTTPStatus.BAD_REQUEST, "the request's target is invalid") from error
-            raise
-        except httptools.HttpParserError as error:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1: {error}") from error
-        return None
 
     def on_message_begin(self) -> None:
         """Start a request."""
@@ -305,12 +298,16 @@ class StrictProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Count a piece of the request target."""
-        self._count(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > _MAX_HEAD_BYTES:
+            raise _too_large()
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; trailers, which follow the body, are dropped: the application does not read them."""
-        self._count(len(name) + len(value) + _HEADER_BYTES)
+        self._head_bytes += len(name) + len(value) + _HEADER_BYTES
+        if self._head_bytes > _MAX_HEAD_BYTES:
+            raise _too_large()
         if self._is_in_head:
             super().on_header(name, value.strip(_WHITESPACE))
 
@@ -354,10 +351,6 @@ class StrictProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()
             self.deadline = self.loop.time() + self._connections.head_seconds
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        _check_size(self._head_bytes)
-
     def _check_head(self) -> None:
         """Reject heads that programs read differently, and unsupported HTTP versions."""
         version = self.parser.get_http_version()
@@ -366,7 +359,8 @@ class StrictProtocol(HttpToolsProtocol):
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and version == "1.1"):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected one Host header")
-        self.url = _origin_form(self.url, b"".join(hosts))
+        if not self.url.startswith(b"/"):
+            self.url = _origin_form(self.url, b"".join(hosts))
         if not self.url.startswith(b"/") or b"#" in self.url:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected a path as the request's target")
         codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
@@ -414,12 +408,9 @@ def _origin_form(target: bytes, host: bytes) -> bytes:
     return b"/" + path if is_absolute else target
 
 
-def _check_size(n_bytes: int) -> None:
-    if n_bytes > _MAX_HEAD_BYTES:
-        raise _RefusedError(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            f"more than {_MAX_HEAD_BYTES} bytes of headers, or between pieces of a body",
-        )
+def _too_large() -> _RefusedError:
+    detail = f"more than {_MAX_HEAD_BYTES} bytes of headers, or between pieces of a body"
+    return _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
 
 
 def _problem(refused: _RefusedError) -> bytes:

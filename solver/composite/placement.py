@@ -44,7 +44,7 @@ def content_of(samples: Samples, n_further: int = 0) -> FloatArray:
 
 def to_unit_length(rows: FloatArray) -> FloatArray:
     """Return rows of length one; those that are almost zero stay as they are."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))  # as of NumPy's norm, which takes longer
     unit: FloatArray = rows / np.where(lengths > _TINY, lengths, 1.0)
     return unit
 

@@ -67,7 +67,8 @@ def distinctness(unit: FloatArray, bank: FloatArray) -> FloatArray:
     # the Inverted Softmax", ICLR 2017) subtracts from it. The product of two samples' values falls with the
     # hubness of either.
     similarities = _SHARPNESS * (unit @ bank.T)
-    hubness = np.log(np.exp(similarities).mean(axis=1, keepdims=True)) / _SHARPNESS  # at most e to the 7
+    sums = np.exp(similarities).sum(axis=1, keepdims=True)
+    hubness = np.log(sums / len(bank)) / _SHARPNESS  # at most e to the 7
     result: FloatArray = 1.0 - hubness
     return result
 
@@ -129,19 +130,19 @@ class Head:
         return 0 if self.kind == "content" else self.n_scores
 
     def apply(self, scores: FloatArray, samples: Samples, n_further: int = 0) -> FloatArray:
-        """Return this part of projections of samples with these scores; `n_further` as of `content_of`."""
+        """Return this part of projections of samples with these scores, those of a direction of length one;
+        `n_further` as of `content_of`."""
         if self.kind == "cosine":
             return self.scale * to_unit_length(to_dense(samples))
         if self.kind == "content":
             if not self.is_own:
                 return np.zeros((len(scores), self.n_scores))
             return self.scale * content_of(samples, n_further)
+        part = scores
         if self.kind == "softmax":
-            part: FloatArray = _softmax(scores)
+            part = _softmax(scores)
         elif self.kind == "sigmoid":
             part = expit(scores)
-        else:
-            part = to_unit_length(scores) if self.kind == "direction" else scores
         return self.scale * part
 
 
@@ -364,7 +365,8 @@ class CompositeSide:
                 scores = np.asarray(mapped.sparse @ self.coefficients) - self._scores_of_shift
             else:
                 scores = np.asarray(mapped @ self.coefficients)
-        return np.hstack(list(self._parts(scores + self.intercepts, samples))).astype(np.float32)
+        parts = list(self._parts(scores + self.intercepts, samples))
+        return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _take_learned(self, samples: Samples) -> Samples:
         """Return the features that were learned from."""
@@ -377,9 +379,9 @@ class CompositeSide:
             own = scores[:, start : start + head.n_learned]
             start += head.n_learned
             if head.kind == "direction":
-                directions = own
+                own = directions = to_unit_length(own)
             if head.kind == "distinctness" and self.bank is not None:
-                yield head.scale * distinctness(to_unit_length(directions), self.bank)
+                yield head.scale * distinctness(directions, self.bank)
             else:
                 of_head = self._take_learned(samples) if head.kind == "cosine" else samples
                 yield head.apply(own, of_head, self.n_further)

@@ -17,7 +17,7 @@ from app.api.bodies import read_json
 from app.api.deps import KeyId, Readers, RootPath, may_administer
 from app.api.openapi import JOB_QUEUED
 from app.api.problems import OF_BODIES, responses
-from app.api.routes.searches import READ_SEARCH, search_for
+from app.api.routes.searches import READ_SEARCH
 from app.api.schemas.admin import ActivateIn, RetrainIn, RetrainingPolicyIn
 from app.api.schemas.searches import SearchOptions, encode_result
 from app.api.shown import show_collection, show_job, show_model
@@ -213,7 +213,7 @@ def search_version(
     where there are many items.
     """
     query, options = request
-    task = search_for([query], options, readers)
+    task = options.to_search([query], readers)
     result = state.search.search_version(collection, version, (source, target), task, aside)
     answer = encode_result(collection, result, task.fields, root_path)
     return Response(answer, media_type="application/json")

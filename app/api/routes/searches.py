@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -18,8 +17,6 @@ from app.api.gate import body_of
 from app.api.openapi import json_body, reads, schema_of, two_forms
 from app.api.problems import OF_BODIES, responses
 from app.api.schemas.searches import (
-    EXPLANATION,
-    SHOWN_FIELDS,
     BatchSearchIn,
     ComposedSearchIn,
     QueryIn,
@@ -30,7 +27,7 @@ from app.api.schemas.searches import (
 from app.api.search_batches import Direction
 from app.api.state import ApiLimits, state_of
 from app.domain.searches import SearchResult
-from app.services.serving.search import Query, Search
+from app.services.serving.search import Query
 
 
 class SearchRoute(APIRoute):
@@ -154,7 +151,7 @@ async def _answer(
     options: SearchOptions,
     join: Callable[[Iterable[bytes]], bytes],
 ) -> Response:
-    task = search_for(queries, options, await readers_of(request))
+    task = options.to_search(queries, await readers_of(request))
     root_path: str = request.scope.get("root_path", "")
 
     def encode(results: Sequence[SearchResult]) -> bytes:
@@ -166,10 +163,3 @@ async def _answer(
 
 def _join(results: Iterable[bytes]) -> bytes:
     return b'{"results":[' + b",".join(results) + b"]}"
-
-
-def search_for(queries: Sequence[Query], options: SearchOptions, readers: AbstractSet[str] | None) -> Search:
-    """Return what a request asks for."""
-    fields = SHOWN_FIELDS if options.include is None else frozenset(options.include) - {EXPLANATION}
-    item_filter, refinement = options.filter.to_filter(), options.refinement()
-    return Search(queries, options.k, options.offset, item_filter, fields, readers, refinement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -14,7 +15,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.names import MAX_EMPHASIS, MAX_K, MAX_PARTS
 from app.domain.searches import Hit, SearchResult
 from app.services.serving.refinement import Refinement
-from app.services.serving.search import Query, QueryPart
+from app.services.serving.search import Query, QueryPart, Search
 
 _NO_FILTER = FilterIn()
 OptionalField = Literal["labels", "metadata", "text", "content_url", "explanation"]
@@ -35,9 +36,9 @@ class QueryIn(RawIn):
 
     def to_query(self, place: str = "") -> Query:
         """Return the service's form; raises InvalidFieldError unless exactly one form is given."""
-        self.check_one_of(place)
         if self.item_id is None:
             return Query(content=self.to_content(place), path=place)
+        self.check_one_of(place)
         return Query(item_id=self.item_id, path=place)
 
 
@@ -78,19 +79,15 @@ class SearchOptions(Strict):
         "far to go (0 to 1) to the weights that a training found best for `ndcg`, `map` or `recall`",
     )
 
-    def refinement(self) -> Refinement | None:
-        """Return what is asked for beside the first results; None if nothing is."""
+    def to_search(self, queries: Sequence[Query], readers: AbstractSet[str] | None) -> Search:
+        """Return what a request asks for; raises InvalidFieldError for a filter of too many conditions."""
+        fields = SHOWN_FIELDS if self.include is None else frozenset(self.include) - {EXPLANATION}
         explains = self.include is not None and EXPLANATION in self.include
-        if not explains and _REFINING.isdisjoint(self.model_fields_set):
-            return None
-        return Refinement(
-            explains,
-            self.min_probability,
-            self.group_by,
-            self.group_size,
-            self.diversity,
-            self.emphasis or {},
-        )
+        refinement = None
+        if explains or not _REFINING.isdisjoint(self.model_fields_set):
+            facts = self.min_probability, self.group_by, self.group_size, self.diversity, self.emphasis or {}
+            refinement = Refinement(explains, *facts)
+        return Search(queries, self.k, self.offset, self.filter.to_filter(), fields, readers, refinement)
 
 
 class SearchIn(QueryIn, SearchOptions):

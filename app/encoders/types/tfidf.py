@@ -224,7 +224,8 @@ class TfidfEncoder(TextEncoder):
                 guessed[word] = None
             return True
 
-        return replace(report_words(text, is_known, self._rule), guessed=tuple(guessed))
+        report = report_words(text, is_known, self._rule)
+        return replace(report, guessed=tuple(guessed)) if guessed else report
 
     @override
     def state(self) -> dict[str, Any]:

@@ -255,9 +255,6 @@ class Gallery:
         """Return each query's results offset + 1 to offset + k with scores, best first, equal ones by id."""
         # Queries (n_queries, rank) are searched one by one: a product of many rows rounds otherwise, and
         # scores would depend on the batch.
-        restricted = [(view, view.restrict(item_filter)) for view in self.segments]
-        if offset >= sum(view.n_live if rows is None else rows.size for view, rows in restricted):
-            return [Page() for _ in queries]
         return [
             page for query in queries for page in self.search_many(query[None], [(k, offset)], item_filter)
         ]
@@ -332,7 +329,8 @@ def _still_alive(before: SegmentView, now: SegmentView | None) -> npt.NDArray[np
 
 def _in_order(candidates: list[_Candidate], k: int, offset: int, is_exact: bool) -> Page:
     candidates.sort(key=_SCORE_AND_ID)
-    return Page([(item, -negative) for negative, _, item in candidates[offset : offset + k]], is_exact)
+    results = [(item, -negative) for negative, _, item in candidates[offset : offset + k]]
+    return Page(results, is_exact or not results)  # nothing is missed beyond the last item
 
 
 def _most_similar(

@@ -56,37 +56,40 @@ def fetch_hit_items(
     ranked = {item.id: item for item in results}
     item_ids = sorted(ranked)
     id_factor = 1 + (_BYTES_PER_ID_BYTE_IN_ADDRESS if "content_url" in fields else 0)
-    n_bytes = sum(
-        count * (_BYTES_PER_HIT + id_factor * len(item_id.encode()))
-        for item_id, count in n_results_by_id.items()
-    )
+    n_bytes = _BYTES_PER_HIT * len(results) + id_factor * sum(len(item.id.encode()) for item in results)
     collection, kind = snapshot.collection, frozenset(fields)
     shown = snapshot.shown if is_newest else {}
     items: dict[str, Item] = {}
     for start in range(0, len(item_ids), _ITEMS_PER_FETCH):
-        batch_ids = item_ids[start : start + _ITEMS_PER_FETCH]
-        batch = {item_id: item for item_id in batch_ids if (item := shown.get((item_id, kind))) is not None}
-        unread = [item_id for item_id in batch_ids if item_id not in batch]
-        batch |= {item_id: _as_ranked(ranked[item_id], modality, fields) for item_id in unread}
+        unread = []
+        for item_id in item_ids[start : start + _ITEMS_PER_FETCH]:
+            if (before := shown.get((item_id, kind))) is None:
+                unread.append(item_id)
+            else:
+                items[item_id] = before[0]
+                n_bytes += n_results_by_id[item_id] * before[1]
         stored: Mapping[str, Item] = {}
         if read is not None and unread:
             with read() as work:
                 stored = work.items.get_many(collection, unread, fields)
-        for item in stored.values():
-            if item.revision <= collection.revision:
-                batch[item.id] = item
-                if json_bytes(item) <= _LARGEST_KEPT:  # for the next searches of this revision
-                    if len(snapshot.shown) >= _MOST_KEPT:
-                        snapshot.shown.clear()
-                    snapshot.shown[item.id, kind] = item
-        n_bytes += sum(n_results_by_id[item.id] * json_bytes(item) for item in batch.values())
+        for item_id in unread:
+            item = stored.get(item_id)
+            is_current = item is not None and item.revision <= collection.revision
+            if item is None or not is_current:
+                item = _as_ranked(ranked[item_id], modality, fields)
+            size = json_bytes(item)
+            if is_current and size <= _LARGEST_KEPT:  # for the next searches of this revision
+                if len(snapshot.shown) >= _MOST_KEPT:
+                    snapshot.shown.clear()
+                snapshot.shown[item_id, kind] = item, size
+            items[item_id] = item
+            n_bytes += n_results_by_id[item_id] * size
         if n_bytes > max_bytes:
             raise ContentTooLargeError(
                 "k",
                 f"{len(results)} results would be more than {max_bytes} bytes together: "
                 "ask for fewer, or for fewer fields with include",
             )
-        items |= batch
     return items
 
 

@@ -136,6 +136,8 @@ def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
     parts, followed = model.projector.parts, projected
     values = _values_by_word(parts)
     names = values.keys() & {form for word in words for form in _forms(word)}
+    if not names:
+        return projected
     matched = Counter(place for name in names for place in values[name])
     for number, (part, columns) in enumerate(_columns_of(parts)):
         # "sports bra" names a bra, and sports shoes with half of their name.

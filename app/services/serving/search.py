@@ -28,7 +28,7 @@ from app.domain.searches import (
     WordReport,
     describe_others,
 )
-from app.domain.words import split_negated, split_words
+from app.domain.words import is_negated, split_negated, split_words
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
@@ -108,6 +108,17 @@ class Query:
         return self.content is not None and self.content.file is not None
 
     @property
+    def is_negated(self) -> bool:
+        """Whether it is a text that says of something that it is not meant."""
+        text = None if self.content is None else self.content.text
+        return text is not None and len(text) <= LONGEST_TYPED and is_negated(text)
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether it has parts, or says what is not meant."""
+        return bool(self.parts) or self.is_negated
+
+    @property
     def field(self) -> str:
         """Path of the content or id in the request."""
         return join_path(self.path, "item_id" if self.content is None else self.content.field)
@@ -175,7 +186,7 @@ class _Ground:
     at_once: bool = False
     is_live: bool = True
     is_newest: bool = False  # nothing was committed since, so that rows that it showed are what there is
-    has_read: bool = False  # rows that it did not show before
+    has_read: bool = False  # rows that it did not show before, by another transaction
 
     @property
     def gallery(self) -> Gallery:
@@ -246,7 +257,7 @@ class SearchService:
         if len(refused) == len(searches):
             return refused
         while True:
-            ranking = self._recall(collection, source, target, searches)
+            ranking = self.begin(collection, source, target, searches, at_once=False)
             if ranking is not None and not any(isinstance(of, BlockingIOError) for of in ranking.parts):
                 self.rank(ranking)
                 outcomes = self.finish(ranking)
@@ -288,21 +299,11 @@ class SearchService:
         with self._versions.open(collection, version) as (snapshot, work):
             return self._answer_unseen(_Ground(snapshot, work, *direction, is_live=False), search)
 
-    def begin(self, collection: str, source: str, target: str, searches: Sequence[Search]) -> Ranking | None:
-        """Prepare searches that take but a moment each; what of it takes longer becomes a `BlockingIOError`.
-        None where they have to wait, or would all take longer."""
-        return self._recall(collection, source, target, searches, at_once=True)
-
-    def _recall(
-        self,
-        collection: str,
-        source: str,
-        target: str,
-        searches: Sequence[Search],
-        at_once: bool = False,
+    def begin(
+        self, collection: str, source: str, target: str, searches: Sequence[Search], at_once: bool = True
     ) -> Ranking | None:
-        """Prepare searches of a snapshot known to hold every write without a transaction; None if there is
-        none."""
+        """Prepare searches of a snapshot that holds every write without a transaction; None if there is none.
+        `at_once` those that take but a moment each: what of it takes longer becomes a `BlockingIOError`."""
         if any(search.is_stored for search in searches):
             return None
         snapshot = self._snapshots.recall(collection)
@@ -310,20 +311,25 @@ class SearchService:
             return None
         if at_once and not self._is_light(snapshot, source, target, searches):
             return None
-        return self._prepare_all(_Ground(snapshot, None, source, target, at_once, is_newest=True), searches)
-
-    def _prepare_all(self, ground: _Ground, searches: Sequence[Search]) -> Ranking:
-        return Ranking(ground, [self._refuse_hits(search) or _prepare(ground, search) for search in searches])
+        return self._prepare(_Ground(snapshot, None, source, target, at_once, is_newest=True), searches)
 
     def finish(self, ranking: Ranking) -> list[Outcome] | None:
         """Return what was found; None if the items that are shown may be of a write that came meanwhile, or
         would have to be waited for."""
         ground = ranking.ground
-        if _is_all_ranked(ground.snapshot, ground.target):
-            return self._show_all(ground, ranking)
-        if ground.at_once and not self._snapshots.may_read_at_once():
+        if ground.at_once and not (
+            _is_all_ranked(ground.snapshot, ground.target) or self._snapshots.may_read_at_once()
+        ):
             return None
-        outcomes = self._show_all(ground, ranking)
+        for same, make_pages in ranking.pages:
+            for ranked, page in zip(same, make_pages(), strict=True):
+                ranked.pages = [page]
+        outcomes: list[Outcome] = []
+        for part in ranking.parts:
+            try:
+                outcomes.append(self._show(ground, part) if isinstance(part, _Part) else part)
+            except Exception as error:
+                outcomes.append(error)
         if ground.has_read and self._snapshots.recall(ground.snapshot.collection.name) is not ground.snapshot:
             return None
         return outcomes
@@ -337,18 +343,16 @@ class SearchService:
     def _is_light(self, snapshot: Snapshot, source: str, target: str, searches: Sequence[Search]) -> bool:
         """Return whether ranking and showing each takes a moment, whatever the queries are."""
         gallery = snapshot.galleries.get(target)
-        if gallery is None or source == target:  # which compares every row
-            return False
-        numbers = max(gallery.numbers_per_search(search.item_filter) for search in searches)
-        if numbers > MOMENT_NUMBERS or len(gallery.unranked) > _LIGHT_UNRANKED:
-            return False
-        if not all(
-            search.is_short and _are_labels_ready(snapshot, search.item_filter) for search in searches
-        ):
-            return False
+        if gallery is None or source == target or len(gallery.unranked) > _LIGHT_UNRANKED:
+            return False  # within one modality every row is compared
         shown_bytes = gallery.bytes_per_item + snapshot.model.texts.text_bytes.get(target, 0.0)
-        if max(search.k for search in searches) * shown_bytes > _LIGHT_BYTES:
-            return False
+        for search in searches:
+            if not search.is_short or search.k * shown_bytes > _LIGHT_BYTES:
+                return False
+            if gallery.numbers_per_search(search.item_filter) > MOMENT_NUMBERS:
+                return False
+            if not (search.item_filter.is_empty or _are_labels_ready(snapshot, search.item_filter)):
+                return False
         return _is_all_ranked(snapshot, target) or self._snapshots.may_read_at_once()
 
     def _answer_unseen(self, ground: _Ground, search: Search) -> SearchResult:
@@ -357,34 +361,56 @@ class SearchService:
         return result
 
     def _answer(self, ground: _Ground, searches: Sequence[Search]) -> list[Outcome]:
-        ranking = self._prepare_all(ground, searches)
+        ranking = self._prepare(ground, searches)
         self.rank(ranking)
-        return self._show_all(ground, ranking)
-
-    def _show_all(self, ground: _Ground, ranking: Ranking) -> list[Outcome]:
-        for same, make_pages in ranking.pages:
-            for ranked, page in zip(same, make_pages(), strict=True):
-                ranked.pages = [page]
-        outcomes: list[Outcome] = []
-        for part in ranking.parts:
-            try:
-                outcomes.append(self._show(ground, part) if isinstance(part, _Part) else part)
-            except Exception as error:
-                outcomes.append(error)
+        outcomes = self.finish(ranking)
+        assert outcomes is not None  # in a transaction nothing comes meanwhile
         return outcomes
 
+    def _prepare(self, ground: _Ground, searches: Sequence[Search]) -> Ranking:
+        """Check searches, and project their queries; an error is that of one search among others."""
+        parts: list[_Part | Exception] = []
+        for search in searches:
+            refinement, item_filter = search.refinement, search.item_filter
+            try:
+                if (refused := self._refuse_hits(search)) is not None:
+                    raise refused
+                _check_direction(ground.snapshot, ground.source, ground.target)
+                if not item_filter.is_empty:
+                    _check_labels(ground.snapshot, item_filter)
+                    if item_filter.is_of_rows:
+                        item_filter = ground.snapshot.read_filter(item_filter, ground.target, ground.work)
+                        search = replace(search, item_filter=item_filter)
+                projections = [
+                    _compose(ground, query)
+                    if query.is_composed
+                    else _ask(ground, ground.source, query, n < _MOST_OFFERS)
+                    for n, query in enumerate(search.queries)
+                ]
+                if refinement is not None:
+                    if refinement.min_probability is not None:
+                        _check_probabilities(ground, search)
+                    if refinement.emphasis:
+                        model = ground.snapshot.model
+                        projections = [emphasise(model, one, refinement.emphasis) for one in projections]
+            except Exception as error:
+                parts.append(error)
+            else:
+                parts.append(_Part(search, projections))
+        return Ranking(ground, parts)
+
     def rank(self, ranking: Ranking) -> None:
-        """Find the best rows; for short searches with the same filter in one call, with the same scores."""
+        """Find the best rows, for all short searches with the same filter in one call, which gives them the
+        scores that they have alone."""
         ground, parts = ranking.ground, [part for part in ranking.parts if isinstance(part, _Part)]
         together: dict[bytes, list[_Part]] = {}
         for part in parts:
             search = part.search
-            if _looks_deeper(part):
-                assert search.refinement is not None
+            if search.refinement is not None and _looks_deeper(part, search.refinement):
                 part.pages = [
                     self._refine(ground, part, n, search.refinement) for n in range(len(part.pages))
                 ]
-            elif ground.is_within_one or len(parts) == 1 or not search.is_short:
+            elif ground.is_within_one or not search.is_short:
                 part.pages = [_find(ground, part, n, search.k, search.offset) for n in range(len(part.pages))]
             elif part.projections[0].can_match:
                 key = b"" if search.item_filter.is_empty else search.item_filter.fingerprint
@@ -433,7 +459,7 @@ class SearchService:
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
         of_gallery = unranked_notices(gallery, ground.target) + untrained_notices(snapshot)
-        if any(map(partial(_has_nothing, search), part.pages, part.projections)):
+        if not search.item_filter.is_empty and _has_nothing(part):
             if ground.at_once:
                 raise BlockingIOError  # to say why takes many times as long as a search
             of_gallery += filter_notices(gallery, search.item_filter)
@@ -442,7 +468,7 @@ class SearchService:
 
     def _read_in(self, ground: _Ground) -> AbstractContextManager[UnitOfWork]:
         """Return the transaction of searches, or one that begins now."""
-        ground.has_read = True
+        ground.has_read = ground.work is None
         return self._snapshots.read() if ground.work is None else nullcontext(ground.work)
 
     def _refuse_hits(self, search: Search) -> InvalidFieldError | None:
@@ -483,29 +509,6 @@ def _is_all_ranked(snapshot: Snapshot, modality: str) -> bool:
     return encoder is not None and encoder.content_form == "vector"
 
 
-def _prepare(ground: _Ground, search: Search) -> _Part | Exception:
-    """Check a search, and project its queries; an error is that of one search among others."""
-    try:
-        _check_direction(ground.snapshot, ground.source, ground.target)
-        _check_labels(ground.snapshot, search.item_filter)
-        if search.item_filter.is_of_rows:
-            item_filter = ground.snapshot.read_filter(search.item_filter, ground.target, ground.work)
-            search = replace(search, item_filter=item_filter)
-        projections = [
-            _compose(ground, query.parts) if query.parts else _ask_plainly(ground, query, n < _MOST_OFFERS)
-            for n, query in enumerate(search.queries)
-        ]
-        if search.refinement is not None:
-            if search.refinement.min_probability is not None:
-                _check_probabilities(ground, search)
-            if search.refinement.emphasis:
-                model, emphasis = ground.snapshot.model, search.refinement.emphasis
-                projections = [emphasise(model, one, emphasis) for one in projections]
-    except Exception as error:
-        return error
-    return _Part(search, projections)
-
-
 def _check_probabilities(ground: _Ground, search: Search) -> None:
     """Raise InvalidFieldError where no probability of a match would be known."""
     assert search.refinement is not None
@@ -524,8 +527,10 @@ def _check_probabilities(ground: _Ground, search: Search) -> None:
     raise InvalidFieldError("min_probability", f"there are no probabilities here: {reason}")
 
 
-def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
-    """Return the query that parts make together; a part that cannot match says nothing."""
+def _compose(ground: _Ground, query: Query) -> ProjectedQuery:
+    """Return the query that parts make together; a part that cannot match says nothing. A text that says what
+    is meant and what is not has a part for each."""
+    parts = query.parts or [QueryPart(query, modality=ground.source)]
     clauses = [clause for part in parts for clause in _clauses_of(part)]
     sources = [_modality_of(ground, part) for part in clauses]
     projections = [_ask_part(ground, *of_part) for of_part in zip(sources, clauses, strict=True)]
@@ -537,32 +542,26 @@ def _compose(ground: _Ground, parts: Sequence[QueryPart]) -> ProjectedQuery:
     )
     if [part.query for part in clauses] != [part.query for part in parts]:  # a clause is no text to offer
         notices = tuple(replace(notice, did_you_mean=()) for notice in notices)
-    if not weights.any():
-        return ProjectedQuery(projections[0].projected, notices, can_match=False)
-    is_across = np.array([source != ground.target for source in sources]) & (weights != 0.0)
-    rows = np.concatenate([one.projected for one in projections])
-    return ProjectedQuery(ground.snapshot.model.projector.compose(rows, weights, is_across)[None], notices)
+    if weights.any():
+        is_across = np.array([source != ground.target for source in sources]) & (weights != 0.0)
+        rows = np.concatenate([one.projected for one in projections])
+        projected = ground.snapshot.model.projector.compose(rows, weights, is_across)[None]
+    else:
+        projected = projections[0].projected
+    before = None if query.parts else projected
+    return ProjectedQuery(projected, notices, bool(weights.any()), before_emphasis=before)
 
 
 def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
     """Yield what a part asks for, and what its text says is not meant, of the other sign."""
-    text = None if part.query.content is None else part.query.content.text
-    rest, negated = ("", "") if text is None or len(text) > LONGEST_TYPED else split_negated(text)
-    if not negated:
+    if not part.query.is_negated:
         yield part
         return
+    assert part.query.content is not None
+    rest, negated = split_negated(part.query.content.text or "")
     for clause, weight in ((rest, part.weight), (negated, -part.weight)):
         if clause:
             yield replace(part, query=replace(part.query, content=Content(text=clause)), weight=weight)
-
-
-def _ask_plainly(ground: _Ground, query: Query, may_offer: bool) -> ProjectedQuery:
-    """Return a projected query of the source; one that says what is meant and what is not is composed."""
-    part = QueryPart(query, modality=ground.source)
-    if [*_clauses_of(part)] == [part]:
-        return _ask(ground, ground.source, query, may_offer)
-    composed = _compose(ground, [part])
-    return replace(composed, before_emphasis=composed.projected)
 
 
 def _ask_part(ground: _Ground, source: str, part: QueryPart) -> ProjectedQuery:
@@ -608,11 +607,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         assert query.item_id is not None
         features = _item_features(ground.snapshot, ground.work, source, query.field, query.item_id)
         return _project(model, source, query.field, features)
-    text = content.text
-    earlier = None
-    if text is not None:
-        earlier = model.texts.get((source, ground.target, text), ground.snapshot.collection.revision)
-    if earlier is not None:
+    text, revision = content.text, ground.snapshot.collection.revision
+    if text is not None and (earlier := model.texts.get((source, ground.target, text), revision)) is not None:
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
         raise BlockingIOError
@@ -624,12 +620,10 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     if report is not None and finds_later:
         others = [word for word in (*report.unknown, *report.guessed) if len(word) <= _LONGEST_WORD]
         others = others[:_MOST_LOOKED_UP]
-        later = _recall_words(ground, source, others, partial(_later_words, ground, source))
-        unknown, guessed = (
-            tuple(word for word in words if word not in later) for words in (report.unknown, report.guessed)
-        )
-        n_known = report.n_known + len(report.unknown) - len(unknown)
-        report = replace(report, n_known=n_known, unknown=unknown, guessed=guessed)
+        if others:
+            later = _recall_words(ground, source, others, partial(_later_words, ground, source))
+        if later:
+            report = report.with_known(later)
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = encoder.nearest_words if may_offer or is_respelled else None
@@ -645,7 +639,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     projection = _project(model, source, query.field, encoded, notices, can_match)
     if text is not None and can_match and model.is_trained:
         followed = follow_names(model, content.text or "", projection.projected)
-        projection = replace(projection, projected=followed)
+        if followed is not projection.projected:
+            projection = replace(projection, projected=followed)
     if later:  # of which nothing says how probable a match is
         projected = projection.projected
         of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
@@ -656,8 +651,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         lasts &= are_carried
     if text is not None and may_offer and lasts:
         depends = bool(later) or projection is not plain
-        revision = ground.snapshot.collection.revision if depends else None
-        model.texts.put((source, ground.target, text), projection, revision)
+        model.texts.put((source, ground.target, text), projection, revision if depends else None)
     return projection
 
 
@@ -810,12 +804,9 @@ def _find(ground: _Ground, part: _Part, number: int, k: int, offset: int = 0) ->
     return Page(rest[offset : offset + k], page.is_exact)
 
 
-def _looks_deeper(part: _Part) -> bool:
+def _looks_deeper(part: _Part, refinement: Refinement) -> bool:
     """Return whether results are chosen from more than a page of the ranking: improbable ones come last, but
     where probabilities are not of what is ranked by."""
-    refinement = part.search.refinement
-    if refinement is None:
-        return False
     is_judged = any(one.judged is not None for one in part.projections)
     is_shallow = part.search.offset + part.search.k <= _MOST_JUDGED
     return refinement.looks_deeper or (refinement.min_probability is not None and is_judged and is_shallow)
@@ -898,9 +889,10 @@ def _known_words(ground: _Ground, query: Query) -> list[str] | None:
     return list(dict.fromkeys(itertools.chain.from_iterable(counted))) if counted else None
 
 
-def _has_nothing(search: Search, page: Page, projection: ProjectedQuery) -> bool:
+def _has_nothing(part: _Part) -> bool:
     """Return whether a query that has words found nothing, perhaps because of the filter."""
-    return projection.can_match and not page and not search.offset and not search.item_filter.is_empty
+    of_queries = zip(part.pages, part.projections, strict=True)
+    return not part.search.offset and any(one.can_match and not page for page, one in of_queries)
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:

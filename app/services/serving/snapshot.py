@@ -88,8 +88,10 @@ class Snapshot:
     load_failure: LoadFailure | None = None  # why `model` is not the active version but an earlier one
     is_connected: bool = True  # whether content of one modality finds items of the other
     missed: MissedNames | None = None
-    # rows of hits that were read, by id and fields; another revision begins without any
-    shown: dict[tuple[str, frozenset[str]], Item] = field(default_factory=dict, init=False, repr=False)
+    # rows of hits that were read, by id and fields, with their bytes; another revision begins without any
+    shown: dict[tuple[str, frozenset[str]], tuple[Item, int]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     # whether some item has a word, by the modalities of a search and the word
     carried: dict[tuple[str, str, str], bool] = field(default_factory=dict, init=False, repr=False)
 

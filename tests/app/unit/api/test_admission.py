@@ -8,7 +8,7 @@ from anyio import to_thread
 from fastapi import Request
 from fastapi.routing import APIRoute
 
-from app.api.admission import ConcurrencyLimits, admit, aside
+from app.api.admission import ConcurrencyLimits, aside, place_of
 from app.api.bodies import reads_body
 from app.api.gate import Gate
 from app.api.routes import ROUTERS
@@ -37,7 +37,7 @@ class Service:
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
         try:
-            await admit(scope, scope["caller"], reads_body=self.reads_bodies)
+            await place_of(scope).admit(scope["caller"], reads_body=self.reads_bodies)
         except UnavailableError:
             await send({"type": "http.response.start", "status": 503, "headers": []})
             return
@@ -244,7 +244,7 @@ async def test_who_is_not_let_in_holds_no_place() -> None:
         held.append(concurrency.imports.running)
 
     async def fail_late(scope: Any, receive: Any, send: Any) -> None:
-        await admit(scope, "one")
+        await place_of(scope).admit("one")
         held.append(concurrency.imports.running)
         await send({"type": "http.response.start", "status": 404, "headers": []})
 
@@ -303,7 +303,7 @@ async def test_who_waits_aside_gives_its_place_to_others_and_takes_one_again() -
         seen.append((reads.running, reads.waiting))
 
     async def application(scope: Any, _: Any, send: Send) -> None:
-        await admit(scope, "")
+        await place_of(scope).admit("")
         await to_thread.run_sync(work)
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
