@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import secrets
 import time
 import types
 from collections import Counter
@@ -300,7 +300,7 @@ class _Passage:
         self._gate, self._scope, self._send = gate, scope, send
         headers = dict(reversed(scope["headers"]))  # the first of one name counts
         client_id = headers.get(_ID_HEADER, b"").decode("latin-1")
-        self.request_id = client_id if _VALID_ID.fullmatch(client_id) else secrets.token_hex(8)
+        self.request_id = client_id if _VALID_ID.fullmatch(client_id) else os.urandom(8).hex()
         self._limiter, self._collection = gate.concurrency.of(scope), collection_of(scope)
         budget = None if self._limiter is gate.concurrency.imports else gate.budget
         self._body = IncomingBody(headers, receive, gate.max_bytes, gate.pause_seconds, budget)

@@ -103,8 +103,9 @@ class Content:
     @property
     def field(self) -> str:
         """What the caller calls the given one; empty if there is none."""
+        if self.text is not None:
+            return "text"
         forms = (
-            (self.text, "text"),
             (self.picture, self.picture_field),
             (self.sound, self.sound_field),
             (self.vector, "vector"),

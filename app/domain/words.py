@@ -190,12 +190,12 @@ def split_negated(text: str) -> tuple[str, str]:
 def spell_words(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the stretches of a text that are written as one piece, each with start and end of the piece."""
     for match in _PIECE.finditer(text):
-        stretches = split_stretches(match[0])
+        piece, (start, end) = match[0], match.span()
+        if piece.isascii() and piece.isalpha():  # as most: it is its own word
+            yield piece.lower(), start, end
+            continue
+        stretches = split_stretches(piece)
         if len(stretches) == 1:
-            start, end = match.span()
-            if match[0].isascii() and match[0].isalnum():
-                yield stretches[0][0], start, end
-                continue
             while end - start > 1 and fold(text[end - 1]) in _MARGIN:
                 end -= 1
             while end - start > 1 and fold(text[start]) in _MARGIN and text[start] != ".":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from array import array
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Self
@@ -70,6 +71,8 @@ NAME: JsonDict = {
 
 
 _WITH_TEXT = (str, list, dict)
+_NEVER_QUOTED = re.compile(r"[A-Za-z0-9_.~-]+")
+"""Ids that stand in an address as they are, as most; to find that out by `quote` takes five times as long."""
 
 
 class Strict(BaseModel):
@@ -181,4 +184,5 @@ def content_url(collection: str, item: ShownItem, root_path: str) -> str | None:
     """Return where a picture or sound can be fetched, of a service under a path."""
     if item.content_hash is None:
         return None
-    return f"{root_path}/v1/collections/{collection}/items/{quote(item.id, safe='')}/content"
+    item_id = item.id if _NEVER_QUOTED.fullmatch(item.id) else quote(item.id, safe="")
+    return f"{root_path}/v1/collections/{collection}/items/{item_id}/content"

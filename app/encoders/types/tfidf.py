@@ -180,7 +180,7 @@ class TfidfEncoder(TextEncoder):
         self, learned: scipy.sparse.csr_array, texts: Sequence[list[str]]
     ) -> scipy.sparse.csr_array:
         idf, first = self._words.idf, learned.shape[1] - self.n_further
-        rows, columns, values = [np.empty(0, np.intp)], [np.empty(0, np.intp)], [np.empty(0, np.float32)]
+        rows, columns, values = [], [], []
         for row, text in enumerate(texts):
             words = dict.fromkeys(text)
             further = [word for word in words if not self._is_known(word)]
@@ -194,7 +194,7 @@ class TfidfEncoder(TextEncoder):
                 columns.append(first + terms)
                 rows.append(np.full(len(terms), row))
                 values.append(np.full(len(terms), length / (len(terms) * (1 + bool(parts))) ** 0.5))
-        if len(rows) == 1:
+        if not rows:
             return learned
         cells: Any = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
         rest = scipy.sparse.csr_array(cells, shape=learned.shape, dtype=np.float32)

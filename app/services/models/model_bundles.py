@@ -199,11 +199,11 @@ class LoadedModel:
         return self.projector.weak_probability(self._side(modality))
 
     def _taken(self, modality: str, features: Features) -> Features:
-        place = self.modality_names.index(modality)
-        return features_for(features, self.encoders[modality], self.projector.n_features[place])
+        n_features = self.projector.n_features[modality != self.modalities[0].name]
+        return features_for(features, self.encoders[modality], n_features)
 
     def _side(self, modality: str) -> str:
-        return "x" if modality == self.modality_names[0] else "z"
+        return "x" if modality == self.modalities[0].name else "z"
 
 
 @dataclass(eq=False)

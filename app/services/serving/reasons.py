@@ -101,23 +101,26 @@ def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tup
     neither those that are not known for sure, nor any of a longer text."""
     doubtful = set() if report is None else {*report.unknown, *report.guessed, *report.misspelt}
     names = _words_of_values(model.projector.parts)
-    telling = [word for word, _ in split_stretches(text) if is_telling(word) or word in names]
-    if not names or len(telling) > _MOST_STRESSED:
+    stretches = split_stretches(text)
+    telling = {word: parts for word, parts in stretches if is_telling(word) or word in names}
+    n_telling = sum(word in telling for word, _ in stretches)
+    if not names or n_telling > _MOST_STRESSED:
         return [], False
-    spelled = ((word, text[start:end].lower()) for word, start, end in spell_words(text) if word in telling)
-    apart = [
-        written
-        for word, written in spelled
-        if not {word, written} & doubtful
-        and all(names.isdisjoint(_forms(part)) for part in split_words(word))
-    ]
-    return apart, len(apart) == len(telling)
+    apart = []
+    for word, start, end in spell_words(text):
+        written = text[start:end].lower()
+        if word not in telling or word in doubtful or written in doubtful:
+            continue
+        if all(names.isdisjoint(_forms(part)) for part in telling[word]):
+            apart.append(written)
+    return apart, len(apart) == n_telling
 
 
-def _forms(word: str) -> set[str]:
+@lru_cache(maxsize=1024)  # most texts consist of the same words
+def _forms(word: str) -> frozenset[str]:
     """Return a word and its other forms: a last letter more or less, two after hissing sounds, -y or -ies."""
     others = {f"{word}s", f"{word}es", f"{word.removesuffix('y')}ies", f"{word.removesuffix('ies')}y"}
-    return {word, word[:-1], word.removesuffix("es")} | others
+    return frozenset({word, word[:-1], word.removesuffix("es")} | others)
 
 
 @lru_cache(maxsize=16)

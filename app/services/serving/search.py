@@ -68,7 +68,7 @@ from app.services.serving.reloads import ColumnReader, Needs, ReleaseSlot
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.snapshot_loader import VersionSnapshots
 from app.services.serving.snapshots import Snapshots
-from solver import can_be_ranked, is_finite
+from solver import InvalidInputError, can_be_ranked, is_finite
 
 _MOST_OFFERS = 20
 """Queries of a call for which others are offered though a word of them is known: finding words that are
@@ -106,6 +106,11 @@ class Query:
     def is_file(self) -> bool:
         """Whether it is a picture or sound of its own."""
         return self.content is not None and self.content.file is not None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is a stored item, or has one."""
+        return self.item_id is not None or any(part.query.is_stored for part in self.parts)
 
     @property
     def is_negated(self) -> bool:
@@ -158,10 +163,9 @@ class Search:
     @property
     def is_stored(self) -> bool:
         """Whether it asks for rows: a query is a stored item, or filter or groups name what only rows say."""
-        parts = (part.query for query in self.queries for part in query.parts)
-        are_stored = any(query.item_id is not None for query in itertools.chain(self.queries, parts))
         by_pair = self.refinement is not None and self.refinement.group_by == PAIR
-        return are_stored or by_pair or self.item_filter.is_of_rows
+        of_rows = not self.item_filter.is_empty and self.item_filter.is_of_rows
+        return by_pair or of_rows or any(query.is_stored for query in self.queries)
 
 
 Outcome = list[SearchResult] | Exception
@@ -612,7 +616,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
         raise BlockingIOError
-    encoder.check(query.field, content)
+    field_name = query.field
+    encoder.check(field_name, content)
     report = encoder.look_up_words(content)
     says_learned = report is None or report.n_known > 0
     finds_later = bool(encoder.n_further) and model.projector.uses_words and ground.gallery.is_exact
@@ -631,12 +636,10 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
     encoded = encoder.encode([content])
-    if not is_finite(encoded):
-        raise InvalidFieldError(query.field, "its features are not finite")
     if encoder.n_further:
         _keep_later(encoder, encoded, later)
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
-    projection = _project(model, source, query.field, encoded, notices, can_match)
+    projection = _project(model, source, field_name, encoded, notices, can_match)
     if text is not None and can_match and model.is_trained:
         followed = follow_names(model, content.text or "", projection.projected)
         if followed is not projection.projected:
@@ -770,7 +773,12 @@ def _project(
     notices: tuple[Notice, ...] = (),
     can_match: bool = True,
 ) -> ProjectedQuery:
-    projected, is_like = model.project_query(source, features)
+    try:
+        projected, is_like = model.project_query(source, features)
+    except InvalidInputError as error:
+        if is_finite(features):
+            raise
+        raise InvalidFieldError(field, "its features are not finite") from error
     if not can_be_ranked(projected).all():
         raise InvalidFieldError(field, "lies too far outside of what the model was trained on")
     return ProjectedQuery(projected, notices, can_match, is_like)
