@@ -134,7 +134,7 @@ class SearchBatches:
                     _tell(batch, [BlockingIOError()] * len(batch))
                 elif ranking.numbers <= MOMENT_NUMBERS:
                     self._service.rank(ranking)
-                    self._finish(batch, ranking)
+                    _tell(batch, _encode(batch, self._service.finish(ranking)))
                 else:
                     self._rank_in_thread(batch, ranking)
             except Exception as error:
@@ -162,13 +162,9 @@ class SearchBatches:
             for _ in range(len(self._queue)):
                 self._run_next()  # in a thread while these answers are made
             done.result()
-            self._finish(batch, ranking)
+            _tell(batch, _encode(batch, self._service.finish(ranking)))
         except Exception as error:
             _tell(batch, [error] * len(batch))
-
-    def _finish(self, batch: Sequence[_Waiter], ranking: Ranking) -> None:
-        outcomes = self._service.finish(ranking)
-        _tell(batch, [BlockingIOError()] * len(batch) if outcomes is None else _encode(batch, outcomes))
 
     async def _in_turn(self, direction: Direction, waiter: _Waiter) -> bytes | Exception:
         """Return the answer of a thread, together with others; BlockingIOError if it has to go alone."""

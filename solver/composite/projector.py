@@ -260,7 +260,12 @@ class CompositeSide:
         widths = {"cosine": self.feature_map.n_features, "distinctness": 1}
         return tuple(widths.get(head.kind, head.n_scores) for head in self.heads)
 
-    @property
+    @cached_property
+    def has_content(self) -> bool:
+        """Whether some part is content as it is."""
+        return any(head.kind == "content" for head in self.heads)
+
+    @cached_property
     def rank(self) -> int:
         """Dimensions of all parts."""
         return sum(self.widths)
@@ -457,7 +462,7 @@ class CompositeProjector(Projector):
     @property
     @override
     def uses_words(self) -> bool:
-        return any(head.kind == "content" for head in self.x.heads)
+        return self.x.has_content
 
     @property
     @override

@@ -184,10 +184,11 @@ def stress(
     # they had, too, .86 to .95 and .81 to .93 (.43 to .68 and .56 to .80). With more weight 300 products for
     # "puma shoes" began with a brand's other things.
     if are_all:
-        return replace(query, projected=words, judged=query.projected, before_emphasis=query.projected)
+        learned = query.projected
+        return ProjectedQuery(words, query.notices, query.can_match, query.is_like, learned, learned)
     own = [part.scale**2 for part in model.content_parts(modality)]
-    learned = [part.scale**2 for part in parts_of(model) if part.name not in ("distinctness", _WORDS)]
-    projected = (query.projected + sum(learned) / sum(own) * words).astype(np.float32)
+    others = [part.scale**2 for part in parts_of(model) if part.name not in ("distinctness", _WORDS)]
+    projected = (query.projected + sum(others) / sum(own) * words).astype(np.float32)
     return replace(
         query, projected=projected, judged=query.projected if query.before_emphasis is None else None
     )

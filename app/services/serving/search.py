@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,10 +16,24 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import Content, Features, IndexedItem, Matrix, ShownItem
-from app.domain.errors import ConflictError, DamagedBundleError, InvalidFieldError, unknown_modality
+from app.domain.entities import (
+    Content,
+    Features,
+    IndexedItem,
+    Item,
+    Matrix,
+    ShownItem,
+    json_bytes,
+)
+from app.domain.errors import (
+    ConflictError,
+    ContentTooLargeError,
+    DamagedBundleError,
+    InvalidFieldError,
+    unknown_modality,
+)
 from app.domain.filters import NO_FILTER, Condition, ItemFilter, equal_texts
-from app.domain.names import join_path
+from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, join_path
 from app.domain.searches import (
     HIT_FIELDS,
     LONGEST_TYPED,
@@ -34,8 +49,8 @@ from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, Project
 from app.services.models.originals import item_features
 from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery, Page
-from app.services.serving.hits import (
-    fetch_hit_items,
+from app.services.serving.item_columns import ColumnNames
+from app.services.serving.notices import (
     filter_notices,
     part_notice,
     unranked_notices,
@@ -43,7 +58,6 @@ from app.services.serving.hits import (
     weak_match_notices,
     word_notices,
 )
-from app.services.serving.item_columns import ColumnNames
 from app.services.serving.reasons import (
     are_of_words,
     emphasise,
@@ -82,6 +96,16 @@ _LIGHT_BYTES = 1 << 16
 _MOST_EXPLAINED = 1000  # results of a call: what is said of ten thousand would be some megabytes
 _LIGHT_UNRANKED = 100
 """Items that the model cannot place: to list them takes time."""
+_ITEMS_PER_FETCH = 100
+"""Bounds what is fetched before the byte limit is checked: a hundred items of the largest allowed size."""
+_LARGEST_ITEM_BYTES = 12 * (MAX_METADATA + MAX_LABELS * (MAX_LABEL + 1))
+"""JSON of the largest labels and metadata: a character takes up to twelve bytes, as an escaped pair."""
+_MOST_KEPT, _LARGEST_KEPT = 2048, 1024
+"""Rows of hits that a snapshot keeps, and their JSON: some 4 MB, which hold a collection of a thousand
+pictures or what is often found in a large one."""
+_BYTES_PER_HIT = 250
+"""JSON of what every result has: keys, rank, score, probability, and the content address without the id."""
+_BYTES_PER_ID_BYTE_IN_ADDRESS = 3  # a byte of an id that has to be percent-encoded takes three in an address
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +289,7 @@ class SearchService:
             if ranking is not None and not any(isinstance(of, BlockingIOError) for of in ranking.parts):
                 self.rank(ranking)
                 outcomes = self.finish(ranking)
-                if outcomes is not None:
+                if not any(isinstance(of, BlockingIOError) for of in outcomes):
                     return outcomes
             try:
                 # In one transaction, so that hits are shown with the content that was ranked.
@@ -317,14 +341,14 @@ class SearchService:
             return None
         return self._prepare(_Ground(snapshot, None, source, target, at_once, is_newest=True), searches)
 
-    def finish(self, ranking: Ranking) -> list[Outcome] | None:
-        """Return what was found; None if the items that are shown may be of a write that came meanwhile, or
-        would have to be waited for."""
-        ground = ranking.ground
+    def finish(self, ranking: Ranking) -> list[Outcome]:
+        """Return what was found; a `BlockingIOError` each if the items that are shown may be of a write that
+        came meanwhile, or would have to be waited for."""
+        ground, refused = ranking.ground, list[Outcome]([BlockingIOError()]) * len(ranking.parts)
         if ground.at_once and not (
             _is_all_ranked(ground.snapshot, ground.target) or self._snapshots.may_read_at_once()
         ):
-            return None
+            return refused
         for same, make_pages in ranking.pages:
             for ranked, page in zip(same, make_pages(), strict=True):
                 ranked.pages = [page]
@@ -335,7 +359,7 @@ class SearchService:
             except Exception as error:
                 outcomes.append(error)
         if ground.has_read and self._snapshots.recall(ground.snapshot.collection.name) is not ground.snapshot:
-            return None
+            return refused
         return outcomes
 
     def numbers_per_search(self, collection: str, target: str, item_filter: ItemFilter) -> float:
@@ -367,9 +391,7 @@ class SearchService:
     def _answer(self, ground: _Ground, searches: Sequence[Search]) -> list[Outcome]:
         ranking = self._prepare(ground, searches)
         self.rank(ranking)
-        outcomes = self.finish(ranking)
-        assert outcomes is not None  # in a transaction nothing comes meanwhile
-        return outcomes
+        return self.finish(ranking)
 
     def _prepare(self, ground: _Ground, searches: Sequence[Search]) -> Ranking:
         """Check searches, and project their queries; an error is that of one search among others."""
@@ -449,31 +471,98 @@ class SearchService:
 
     def _show(self, ground: _Ground, part: _Part) -> list[SearchResult]:
         """Return the results of ranked queries, with what they show of the items."""
-        snapshot, gallery, search = ground.snapshot, ground.gallery, part.search
-        hits = (item for page in part.pages for item, _ in page)
-        items = fetch_hit_items(
-            None if _is_all_ranked(snapshot, ground.target) else partial(self._read_in, ground),
-            snapshot,
-            ground.is_newest,
-            ground.target,
-            hits,
-            search.fields,
-            self._max_answer_bytes,
-        )
+        snapshot, search, refinement = ground.snapshot, part.search, part.search.refinement
+        items = self._read_items(ground, part)
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
-        of_gallery = unranked_notices(gallery, ground.target) + untrained_notices(snapshot)
+        of_gallery = unranked_notices(ground.gallery, ground.target) + untrained_notices(snapshot)
         if not search.item_filter.is_empty and _has_nothing(part):
             if ground.at_once:
                 raise BlockingIOError  # to say why takes many times as long as a search
-            of_gallery += filter_notices(gallery, search.item_filter)
-        of_queries = zip(search.queries, part.pages, part.projections, strict=True)
-        return [_result(ground, search, *of_query, items, took_ms, of_gallery) for of_query in of_queries]
+            of_gallery += filter_notices(ground.gallery, search.item_filter)
+        results = []
+        for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True):
+            of_hits = zip(page, _probabilities(ground, query, projection, page), strict=True)
+            hits = [
+                Hit(item.id, rank, score, probability, items[item.id])
+                for rank, ((item, score), probability) in enumerate(of_hits, search.offset + 1)
+            ]
+            of_weak_match: tuple[Notice, ...] = ()
+            if (query.is_text or query.is_file) and projection.before_emphasis is None:
+                weak = snapshot.model.weak_probability(ground.source)
+                of_weak_match = weak_match_notices(hits, weak, query.content.text if query.content else None)
+            facts: dict[str, Sequence[str] | None] = {}
+            if refinement is not None:
+                if (least := refinement.min_probability) is not None:
+                    hits = [hit for hit in hits if hit.probability is None or hit.probability >= least]
+                if refinement.explains:
+                    facts = {
+                        "known_words": _known_words(ground, query),
+                        "measures": [*snapshot.model.emphases],
+                    }
+                    parts, vectors = parts_of(snapshot.model), _vectors_of(ground, page)
+                    reasons = explain(parts, projection, vectors, ground.is_within_one)
+                    hits = [hit._replace(explanation=reasons[hit.rank - search.offset - 1]) for hit in hits]
+            result = SearchResult(
+                model_version=snapshot.model.version,
+                index_revision=snapshot.collection.revision,
+                exact=page.is_exact,
+                took_ms=took_ms,
+                hits=tuple(hits),
+                notices=(*of_weak_match, *projection.notices, *page.notices, *of_gallery),
+                facts=facts,
+            )
+            results.append(result)
+        return results
 
-    def _read_in(self, ground: _Ground) -> AbstractContextManager[UnitOfWork]:
-        """Return the transaction of searches, or one that begins now."""
-        ground.has_read = ground.work is None
-        return self._snapshots.read() if ground.work is None else nullcontext(ground.work)
+    def _read_items(self, ground: _Ground, part: _Part) -> Mapping[str, ShownItem]:
+        """Return the items of results by id, with the `HIT_FIELDS` requested; where all is ranked, as the
+        ranking has them. Items written since are shown as ranked."""
+        # Raises ContentTooLargeError (names `k`) within a hundred items of the limit.
+        snapshot, collection, fields = ground.snapshot, ground.snapshot.collection, part.search.fields
+        results = [item for page in part.pages for item, _ in page]
+        is_all_ranked = _is_all_ranked(snapshot, ground.target)
+        if is_all_ranked and len(results) * _LARGEST_ITEM_BYTES <= self._max_answer_bytes:
+            return {item.id: item for item in results}
+        n_results_by_id = Counter(item.id for item in results)
+        ranked = {item.id: item for item in results}
+        item_ids = sorted(ranked)
+        id_factor = 1 + (_BYTES_PER_ID_BYTE_IN_ADDRESS if "content_url" in fields else 0)
+        n_bytes = _BYTES_PER_HIT * len(results) + id_factor * sum(len(item.id.encode()) for item in results)
+        kind, shown = frozenset(fields), snapshot.shown if ground.is_newest else {}
+        items: dict[str, Item] = {}
+        for start in range(0, len(item_ids), _ITEMS_PER_FETCH):
+            unread = []
+            for item_id in item_ids[start : start + _ITEMS_PER_FETCH]:
+                if (before := shown.get((item_id, kind))) is None:
+                    unread.append(item_id)
+                else:
+                    items[item_id] = before[0]
+                    n_bytes += n_results_by_id[item_id] * before[1]
+            stored: Mapping[str, Item] = {}
+            if unread and not is_all_ranked:
+                ground.has_read = ground.work is None
+                with self._snapshots.read() if ground.work is None else nullcontext(ground.work) as work:
+                    stored = work.items.get_many(collection, unread, fields)
+            for item_id in unread:
+                item = stored.get(item_id)
+                is_current = item is not None and item.revision <= collection.revision
+                if item is None or not is_current:
+                    item = _as_ranked(ranked[item_id], ground.target, fields)
+                size = json_bytes(item)
+                if is_current and size <= _LARGEST_KEPT:  # for the next searches of this revision
+                    if len(snapshot.shown) >= _MOST_KEPT:
+                        snapshot.shown.clear()
+                    snapshot.shown[item_id, kind] = item, size
+                items[item_id] = item
+                n_bytes += n_results_by_id[item_id] * size
+            if n_bytes > self._max_answer_bytes:
+                raise ContentTooLargeError(
+                    "k",
+                    f"{len(results)} results would be more than {self._max_answer_bytes} bytes together: "
+                    "ask for fewer, or for fewer fields with include",
+                )
+        return items
 
     def _refuse_hits(self, search: Search) -> InvalidFieldError | None:
         """Return why a search ranks too many results; None if it does not. Results before `offset` have to be
@@ -499,6 +588,16 @@ class SearchService:
             f"{n_queries} queries with {depth} ranked results each are {n_queries * depth} results, "
             f"at most {self._max_hits} allowed in one call",
         )
+
+
+def _as_ranked(ranked: IndexedItem, modality: str, fields: AbstractSet[str]) -> Item:
+    """Return an item that was written since the snapshot, with only what the snapshot knows of it."""
+    return Item(
+        ranked.id,
+        modality,
+        labels=ranked.labels if "labels" in fields else (),
+        metadata=ranked.metadata if "metadata" in fields else {},
+    )
 
 
 def _readers_of(searches: Sequence[Search]) -> AbstractSet[str] | None:
@@ -951,45 +1050,3 @@ def _are_labels_ready(snapshot: Snapshot, item_filter: ItemFilter) -> bool:
             if any(map(gallery.has_label, equal_texts(label))):
                 break
     return True
-
-
-def _result(
-    ground: _Ground,
-    search: Search,
-    query: Query,
-    page: Page,
-    projection: ProjectedQuery,
-    items: Mapping[str, ShownItem],
-    took_ms: float,
-    of_gallery: tuple[Notice, ...],
-) -> SearchResult:
-    snapshot = ground.snapshot
-    probabilities = _probabilities(ground, query, projection, page)
-    hits = [
-        Hit(item.id, rank, score, probability, items[item.id])
-        for rank, ((item, score), probability) in enumerate(
-            zip(page, probabilities, strict=True), search.offset + 1
-        )
-    ]
-    of_weak_match: tuple[Notice, ...] = ()
-    if (query.is_text or query.is_file) and projection.before_emphasis is None:
-        weak = snapshot.model.weak_probability(ground.source)
-        of_weak_match = weak_match_notices(hits, weak, query.content.text if query.content else None)
-    facts: dict[str, Sequence[str] | None] = {}
-    if search.refinement is not None:
-        if (least := search.refinement.min_probability) is not None:
-            hits = [hit for hit in hits if hit.probability is None or hit.probability >= least]
-        if search.refinement.explains:
-            facts = {"known_words": _known_words(ground, query), "measures": [*snapshot.model.emphases]}
-            parts, vectors = parts_of(snapshot.model), _vectors_of(ground, page)
-            reasons = explain(parts, projection, vectors, ground.is_within_one)
-            hits = [hit._replace(explanation=reasons[hit.rank - search.offset - 1]) for hit in hits]
-    return SearchResult(
-        model_version=snapshot.model.version,
-        index_revision=snapshot.collection.revision,
-        exact=page.is_exact,
-        took_ms=took_ms,
-        hits=tuple(hits),
-        notices=(*of_weak_match, *projection.notices, *page.notices, *of_gallery),
-        facts=facts,
-    )

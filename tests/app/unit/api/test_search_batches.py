@@ -43,8 +43,10 @@ class Service:
         self.threads.append(threading.current_thread())
         self.work()
 
-    def finish(self, ranking: Any) -> list[Outcome] | None:
-        return None if self.is_written else [[text_of(search)] for search in ranking.searches]  # type: ignore[list-item]
+    def finish(self, ranking: Any) -> list[Outcome]:
+        if self.is_written:
+            return [BlockingIOError() for _ in ranking.searches]
+        return [[text_of(search)] for search in ranking.searches]  # type: ignore[list-item]
 
     def search(self, *arguments: Any) -> list[Outcome]:
         *_, searches, _, may_wait = arguments

@@ -1,106 +1,23 @@
-"""What an answer shows: the items of its hits, fetched with the requested fields and bounded in bytes, and
-what a client should know beside them."""
+"""What a client should know beside the hits of an answer."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Collection as AbstractCollection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.answers import Notice
-from app.db.session import UnitOfWork
-from app.domain.entities import IndexedItem, Item, ShownItem, json_bytes
-from app.domain.errors import ContentTooLargeError
 from app.domain.filters import ItemFilter
-from app.domain.names import MAX_LABEL, MAX_LABELS, MAX_METADATA, some_of
+from app.domain.names import some_of
 from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter, floor_percent
 from app.domain.words import fold, is_telling, spell_words
 from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
 
-_ITEMS_PER_FETCH = 100
-"""Bounds what is fetched before the byte limit is checked: a hundred items of the largest allowed size."""
-_LARGEST_ITEM_BYTES = 12 * (MAX_METADATA + MAX_LABELS * (MAX_LABEL + 1))
-"""JSON of the largest labels and metadata: a character takes up to twelve bytes, as an escaped pair."""
-_MOST_KEPT, _LARGEST_KEPT = 2048, 1024
-"""Rows of hits that a snapshot keeps, and their JSON: some 4 MB, which hold a collection of a thousand
-pictures or what is often found in a large one."""
-_BYTES_PER_HIT = 250
-"""JSON of what every result has: keys, rank, score, probability, and the content address without the id."""
-_BYTES_PER_ID_BYTE_IN_ADDRESS = 3  # a byte of an id that has to be percent-encoded takes three in an address
 NearestWords = Callable[[str], tuple[str, ...]]
 _WORDS_REPLACED = 5
 """Unknown words of a query, and its letters: each is compared with all known words, which takes time."""
 _WORDS_LISTED = 20  # a query may be a text of thousands of unknown words; a person reads a few
-
-
-def fetch_hit_items(
-    read: Callable[[], AbstractContextManager[UnitOfWork]] | None,
-    snapshot: Snapshot,
-    is_newest: bool,
-    modality: str,
-    hits: Iterable[IndexedItem],
-    fields: AbstractCollection[str],
-    max_bytes: int,
-) -> Mapping[str, ShownItem]:
-    """Return the items of results by id, with the `HIT_FIELDS` requested; without a way to read, as the
-    ranking knows them. Items written since are shown as ranked."""
-    # Raises ContentTooLargeError (names `k`) within a hundred items of `max_bytes`.
-    results = list(hits)
-    if read is None and len(results) * _LARGEST_ITEM_BYTES <= max_bytes:
-        return {item.id: item for item in results}
-    n_results_by_id = Counter(item.id for item in results)
-    ranked = {item.id: item for item in results}
-    item_ids = sorted(ranked)
-    id_factor = 1 + (_BYTES_PER_ID_BYTE_IN_ADDRESS if "content_url" in fields else 0)
-    n_bytes = _BYTES_PER_HIT * len(results) + id_factor * sum(len(item.id.encode()) for item in results)
-    collection, kind = snapshot.collection, frozenset(fields)
-    shown = snapshot.shown if is_newest else {}
-    items: dict[str, Item] = {}
-    for start in range(0, len(item_ids), _ITEMS_PER_FETCH):
-        unread = []
-        for item_id in item_ids[start : start + _ITEMS_PER_FETCH]:
-            if (before := shown.get((item_id, kind))) is None:
-                unread.append(item_id)
-            else:
-                items[item_id] = before[0]
-                n_bytes += n_results_by_id[item_id] * before[1]
-        stored: Mapping[str, Item] = {}
-        if read is not None and unread:
-            with read() as work:
-                stored = work.items.get_many(collection, unread, fields)
-        for item_id in unread:
-            item = stored.get(item_id)
-            is_current = item is not None and item.revision <= collection.revision
-            if item is None or not is_current:
-                item = _as_ranked(ranked[item_id], modality, fields)
-            size = json_bytes(item)
-            if is_current and size <= _LARGEST_KEPT:  # for the next searches of this revision
-                if len(snapshot.shown) >= _MOST_KEPT:
-                    snapshot.shown.clear()
-                snapshot.shown[item_id, kind] = item, size
-            items[item_id] = item
-            n_bytes += n_results_by_id[item_id] * size
-        if n_bytes > max_bytes:
-            raise ContentTooLargeError(
-                "k",
-                f"{len(results)} results would be more than {max_bytes} bytes together: "
-                "ask for fewer, or for fewer fields with include",
-            )
-    return items
-
-
-def _as_ranked(ranked: IndexedItem, modality: str, fields: AbstractCollection[str]) -> Item:
-    """Return an item that was written since the snapshot, with only what the snapshot knows of it."""
-    return Item(
-        ranked.id,
-        modality,
-        labels=ranked.labels if "labels" in fields else (),
-        metadata=ranked.metadata if "metadata" in fields else {},
-    )
 
 
 def unranked_notices(gallery: Gallery, modality: str) -> tuple[Notice, ...]:
@@ -142,6 +59,8 @@ def word_notices(
     knows near ones. Words of later items are unknown unless it `finds_later` ones."""
     if report is not None and report.n_known:  # "the" is missed by no person
         lists = (report.unknown, report.guessed, report.misspelt, report.unseen)
+        if not any(lists):
+            return ()
         report = WordReport(report.n_known, *(tuple(filter(is_telling, words)) for words in lists))
     words = () if report is None else report.misspelt or report.unknown or report.guessed
     if report is not None and not (words or is_trained):

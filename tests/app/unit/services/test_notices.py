@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.entities import Item
 from app.domain.searches import Hit
-from app.services.serving.hits import weak_match_notices
+from app.services.serving.notices import weak_match_notices
 
 
 def hits(probability: float, first_rank: int = 1) -> list[Hit]:
