@@ -316,9 +316,8 @@ class Place:
         """Whether the route takes the place, rather than the end of the body."""
 
     async def admit(self, caller: str, reads_body: bool = False) -> None:
-        """Take the place of a request whose key was checked; of one that `reads_body`, find out whether there
-        will be one when that is complete. The caller is the id of its key, or its address. Raises
-        UnavailableError."""
+        """Take the place of a caller whose key was checked, or of an address; of one that `reads_body`, find
+        out whether there will be one when that is complete. Raises UnavailableError."""
         self._asker = Asker(self._asker.collection, caller)
         if self._limiter.whole or not (reads_body and self._has_body):
             await self.take()
