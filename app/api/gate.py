@@ -10,7 +10,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 from fastapi import Request
@@ -39,7 +39,6 @@ _WINDOW = 3  # earned waiting time is bounded by this multiple of `pause_seconds
 _DRAIN_SECONDS, _DRAINED_BYTES = 1.0, 1 << 20
 """Bounds on reading the rest of a body after an answer that did not need it."""
 _STATE = "body"
-_Result = TypeVar("_Result")
 
 
 class Budget:
@@ -104,7 +103,9 @@ class IncomingBody:
         self._check(self.announced)
         began = time.monotonic()
         try:
-            message = await _in_time(self._receive(), min(max(self._credit, 0.0), self._pause_seconds))
+            message: Message = await _in_time(
+                self._receive(), min(max(self._credit, 0.0), self._pause_seconds)
+            )
         except TimeoutError as error:
             raise ServiceError("body-timeout", field="body") from error
         self._credit -= time.monotonic() - began
@@ -147,21 +148,20 @@ def _length_of(headers: Mapping[bytes, bytes]) -> int:
     return int(length) if length.isdigit() else 0
 
 
-async def _in_time(work: Awaitable[_Result], seconds: float) -> _Result:
+async def _in_time(work: Awaitable[Any], seconds: float) -> Any:
     """Return what is awaited; raises TimeoutError where it takes longer."""
     # What does not have to wait, as most pieces of a body and of an answer, needs no timer, which costs more.
     steps = work.__await__()
     try:
         waits_for = next(steps)
     except StopIteration as end:
-        result: _Result = end.value
-        return result
+        return end.value
     async with asyncio.timeout(seconds):
         return await _go_on(steps, waits_for)
 
 
 @types.coroutine
-def _go_on(steps: Generator[Any, Any, _Result], waits_for: Any) -> Generator[Any, Any, _Result]:
+def _go_on(steps: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
     """Return what steps that have begun lead to."""
     while True:
         try:
@@ -172,8 +172,7 @@ def _go_on(steps: Generator[Any, Any, _Result], waits_for: Any) -> Generator[Any
             else:
                 waits_for = steps.send(sent)
         except StopIteration as end:
-            result: _Result = end.value
-            return result
+            return end.value
 
 
 def body_of(request: Request) -> IncomingBody:

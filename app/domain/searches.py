@@ -7,8 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,14 +55,6 @@ class WordReport:
     guessed: tuple[str, ...] = ()  # of the known ones, those that are only spelled somewhat like learned ones
     misspelt: tuple[str, ...] = ()  # of the known ones, those that are most likely others
     unseen: tuple[str, ...] = ()  # the known ones, where no text, label or value has any of them
-
-    def with_known(self, words: AbstractSet[str]) -> WordReport:
-        """Return the report in which some unknown or guessed words are known for sure."""
-        unknown, guessed = (
-            tuple(word for word in of_kind if word not in words) for of_kind in (self.unknown, self.guessed)
-        )
-        n_known = self.n_known + len(self.unknown) - len(unknown)
-        return replace(self, n_known=n_known, unknown=unknown, guessed=guessed)
 
 
 @dataclass(frozen=True, slots=True)

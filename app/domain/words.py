@@ -174,11 +174,6 @@ def is_telling(word: str) -> bool:
     return not is_minor(word) and word not in _FUNCTION_WORDS
 
 
-def is_negated(text: str) -> bool:
-    """Return whether a text says of something that it is not meant, as of `split_negated`."""
-    return _NEGATED.search(text) is not None
-
-
 def split_negated(text: str) -> tuple[str, str]:
     """Return a text without what it says is not meant, and that alone, either of which may be empty: up to a
     comma or "but", in English, and words after a minus sign, which begins no list of several lines."""

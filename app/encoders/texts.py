@@ -241,7 +241,7 @@ def term_features(
     # A feature is 1 + log(count) times the inverse document frequency. What a row has of each kind is scaled
     # to the same length, the one that gives a row with terms of every kind unit length: otherwise the kind of
     # which a text has most terms would decide alone.
-    # NumPy's `unique`, `divmod` and `searchsorted` take as long to begin as a short text to be weighed.
+    # NumPy's `unique` and `searchsorted` take as long to begin as a short text to be weighed.
     idf, offsets = _join_kinds(tuple(kinds))
     *starts, n_terms = offsets.tolist()
     cells = np.concatenate(
@@ -256,8 +256,7 @@ def term_features(
     np.not_equal(cells[1:], cells[:-1], out=is_first[1:-1])
     bounds = is_first.nonzero()[0]
     cells, counts = cells[bounds[:-1]], bounds[1:] - bounds[:-1]
-    rows = cells // n_terms
-    indices = cells - rows * n_terms
+    rows, indices = np.divmod(cells, n_terms)
     values = (np.log(counts) + 1.0) * idf[indices]
     part = rows * len(kinds) + offsets[1:-1].searchsorted(indices, side="right")
     norms = np.sqrt(np.bincount(part, values * values, minlength=1) * len(kinds))

@@ -261,11 +261,6 @@ class CompositeSide:
         return tuple(widths.get(head.kind, head.n_scores) for head in self.heads)
 
     @cached_property
-    def has_content(self) -> bool:
-        """Whether some part is content as it is."""
-        return any(head.kind == "content" for head in self.heads)
-
-    @cached_property
     def rank(self) -> int:
         """Dimensions of all parts."""
         return sum(self.widths)
@@ -462,7 +457,7 @@ class CompositeProjector(Projector):
     @property
     @override
     def uses_words(self) -> bool:
-        return self.x.has_content
+        return any(head.kind == "content" for head in self.x.heads)
 
     @property
     @override

@@ -59,8 +59,6 @@ def word_notices(
     knows near ones. Words of later items are unknown unless it `finds_later` ones."""
     if report is not None and report.n_known:  # "the" is missed by no person
         lists = (report.unknown, report.guessed, report.misspelt, report.unseen)
-        if not any(lists):
-            return ()
         report = WordReport(report.n_known, *(tuple(filter(is_telling, words)) for words in lists))
     words = () if report is None else report.misspelt or report.unknown or report.guessed
     if report is not None and not (words or is_trained):

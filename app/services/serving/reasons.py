@@ -109,9 +109,8 @@ def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tup
     apart = []
     for word, start, end in spell_words(text):
         written = text[start:end].lower()
-        if word not in telling or word in doubtful or written in doubtful:
-            continue
-        if all(names.isdisjoint(_forms(part)) for part in telling[word]):
+        is_sure = word in telling and doubtful.isdisjoint((word, written))
+        if is_sure and all(names.isdisjoint(_forms(part)) for part in telling[word]):
             apart.append(written)
     return apart, len(apart) == n_telling
 

@@ -43,7 +43,7 @@ from app.domain.searches import (
     WordReport,
     describe_others,
 )
-from app.domain.words import is_negated, split_negated, split_words
+from app.domain.words import split_negated, split_words
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
@@ -132,20 +132,10 @@ class Query:
         return self.content is not None and self.content.file is not None
 
     @property
-    def is_stored(self) -> bool:
-        """Whether it is a stored item, or has one."""
-        return self.item_id is not None or any(part.query.is_stored for part in self.parts)
-
-    @property
     def is_negated(self) -> bool:
         """Whether it is a text that says of something that it is not meant."""
         text = None if self.content is None else self.content.text
-        return text is not None and len(text) <= LONGEST_TYPED and is_negated(text)
-
-    @property
-    def is_composed(self) -> bool:
-        """Whether it has parts, or says what is not meant."""
-        return bool(self.parts) or self.is_negated
+        return text is not None and len(text) <= LONGEST_TYPED and split_negated(text)[1] != ""
 
     @property
     def field(self) -> str:
@@ -189,7 +179,9 @@ class Search:
         """Whether it asks for rows: a query is a stored item, or filter or groups name what only rows say."""
         by_pair = self.refinement is not None and self.refinement.group_by == PAIR
         of_rows = not self.item_filter.is_empty and self.item_filter.is_of_rows
-        return by_pair or of_rows or any(query.is_stored for query in self.queries)
+        of_parts = (part.query for query in self.queries for part in query.parts)
+        are_items = any(query.item_id is not None for query in itertools.chain(self.queries, of_parts))
+        return by_pair or of_rows or are_items
 
 
 Outcome = list[SearchResult] | Exception
@@ -409,7 +401,7 @@ class SearchService:
                         search = replace(search, item_filter=item_filter)
                 projections = [
                     _compose(ground, query)
-                    if query.is_composed
+                    if query.parts or query.is_negated
                     else _ask(ground, ground.source, query, n < _MOST_OFFERS)
                     for n, query in enumerate(search.queries)
                 ]
@@ -715,8 +707,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         return earlier
     if ground.at_once and not (encoder.is_quick and len(text or "") <= LONGEST_TEXT):
         raise BlockingIOError
-    field_name = query.field
-    encoder.check(field_name, content)
+    encoder.check(query.field, content)
     report = encoder.look_up_words(content)
     says_learned = report is None or report.n_known > 0
     finds_later = bool(encoder.n_further) and model.projector.uses_words and ground.gallery.is_exact
@@ -727,7 +718,12 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         if others:
             later = _recall_words(ground, source, others, partial(_later_words, ground, source))
         if later:
-            report = report.with_known(later)
+            unknown, guessed = (
+                tuple(word for word in words if word not in later)
+                for words in (report.unknown, report.guessed)
+            )
+            n_known = report.n_known + len(report.unknown) - len(unknown)
+            report = replace(report, n_known=n_known, unknown=unknown, guessed=guessed)
     can_match = report is None or report.n_known > 0
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = encoder.nearest_words if may_offer or is_respelled else None
@@ -738,7 +734,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     if encoder.n_further:
         _keep_later(encoder, encoded, later)
     # One by one: a product of many rows may round otherwise, and scores would depend on the batch.
-    projection = _project(model, source, field_name, encoded, notices, can_match)
+    projection = _project(model, source, query.field, encoded, notices, can_match)
     if text is not None and can_match and model.is_trained:
         followed = follow_names(model, content.text or "", projection.projected)
         if followed is not projection.projected:
