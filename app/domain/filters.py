@@ -34,7 +34,7 @@ RANGES: Mapping[str, Callable[[Any, Any], bool]] = {
 """Operators of ranges, and how they compare a value with their bound."""
 _SIGNS = {"=": "in", "!=": "not_in", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _SIGN, _WORD = re.compile(r"!=|[<>]=?|="), re.compile(r"\s(not in|in|contains|text)\s")
-_WITH_COMMA = re.compile(r"[-+]?[0-9.]*[0-9],[0-9]+", re.ASCII)
+_WITH_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+", re.ASCII)
 _Reading = TypeVar("_Reading")
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,17})?", re.ASCII)

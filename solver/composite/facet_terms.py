@@ -440,8 +440,8 @@ _WIDTHS = {"linear": (1.0,), "rbf": (0.5, 2.0), "laplacian": (0.5, 2.0)}
 """Kernel widths to try, as exponents at the median distance."""
 PREDICTED = 0.99  # of the variance of targets, in what the best map leaves: more is chance
 _MARGIN, _EXPLAINED = 1.03, 0.9
-"""A linear map is taken if its error is at most 3 % above the best one's, and nine tenths of what that explains
-are explained by it, too: a query costs far less with it."""
+"""A linear map is taken if its error is at most 3 % above the best one's, and it explains nine tenths of what
+that explains: a query costs far less with it."""
 
 
 def candidate_maps(
@@ -487,12 +487,10 @@ def choose_map(
     return next((config for config in good if config.kernel == "linear"), configs[int(np.argmin(errors))])
 
 
-def least_errors(
-    samples: Samples, config: FeatureMapConfig, targets: Iterable[tuple[Indices, FloatArray]]
-) -> list[float]:
-    """Return the smallest left-out error of each of the targets, relative to their variance, under a map."""
+def least_error(samples: Samples, config: FeatureMapConfig, targets: FloatArray) -> float:
+    """Return the smallest left-out error of targets under a map, relative to their variance."""
     coordinates, variances = _Screen(samples).coordinates(config)
-    return [_Task.of([target])[0].errors(coordinates, variances)[0] for target in targets]
+    return _Task.of([(np.arange(len(targets)), targets)])[0].errors(coordinates, variances)[0]
 
 
 class _Screen:

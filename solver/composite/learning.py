@@ -20,7 +20,7 @@ from solver.composite.facet_terms import (
     PrincipalSpace,
     candidate_maps,
     choose_map,
-    least_errors,
+    least_error,
     predicts,
 )
 from solver.composite.pairs import (
@@ -865,16 +865,19 @@ def _targets_of(annotations: Annotations, side: int) -> dict[str, tuple[Indices,
     return targets
 
 
-_MOST_SCREENED = 500
+_MOST_SCREENED, _FEWEST_SCREENED, _OF_ONE_VALUE = 400, 20, 8
+"""Samples that a facet is screened by, and of a value: of hundreds of values only some are drawn, since one
+sample of each would say nothing."""
 
 
 def unpredicted_facets(
     X: npt.ArrayLike, Z: npt.ArrayLike, annotations: Annotations, *, random_state: int = 0
 ) -> frozenset[str]:
-    """Return the facets that neither modality predicts, such as columns of random values.
+    """Return the facets that neither modality seems to predict, such as columns of random values.
 
-    A ridge regression predicts the values of at most 500 samples of each modality, each from all others, and
-    leaves about as much of their variance as their mean does.
+    A ridge regression predicts the values of about 400 samples of each modality, each from all others, and
+    leaves about as much of their variance as their mean does. Facets that fewer than 20 samples of a modality
+    have, or one value, are none of them.
 
     Parameters
     ----------
@@ -885,12 +888,29 @@ def unpredicted_facets(
     """
     samples = check_samples(X, "X"), check_samples(Z, "Z")
     check_sizes(*samples, annotations)
-    drawn, of_drawn = _draw_samples(samples, annotations, _MOST_SCREENED, random_state)
+    rng = np.random.default_rng(random_state)
+    return frozenset(
+        name
+        for name, facet in annotations.facets.items()
+        if all(
+            _is_unpredicted(side, indicators, rng)
+            for side, indicators in zip(samples, facet.sides, strict=True)
+        )
+    )
+
+
+def _is_unpredicted(samples: Samples, indicators: BoolArray, rng: np.random.Generator) -> bool:
+    """Return whether some samples are enough to say that their values are predicted by chance alone."""
+    n_values = indicators.shape[1]
+    most, rows = max(_OF_ONE_VALUE, _MOST_SCREENED // n_values), np.empty(0, np.intp)
+    values: list[int] = []
+    for value in rng.permutation(n_values).tolist():
+        of_value = rng.permutation(np.flatnonzero(indicators[:, value]))[:most]
+        if len(of_value) and len(rows) < _MOST_SCREENED:
+            rows, values = np.union1d(rows, of_value), [*values, value]
+    if len(values) < 2 or len(rows) < _FEWEST_SCREENED:
+        return False
     usual = LearningOptions()
-    unpredicted = set(annotations.facets)
-    for side, side_samples in enumerate(drawn):
-        targets = _targets_of(of_drawn, side)
-        config = candidate_maps(side_samples, usual.scalings, usual.kernels)[0]
-        errors = least_errors(side_samples, config, targets.values())
-        unpredicted -= {name for name, error in zip(targets, errors, strict=True) if error < PREDICTED}
-    return frozenset(unpredicted)
+    config = candidate_maps(samples[rows], usual.scalings, usual.kernels)[0]
+    targets = indicators[rows][:, values].astype(np.float64)
+    return least_error(samples[rows], config, targets) >= PREDICTED

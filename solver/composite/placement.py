@@ -396,10 +396,10 @@ _LOSS = 0.0025
 are in no measure."""
 _PRIOR, _LOSS_OF_FEW = 1280.0, 0.01
 """Samples from which what is learned counts as much as content, which learns from none, and the loss up to
-that weight."""
+the weight that follows: this by the number of samples. A larger loss has to be beyond chance there."""
 _OF_TEXTS = 0.25
-"""Of that weight, at least: held-out texts of few are ranked in small galleries. With the sentence encoder,
-texts of two values found .90 of 500 others after 50 products without this, and .97 with it."""
+"""Share of that weight which texts have at least: held-out ones are ranked in galleries of a few. With the
+sentence encoder, texts of two values found .97 of 500 others after 50 products, and .90 without."""
 
 
 def choose_content_weight(
@@ -409,11 +409,10 @@ def choose_content_weight(
     n_samples: int,
     is_likeness: bool,
 ) -> float:
-    """Return the largest weight of the content of `side` with which the other modality's gallery is ranked
-    about as well as possible, larger after a fit of few samples; `vectors` are those of all parts."""
-    # Held-out samples are of few values, too, and short texts of values that no sample carries are in none.
-    # No kind of query (samples or short texts, by content alone or by all that samples carry) loses much, as
-    # far as that is beyond chance. Scores are linear in the weight: two of them say all.
+    """Return the weight of the content of `side`, as of `weigh_content`, in the other modality's gallery;
+    `vectors` are those of all parts."""
+    # Kinds of query are samples and short texts, by content alone and by all that samples carry. Scores are
+    # linear in the weight: two of them say all.
     kinds: dict[tuple[bool, bool], list[tuple[RankedScores, FloatArray]]] = {}
     for without, with_content in zip(vectors(0.0), vectors(1.0), strict=True):
         for with_values in (False, True):
@@ -425,20 +424,31 @@ def choose_content_weight(
                 kind = kinds.setdefault((with_values, base.is_own is None), [])
                 kind.append((base, one.scores - base.scores))
     gains = [np.array([_gains_with(weight, kind) for weight in CONTENT_WEIGHTS]) for kind in kinds.values()]
-    gains = [of_queries for of_queries in gains if of_queries.any()]  # (n_weights, n_queries)
+    return weigh_content(gains, n_samples, is_likeness)
+
+
+def weigh_content(gains: Sequence[FloatArray], n_samples: int, is_likeness: bool) -> float:
+    """Return the largest of `CONTENT_WEIGHTS` with which no kind of query loses much, from the gains of each
+    kind, (n_weights, n_queries); after a fit of few samples a larger one."""
+    # Held-out samples are of few values, too, and short texts of values that no sample carries are in none.
+    # Of few pictures, the held-out ones are ranked in galleries of a few. By the usual weight 20 products'
+    # ranked names of 500 others about as well as before any training, and better from 50 on.
+    weights = np.array(CONTENT_WEIGHTS)
+    is_usual = weights <= _PRIOR / n_samples
+    usual = float(weights[is_usual][-1])
+    gains = [of_queries for of_queries in gains if of_queries.any()]
     if not gains:
-        return max(_USUAL_WEIGHT, _PRIOR / n_samples)
+        return max(_USUAL_WEIGHT, usual)
     best = int(np.argmax(sum(of_queries.mean(axis=1) for of_queries in gains)))
-    losses = np.where(np.array(CONTENT_WEIGHTS) <= _PRIOR / n_samples, _LOSS_OF_FEW, _LOSS)
-    is_enough = np.ones(len(losses), np.bool_)
+    is_enough = np.ones(len(weights), np.bool_)
     for of_queries in gains:
         lost = of_queries[best] - of_queries
-        surely = lost.mean(axis=1) - lost.std(axis=1) / lost.shape[1] ** 0.5
-        is_enough &= surely <= losses * of_queries[best].mean()
-    chosen = CONTENT_WEIGHTS[int(np.flatnonzero(is_enough)[-1])]
-    # Of few pictures, the held-out ones are ranked in galleries of a few. By this weight 20 products' ranked
-    # names of 500 others about as well as before any training, and better from 50 on.
-    usual = max(weight for weight in CONTENT_WEIGHTS if weight <= _PRIOR / n_samples)
+        chance = lost.std(axis=1) / lost.shape[1] ** 0.5
+        most = np.where(
+            is_usual, _LOSS_OF_FEW * of_queries[best].mean() + chance, _LOSS * of_queries[best].mean()
+        )
+        is_enough &= lost.mean(axis=1) <= most
+    chosen = float(weights[is_enough][-1])
     return max(chosen, usual if is_likeness else _OF_TEXTS * usual)
 
 

@@ -474,6 +474,8 @@ class Import:
         self, entries: Sequence[tuple[int, NewItem]], new_items: Sequence[NewItem]
     ) -> tuple[Collection, list[Item]]:
         prepare, collection = self._service.preparation.items, self._collection
+        if not entries:  # and no encoder, which may be missing, is needed
+            return collection, []
         try:
             return prepare(collection, [""] * len(entries), new_items, content_id)
         except ServiceError as fault:

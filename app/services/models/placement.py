@@ -30,6 +30,7 @@ _OF_IMPORTS = frozenset({"source", "split"})  # keys that imports write: they sa
 _LONGEST_VALUE = 100  # longer texts are descriptions
 _ITEMS_AT_ONCE = 2000  # their features have to fit into memory beside the model
 _CHARACTERS_AT_ONCE = 200_000  # of texts, which are encoded then
+_OF_OTHERS = 0.25  # weight of a name of which nothing was learned, beside 1
 _NUMBERS_KEPT = 1 << 20  # of projections of names, four megabytes
 
 
@@ -217,14 +218,18 @@ def _project_words(
 ) -> Matrix | None:
     """Return the mean projections of the names that the items of a modality and their partners carry, as
     texts of the other modality, or of their own; NaN without any that the encoder knows."""
+    # Names of columns that nothing was learned of, such as sizes by chance, find items, too, but count less:
+    # held-out items, by which probabilities are fitted, have none.
     names, sides = model.names, (model.modality_names[1 - number], model.modality_names[number])
     takers = [side for side in sides if side != model.empty and model.encoders[side].content_form == "text"]
     if names.without is None or not model.projector.uses_words or not takers:
         return None
-    carried = [
-        dict.fromkeys(word for carrier in (item, *partners) for _, word in words_of(carrier, names.without))
-        for item, partners in zip(items, paired, strict=True)
-    ]
+    learned = frozenset(model.projector.facets)
+    carried: list[dict[str, float]] = []
+    for item, partners in zip(items, paired, strict=True):
+        of_item = [of for carrier in (item, *partners) for of in words_of(carrier, names.without)]
+        others = {word: _OF_OTHERS for facet, word in of_item if learned and facet not in learned}
+        carried.append(others | {word: 1.0 for facet, word in of_item if not learned or facet in learned})
     recent, encoder = names.projected.get(takers[0], {}), model.encoders[takers[0]]
     of_word = {word: recent.get(word) for words in carried for word in words}
     contents = [Content(text=word) for word in of_word if word not in recent]
@@ -240,9 +245,10 @@ def _project_words(
         names.n_missed += 1
     means = np.full((len(items), model.projector.rank), np.nan, np.float32)
     for row, words in enumerate(carried):
-        vectors = [vector for word in words if (vector := of_word.get(word)) is not None]
+        vectors = {word: vector for word in words if (vector := of_word.get(word)) is not None}
         if vectors:
-            means[row] = np.mean(vectors, axis=0, dtype=np.float64)
+            counts = [words[word] for word in vectors]
+            means[row] = np.average(list(vectors.values()), axis=0, weights=counts)
     return means
 
 

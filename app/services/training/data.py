@@ -436,11 +436,12 @@ def with_names(data: LabelledItems) -> LabelledItems:
 
 
 def _columns_of_chance(data: LabelledItems) -> frozenset[str]:
+    drawn = data.take(*(_evenly_spaced_rows(np.arange(len(ids))) for ids in (data.x_ids, data.z_ids)))
     x, z = (
-        encoder.without_further(features)
-        for encoder, features in zip(data.encoders or (), (data.X, data.Z), strict=True)
+        features[:, : features.shape[1] - n]
+        for features, n in zip((drawn.X, drawn.Z), drawn.n_further, strict=True)
     )
-    return unpredicted_facets(x, z, data.annotations())
+    return unpredicted_facets(x, z, drawn.annotations())
 
 
 def _frequent_names(facets: Mapping[str, tuple[Values, Values]], side: int) -> dict[str, dict[str, str]]:

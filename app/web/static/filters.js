@@ -219,7 +219,7 @@ function rangeOf(key, bounds, filter) {
   const step = bounds.every(Number.isInteger) ? 1 : "any";
   const inputOf = (options, value) => Object.assign(element("input"), { ...options, value });
   const fields = ["From", "Up to"].map((word, end) => {
-    const placeholder = `${word.toLowerCase()} ${Number(bounds[end].toPrecision(12))}`;
+    const placeholder = `${word.toLowerCase()} ${bounds[end]}`;
     return inputOf({ ariaLabel: `${word}, ${key}`, type: "number", step: "any", placeholder }, [from, to][end] ?? "");
   });
   const handles = ["Least", "Most"].map((word, end) => (

@@ -14,6 +14,7 @@ from sqlalchemy import update
 from app.bootstrap import build
 from app.db.models import ModelRow
 from app.domain.entities import Content, Matrix, Modality
+from app.domain.filters import ItemFilter
 from app.domain.reports import TrainingParameters
 from app.services.catalogue.service import NewItem
 from app.services.models import placement
@@ -212,3 +213,33 @@ def test_names_of_labels_alone_find_after_a_training_what_words_found_before(pai
     assert before == dict.fromkeys(before, 12)
     pairs.train(NAME, TrainingParameters())
     assert found() == before, pairs.services.versions.models(NAME)[0].report.selection
+
+
+def test_columns_of_which_nothing_is_learned_leave_probabilities_as_they_are(pairs: Pairs) -> None:
+    colours, kinds = (
+        ("red", "blue", "grey", "black", "white"),
+        ("bowl", "lamp", "vase", "clock", "mug", "tray"),
+    )
+    shown = [(colour, kind) for colour in colours for kind in kinds]
+    probabilities = {}
+    for name in ("plain", "with-ids"):
+        rng = np.random.default_rng(0)
+        encoders = {"picture": {"type": "vector"}, "text": {"type": "tfidf"}}
+        pairs.services.catalogue.create(name, [Modality(*modality) for modality in encoders.items()])
+        for number, (colour, kind) in enumerate(shown):
+            facts: dict[str, Any] = {"colour": colour, "kind": kind}
+            size, place = rng.choice(["S", "M", "L"]), rng.choice(["Oslo", "Lund", "Vasa"])
+            if name == "with-ids":
+                facts |= {"size": f"size {size}", "file": f"scan_{4105 + number}.tif"}
+            row = np.concatenate([np.array(colours) == colour, np.array(kinds) == kind])
+            row = row + 0.2 * rng.standard_normal(len(row))
+            picture = Pairs.item("picture", f"p{number}", row, metadata=facts, pair_id=str(number))
+            content = Content(text=f"{place}, nice present")
+            text = NewItem("text", content, f"t{number}", metadata=facts, pair_id=str(number))
+            pairs.services.catalogue.add_items(name, [picture, text])
+        pairs.train(name, TrainingParameters(method="composite"))
+        queries = [Query(content=Content(text=" ".join(one))) for one in shown]
+        results = find(pairs.services, name, "text", "picture", queries, 1, 0, ItemFilter())
+        assert [result.hits[0].id for result in results] == [f"p{number}" for number in range(len(shown))]
+        probabilities[name] = np.array([result.hits[0].probability for result in results])
+    np.testing.assert_allclose(probabilities["with-ids"], probabilities["plain"], atol=0.1)

@@ -20,6 +20,7 @@ from solver import (
     save_projector,
 )
 from solver.composite.placement import (
+    CONTENT_WEIGHTS,
     Block,
     HeldOutVectors,
     attainable,
@@ -27,6 +28,7 @@ from solver.composite.placement import (
     information,
     place,
     project_words,
+    weigh_content,
 )
 
 N_COLOURS = 4
@@ -333,3 +335,34 @@ def test_certainty_is_a_share_of_what_there_is_to_say(dtype: type) -> None:
     np.testing.assert_allclose(certainty(unsure, SEVERAL[0]), 0.0, atol=1e-9)
     np.testing.assert_allclose(certainty(unsure / 2, EXCLUSIVE[0]), 0.0, atol=1e-6)
     np.testing.assert_array_equal(certainty(np.ones((1, 1), dtype), Block("one", True, 1.0, 1)), [0.0])
+
+
+def gains(*of_weights: float, n_queries: int = 100) -> np.ndarray:
+    """Return gains that all queries share with weights below each of some, and those of the rest."""
+    return np.repeat(np.array(of_weights)[:, None], n_queries, axis=1)
+
+
+def test_content_weighs_as_much_as_each_kind_of_query_allows() -> None:
+    n, many = len(CONTENT_WEIGHTS), 100_000
+    flat, falling = gains(*[1.0] * n), gains(*[1.0] * 3, *[0.9] * (n - 3))
+    assert weigh_content([flat], many, False) == CONTENT_WEIGHTS[-1]
+    assert weigh_content([flat, falling], many, False) == CONTENT_WEIGHTS[2]
+    assert weigh_content([flat, falling, 0.0 * flat], many, False) == CONTENT_WEIGHTS[2]
+    assert weigh_content([0.0 * flat], many, False) == 0.4
+    # After many samples a loss of half a hundredth counts, though one query alone has it.
+    single = np.ones((n, 200))
+    single[4:, 0] = 0.0
+    assert weigh_content([single], many, False) == CONTENT_WEIGHTS[3]
+
+
+def test_after_few_samples_content_weighs_more() -> None:
+    n = len(CONTENT_WEIGHTS)
+    falling, single = gains(1.0, *[0.5] * (n - 1)), np.ones((n, 50))
+    assert weigh_content([falling], 200, False) == pytest.approx(
+        1.6
+    )  # a quarter of the largest below 1280 / 200
+    assert weigh_content([falling], 200, True) == pytest.approx(6.4)
+    assert weigh_content([falling], 1, True) == CONTENT_WEIGHTS[-1]
+    assert weigh_content([0.0 * falling], 1, False) == CONTENT_WEIGHTS[-1]
+    single[1:, 0] = 0.5  # a hundredth of the mean, as much as chance explains
+    assert weigh_content([single], 200, False) == pytest.approx(6.4)

@@ -14,7 +14,7 @@ from solver.composite.facet_terms import (
     RidgePath,
     candidate_maps,
     choose_map,
-    least_errors,
+    least_error,
     predicts,
 )
 from solver.composite.learning import draw, fit_match_curve, make_parts
@@ -309,7 +309,7 @@ def test_a_linear_map_explains_most_of_what_little_can_be_explained() -> None:
     targets = [(np.arange(1500), np.eye(2)[is_outside.astype(int)])]
     configs = candidate_maps(X, ("center",), ("linear", "rbf"))
     chosen = choose_map(X, configs, targets, _nothing)
-    (of_linear,), (of_chosen,) = (least_errors(X, config, targets) for config in (configs[0], chosen))
+    of_linear, of_chosen = (least_error(X, config, targets[0][1]) for config in (configs[0], chosen))
     assert chosen.kernel == "rbf"
     assert of_chosen < of_linear < 1.03 * of_chosen
 
@@ -326,18 +326,31 @@ def test_what_no_map_predicts_does_not_make_maps_look_alike() -> None:
 def test_facets_that_neither_modality_predicts_are_those_of_chance() -> None:
     rng = np.random.default_rng(0)
     X, Z = _draw(600, 6), _draw(400, 8, seed=1)
-    chance = [list(map(str, rng.integers(30, size=size))) for size in (600, 400)]
+    chance, many = ([list(map(str, rng.integers(n, size=size))) for size in (600, 400)] for n in (30, 200))
     one, other = np.where(X[:, 0] > 0, "a", "b").tolist(), np.where(Z[:, 0] > 0, "a", "b").tolist()
     facets = {
         "chance": Facet.of(*chance),
+        "many": Facet.of(*many),
         "of x": Facet.of(one, rng.choice(["a", "b"], 400).tolist()),
         "of both": Facet.of(one, other),
-        "sparse": Facet.of([[v] if n % 5 else [] for n, v in enumerate(one)], [[v] for v in other]),
+        "often": Facet.of([[v] if n % 5 else [] for n, v in enumerate(one)], [[v] for v in other]),
+        "seldom": Facet.of([[v] if n < 9 else [] for n, v in enumerate(one)], [[v] for v in other]),
+        "one value": Facet.of(["a"] * 600, ["a"] * 400),
     }
     annotations = Annotations((600, 400), facets)
-    assert unpredicted_facets(X, scipy.sparse.csr_array(Z), annotations) == {"chance"}
+    assert unpredicted_facets(X, scipy.sparse.csr_array(Z), annotations) == {"chance", "many"}
     with pytest.raises(SupervisionError, match="Z"):
         unpredicted_facets(X, Z[:300], annotations)
+
+
+def test_values_of_a_few_hundred_and_of_few_samples_are_none_of_chance() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((300, 40))
+    brand = rng.integers(300, size=5000)
+    X = centres[brand] + 1.2 * rng.standard_normal((5000, 40))
+    rare = [[str(n % 2)] if row % 100 == 0 else [] for row, n in enumerate((X[:, 0] > 0).tolist())]
+    facets = {"brand": Facet.of(*[list(map(str, brand))] * 2), "rare": Facet.of(rare, rare)}
+    assert unpredicted_facets(X, X, Annotations((5000, 5000), facets)) == frozenset()
 
 
 def test_no_suitable_map_is_an_error() -> None:

@@ -129,6 +129,7 @@ def test_a_gallery_returns_the_items_that_the_filter_accepts(
         (["colour!=black"], {"colour": {"not_in": ["black"]}}),
         (["price<50"], {"price": {"lt": 50}}),
         (["price >= 9.5"], {"price": {"gte": 9.5}}),
+        (['release>"1,10"'], {"release": {"gt": "1,10"}}),
         (["day<=2024-05-01"], {"day": {"lte": "2024-05-01"}}),
         (["tags contains new"], {"tags": {"contains": "new"}}),
         (["name text Red 42"], {"name": {"text": "Red 42"}}),
