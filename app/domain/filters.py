@@ -34,7 +34,8 @@ RANGES: Mapping[str, Callable[[Any, Any], bool]] = {
 """Operators of ranges, and how they compare a value with their bound."""
 _SIGNS = {"=": "in", "!=": "not_in", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _SIGN, _WORD = re.compile(r"!=|[<>]=?|="), re.compile(r"\s(not in|in|contains|text)\s")
-_WITH_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+", re.ASCII)
+_WITH_COMMA = re.compile(r"([-+]?[0-9]+),([0-9]+)", re.ASCII)
+_DAY_FIRST = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", re.ASCII)
 _Reading = TypeVar("_Reading")
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,17})?", re.ASCII)
@@ -96,10 +97,9 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
             raise InvalidFieldError(f"where.{number}", message)
         sign, text = match[0].strip(), match.string[match.end() :].strip()
         name = _SIGNS.get(sign, sign.replace(" ", "_"))
-        if name in RANGES and _WITH_COMMA.fullmatch(text):
-            message = (
-                f"expected a number with a decimal point, got {text!r}: a text is in no range of numbers"
-            )
+        likely = _as_stored(text) if name in RANGES else None
+        if likely:
+            message = f'expected {likely}, or "{text}" in quotes for a text'
             raise InvalidFieldError(f"where.{number}", message)
         texts = text.split(",") if sign in ("in", "not in") else [text]
         values = [text] if name == "text" else list(itertools.chain.from_iterable(map(_parse, texts)))
@@ -109,6 +109,15 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
             others.append({"metadata": {key: {name: values if name == "not_in" else values[0]}}})
     parts = {"labels": list(labels), "metadata": equal, "all": others}
     return {name: value for name, value in parts.items() if value}
+
+
+def _as_stored(text: str) -> str | None:
+    """Return the number or date that a text is where commas and days come first, which imports store so."""
+    if match := _WITH_COMMA.fullmatch(text):
+        return f"{match[1]}.{match[2]} for a number"
+    if match := _DAY_FIRST.fullmatch(text):
+        return f"{match[3]}-{match[2]:0>2}-{match[1]:0>2} for a date"
+    return None
 
 
 def _parse(text: str) -> tuple[Any, ...]:

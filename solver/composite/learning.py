@@ -865,9 +865,9 @@ def _targets_of(annotations: Annotations, side: int) -> dict[str, tuple[Indices,
     return targets
 
 
+# Samples that a facet is screened by, and of a value: of hundreds of values only some are drawn, since one
+# sample of each would say nothing.
 _MOST_SCREENED, _FEWEST_SCREENED, _OF_ONE_VALUE = 400, 20, 8
-"""Samples that a facet is screened by, and of a value: of hundreds of values only some are drawn, since one
-sample of each would say nothing."""
 
 
 def unpredicted_facets(

@@ -397,9 +397,9 @@ are in no measure."""
 _PRIOR, _LOSS_OF_FEW = 1280.0, 0.01
 """Samples from which what is learned counts as much as content, which learns from none, and the loss up to
 the weight that follows: this by the number of samples. A larger loss has to be beyond chance there."""
+# Share of that weight which texts have at least: held-out ones are ranked in galleries of a few. With the
+# sentence encoder, texts of two values found .97 of 500 others after 50 products, and .90 without.
 _OF_TEXTS = 0.25
-"""Share of that weight which texts have at least: held-out ones are ranked in galleries of a few. With the
-sentence encoder, texts of two values found .97 of 500 others after 50 products, and .90 without."""
 
 
 def choose_content_weight(
@@ -453,7 +453,6 @@ def weigh_content(gains: Sequence[FloatArray], n_samples: int, is_likeness: bool
 
 
 def _gains_with(weight: float, kind: Sequence[tuple[RankedScores, FloatArray]]) -> FloatArray:
-    """Return the gain of each query with a weight, by which its scores grow."""
     return np.concatenate(
         [replace(one, scores=one.scores + np.float32(weight) * growth).gains() for one, growth in kind]
     )

@@ -211,6 +211,9 @@ function groupOf(heading, values, choiceFrom, filter) {
 /** Return a number as exactly as a handle can be moved between two bounds. */
 const round = (number, [least, most]) => Number(number.toFixed(Math.min(Math.max(3 - Math.floor(Math.log10(most - least)), 0), 100)));
 
+/** A number as people type it: a field of type "number" reads 12,50 as 1250 where the browser's language has a point. */
+const NUMBER = "\\s*[+\\-]?[0-9]*[.,]?[0-9]+(e[+\\-]?[0-9]+)?\\s*";
+
 /** Return a form for a range of numbers: fields, and two handles from the least to the most value of some items. */
 function rangeOf(key, bounds, filter) {
   const { from, to } = filter.find((choice) => choice.key === key && choice.value === undefined) ?? {};
@@ -220,7 +223,8 @@ function rangeOf(key, bounds, filter) {
   const inputOf = (options, value) => Object.assign(element("input"), { ...options, value });
   const fields = ["From", "Up to"].map((word, end) => {
     const placeholder = `${word.toLowerCase()} ${bounds[end]}`;
-    return inputOf({ ariaLabel: `${word}, ${key}`, type: "number", step: "any", placeholder }, [from, to][end] ?? "");
+    const options = { type: "text", inputMode: "decimal", pattern: NUMBER, title: "a number, such as 12.50 or 12,50", autocomplete: "off" };
+    return inputOf({ ariaLabel: `${word}, ${key}`, placeholder, ...options }, [from, to][end] ?? "");
   });
   const handles = ["Least", "Most"].map((word, end) => (
     inputOf({ ariaLabel: `${word} ${key}`, type: "range", min: bounds[0], max: bounds[1], step }, [from, to][end] ?? bounds[end])
@@ -256,7 +260,7 @@ function otherField(heading, example) {
 /** Return the choice that a form names; null where there is none. */
 function namedIn(form) {
   if (form.className === "range") {
-    const [from, to] = [...form.querySelectorAll("[type=number]")].map(({ value }) => (value === "" ? undefined : Number(value)));
+    const [from, to] = [...form.querySelectorAll("[type=text]")].map(({ value }) => (value.trim() === "" ? undefined : Number(value.replace(",", "."))));
     return { key: form.dataset.key, from, to };
   }
   const example = JSON.parse(form.dataset.example);

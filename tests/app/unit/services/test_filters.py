@@ -155,9 +155,11 @@ def test_conditions_hold_together() -> None:
         with pytest.raises(InvalidFieldError, match=r"where\.1: expected a condition such as KEY=VALUE"):
             filter_of([], ["a=1", wrong])
     with pytest.raises(
-        InvalidFieldError, match=r"where\.1: expected a number with a decimal point, got '20,5'"
+        InvalidFieldError, match=r'where\.1: expected 20\.5 for a number, or "20,5" in quotes for a text'
     ):
         filter_of([], ["a=1,5", "price>20,5"])
+    with pytest.raises(InvalidFieldError, match=r'expected 2026-09-01 for a date, or "1\.9\.2026" in quotes'):
+        filter_of([], ["day=1.9.2026", "day>1.9.2026"])
 
 
 class Counted(int):
