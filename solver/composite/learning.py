@@ -831,12 +831,21 @@ def _choose_maps(
     samples: tuple[Samples, Samples], annotations: Annotations, options: LearningOptions, work: WorkPlan
 ) -> tuple[FeatureMapConfig, FeatureMapConfig]:
     """Return the feature maps from which facets, and the partners' coordinates, are predicted best."""
-    drawn, drawn_annotations = _draw_samples(samples, annotations, options.max_samples, options.random_state)
+    rng = np.random.default_rng(options.random_state)
+    everything = (np.arange(annotations.shape[0]), np.arange(annotations.shape[1]))
+    rows = draw(everything, options.max_samples, annotations.pairs, rng)
+    drawn_annotations = annotations.subset(*rows)
+    drawn = [side[chosen] for side, chosen in zip(samples, rows, strict=True)]
     configs = [candidate_maps(side, options.scalings, options.kernels) for side in drawn]
     chosen: list[FeatureMapConfig] = []
     work.begin("maps", sum(map(len, configs)))
     for side in (0, 1):
-        targets = list(_targets_of(drawn_annotations, side).values())
+        targets: list[tuple[Indices, FloatArray]] = []
+        for facet in drawn_annotations.facets.values():
+            indicators = facet.sides[side]
+            known_rows = np.flatnonzero(indicators.any(axis=1))
+            if len(known_rows):
+                targets.append((known_rows, indicators[known_rows].astype(np.float64)))
         if len(drawn_annotations.pairs):
             other = 1 - side
             _, partners = PrincipalSpace.fit(
@@ -845,24 +854,6 @@ def _choose_maps(
             targets.append((drawn_annotations.pairs[:, side], partners[drawn_annotations.pairs[:, other]]))
         chosen.append(choose_map(drawn[side], configs[side], targets, work) if targets else configs[side][0])
     return chosen[0], chosen[1]
-
-
-def _draw_samples(
-    samples: tuple[Samples, Samples], annotations: Annotations, max_samples: int, seed: int
-) -> tuple[tuple[Samples, Samples], Annotations]:
-    everything = (np.arange(annotations.shape[0]), np.arange(annotations.shape[1]))
-    x_rows, z_rows = draw(everything, max_samples, annotations.pairs, np.random.default_rng(seed))
-    return (samples[0][x_rows], samples[1][z_rows]), annotations.subset(x_rows, z_rows)
-
-
-def _targets_of(annotations: Annotations, side: int) -> dict[str, tuple[Indices, FloatArray]]:
-    """Return the rows of a modality that have values of each facet, and these as indicators."""
-    targets = {}
-    for name, facet in annotations.facets.items():
-        rows = np.flatnonzero(facet.sides[side].any(axis=1))
-        if len(rows):
-            targets[name] = rows, facet.sides[side][rows].astype(np.float64)
-    return targets
 
 
 # Samples that a facet is screened by, and of a value: of hundreds of values only some are drawn, since one
@@ -902,7 +893,7 @@ def unpredicted_facets(
 def _is_unpredicted(samples: Samples, indicators: BoolArray, rng: np.random.Generator) -> bool:
     """Return whether some samples are enough to say that their values are predicted by chance alone."""
     n_values = indicators.shape[1]
-    most, rows = max(_OF_ONE_VALUE, _MOST_SCREENED // n_values), np.empty(0, np.intp)
+    most, rows = max(_OF_ONE_VALUE, _MOST_SCREENED // max(n_values, 1)), np.empty(0, np.intp)
     values: list[int] = []
     for value in rng.permutation(n_values).tolist():
         of_value = rng.permutation(np.flatnonzero(indicators[:, value]))[:most]

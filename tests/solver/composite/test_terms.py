@@ -336,6 +336,7 @@ def test_facets_that_neither_modality_predicts_are_those_of_chance() -> None:
         "often": Facet.of([[v] if n % 5 else [] for n, v in enumerate(one)], [[v] for v in other]),
         "seldom": Facet.of([[v] if n < 9 else [] for n, v in enumerate(one)], [[v] for v in other]),
         "one value": Facet.of(["a"] * 600, ["a"] * 400),
+        "no value": Facet.of([[]] * 600, [[]] * 400),
     }
     annotations = Annotations((600, 400), facets)
     assert unpredicted_facets(X, scipy.sparse.csr_array(Z), annotations) == {"chance", "many"}
