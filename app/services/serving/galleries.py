@@ -297,7 +297,9 @@ class Gallery:
             for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True):
                 item = items[row]
                 candidates.append((-score, item.id, item))
-        return _in_order(candidates, k, offset, all(best.is_exact for best in of_segments))
+        # An approximate index may find fewer items than there are: beyond the last one nothing is missed.
+        is_beyond = offset >= sum(view.n_live for view in self.segments)
+        return _in_order(candidates, k, offset, is_beyond or all(best.is_exact for best in of_segments))
 
     def search_similar(
         self, query: Vector, k: int, offset: int, item_filter: ItemFilter, left_out: str | None = None
@@ -329,8 +331,7 @@ def _still_alive(before: SegmentView, now: SegmentView | None) -> npt.NDArray[np
 
 def _in_order(candidates: list[_Candidate], k: int, offset: int, is_exact: bool) -> Page:
     candidates.sort(key=_SCORE_AND_ID)
-    results = [(item, -negative) for negative, _, item in candidates[offset : offset + k]]
-    return Page(results, is_exact or not results)  # nothing is missed beyond the last item
+    return Page([(item, -negative) for negative, _, item in candidates[offset : offset + k]], is_exact)
 
 
 def _most_similar(
