@@ -1,4 +1,4 @@
-from app.storage.stores import Blobs, Bundles
+from app.storage.pictures_and_bundles import Blobs, Bundles
 
 
 def stale(files: Blobs | Bundles, before: float) -> list[str]:

@@ -42,8 +42,8 @@ from app.domain.errors import (
 )
 from app.domain.searches import WHOLE_ITEM
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
+from app.services.storage.collection_lock import clean_up, lock_collection, put_items, writing
 from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round
-from app.services.storage.writing import clean_up, lock_collection, put_items, writing
 
 _ITEMS_PER_BATCH = 1000
 """Items that are encoded together: enough to use all cores, few enough to fit into memory."""

@@ -29,7 +29,7 @@ from app.domain.names import (
     some_of,
 )
 from app.encoders.registry import EncoderRegistry
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 
 FEWEST_PAIRS = 4
 """Two to learn from and two to hold out; as few items of each modality suffice."""

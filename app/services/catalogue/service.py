@@ -28,9 +28,9 @@ from app.domain.filters import NO_FILTER, ItemFilter
 from app.domain.names import check_modality_name, check_name, check_storable, is_storable, join_path
 from app.domain.searches import SAMPLE, WHOLE_ITEM, explain_filter
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation
+from app.services.storage.collection_lock import lock_collection, put_items, writing
 from app.services.storage.pacing import BREATH_SECONDS
 from app.services.storage.sweeping import GarbageCollector, Removal
-from app.services.storage.writing import lock_collection, put_items, writing
 
 _logger = logging.getLogger(__name__)
 __all__ = ["CatalogueService", "ItemChange", "NewItem", "Page", "Written"]

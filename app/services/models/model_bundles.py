@@ -22,7 +22,7 @@ from app.domain.reports import TrainingReport
 from app.encoders.registry import EncoderRegistry
 from app.index import ExactIndex, load_index, save_index
 from app.services.models.originals import Originals, features_for
-from app.storage.stores import Bundles
+from app.storage.pictures_and_bundles import Bundles
 from solver import ArtifactError, Projector, SpacePart, load_projector, save_projector
 
 UNTRAINED = 0

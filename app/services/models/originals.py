@@ -20,7 +20,7 @@ from app.domain.names import some_of
 from app.encoders.base import BaseEncoder
 from app.encoders.registry import EncoderRegistry
 from app.services.storage.pacing import Pause, in_batches, no_pause
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from solver import is_finite, is_sparse
 
 

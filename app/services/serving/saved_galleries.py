@@ -25,11 +25,11 @@ from app.services.serving.galleries import Gallery
 from app.services.serving.segments import Segment, merge_indexes
 from app.services.serving.snapshot import Snapshot
 from app.services.serving.stored_items import StoredItems, text_of
+from app.services.storage.collection_lock import lock_collection
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Pacer
 from app.services.storage.sweeping import sweep_unused
-from app.services.storage.writing import lock_collection
-from app.storage.stores import Bundles
+from app.storage.pictures_and_bundles import Bundles
 
 _INDEXES = "indexes"  # folder of the approximate indexes, which are not needed to serve
 _MIN_UNSAVED_FRACTION = 0.1

@@ -18,7 +18,8 @@ from app.db.schema import DatabaseSchema
 from app.db.session import Database, UnitOfWork
 from app.domain.entities import Installation, Mark
 from app.domain.errors import DatabaseUnavailableError, UnavailableError
-from app.storage.stores import Blobs, Bundles, FolderMark
+from app.storage.pictures_and_bundles import Blobs, Bundles
+from app.storage.stores import FolderMark
 
 _CACHE_SECONDS = 1.0  # every request asks; a database that was exchanged is noticed within this time
 _SAMPLE = 1000  # files checked to find out whether the database knows those of an unmarked folder

@@ -10,9 +10,9 @@ from app.db.session import Database
 from app.domain.entities import Collection
 from app.domain.errors import ServiceError, VectorEngineUnavailableError
 from app.domain.ports import GalleryKey, VectorEngine
+from app.services.storage.collection_lock import writing
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import BYTES_PER_STEP, ROWS_PER_STEP, Round, in_batches
-from app.services.storage.writing import writing
 
 _BATCH = 500  # names that the database is asked about in one query
 _FEW = 10

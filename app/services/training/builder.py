@@ -24,8 +24,8 @@ from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBu
 from app.services.models.originals import Originals
 from app.services.models.placement import check_size, fill_galleries, names_of
 from app.services.training.data import LabelledItems
-from app.services.training.evaluation import compare_with_active, compare_with_untrained
 from app.services.training.facets import Judgements, judgements_of, weigh
+from app.services.training.gate import compare_with_active, compare_with_untrained
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.progress import Report, StagedReport, add_time_left
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with

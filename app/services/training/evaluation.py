@@ -12,11 +12,10 @@ import numpy as np
 
 import solver
 from app.domain import reports
-from app.domain.entities import Features, Item, Matrix, Vector
+from app.domain.entities import Features, Matrix, Vector
 from app.domain.names import join_words
 from app.encoders.base import BaseEncoder
-from app.services.models.model_bundles import UNTRAINED, HeldOutModel, LoadedModel
-from app.services.models.originals import features_for, item_features
+from app.services.models.originals import features_for
 from app.services.models.placement import share_space
 from app.services.training.data import LabelledItems, Names, short_queries
 
@@ -127,24 +126,23 @@ def relevance_names(items: LabelledItems) -> tuple[Names, Names] | None:
     return items.groups
 
 
-_NO_COMMON_CLASS = "the items that are new to both have no class in common"
-
-
 def measure(projector: solver.Projector, held_out: LabelledItems) -> solver.RetrievalQuality:
     """Return the quality of a projector's rankings of held-out items, of those that can be ranked; raises
     SupervisionError without any knowledge of them."""
-    return _measure_projected(_project(projector, held_out), held_out)
+    return measure_projected(project(projector, held_out), held_out)
 
 
-def _measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems) -> solver.RetrievalQuality:
+def measure_projected(projected: tuple[Matrix, Matrix], held_out: LabelledItems) -> solver.RetrievalQuality:
+    """Return how well projected items that were held out find each other, of those that can be ranked."""
     x_rows, z_rows = (np.flatnonzero(solver.can_be_ranked(side)) for side in projected)
     ranked = held_out.take(x_rows, z_rows)
     annotations = ranked.annotations()
-    label = _label(held_out, annotations)
+    label = ranking_label(held_out, annotations)
     return solver.measure_quality(projected[0][x_rows], projected[1][z_rows], annotations, label=label)
 
 
-def _label(items: LabelledItems, annotations: solver.Annotations) -> str | None:
+def ranking_label(items: LabelledItems, annotations: solver.Annotations) -> str | None:
+    """Return the label by which the items rank; None where they have none in common."""
     return items.main_label if items.main_label in annotations.facets else None
 
 
@@ -157,8 +155,8 @@ def held_out_quality(
 ) -> reports.HeldOutQuality:
     """Return the quality of both directions over items that can be ranked, some of `data`; of the other
     methods there are curves. Chance, curves and reliability are of the first labels."""
-    projected = _project(projectors[method], held_out)
-    quality = _measure_projected(projected, held_out)
+    projected = project(projectors[method], held_out)
+    quality = measure_projected(projected, held_out)
     counts = [int(solver.can_be_ranked(side).sum()) for side in projected]
     if min(counts) < reports.FEWEST_HELD_OUT:
         return reports.HeldOutQuality(dict(zip(names, counts, strict=True)))
@@ -174,7 +172,7 @@ def held_out_quality(
         return reports.HeldOutQuality(items, directions)
     forward = HeldOutRankings.of(projected, common, held_out)
     rivals = {
-        name: HeldOutRankings.of(_project(projector, held_out), common, held_out)
+        name: HeldOutRankings.of(project(projector, held_out), common, held_out)
         for name, projector in projectors.items()
         if name != method
     }
@@ -219,7 +217,7 @@ def _measure_placed(
     )
     untrained: Iterable[float | None] = itertools.repeat(None)
     if projector.uses_partners:
-        gains = _gains_untrained(held_out.take(x_rows, z_rows), annotations, queries)
+        gains = gains_untrained(held_out.take(x_rows, z_rows), annotations, queries)
         untrained = [round(float(of_each.mean()), _DIGITS) if len(of_each) else 0.0 for of_each in gains]
     placed = {
         (content.side, content.is_own is None): reports.PlacedQuality(
@@ -245,14 +243,16 @@ def _measure_served(
     """Yield what held-out queries of each modality find, by content, among all items of the other one."""
     # Of 50 to 400 products, nDCG@10 was within .04 of that of as many unseen ones, and among the held-out
     # ones alone .13 to .24 too high; where nothing that is learned from is right it was .24 to .38 too low.
-    projected, annotations = _project(projector, data), data.annotations()
+    projected, annotations = project(projector, data), data.annotations()
     ranked = [np.flatnonzero(solver.can_be_ranked(side)) for side in projected]
     own = np.isin(data.x_ids, held_out.x_ids), np.isin(data.z_ids, held_out.z_ids)
     for side, of_both in enumerate((annotations, annotations.transpose())):
         rows, columns = ranked[side][own[side][ranked[side]]], ranked[1 - side]
         sides = projected[side][rows], projected[1 - side][columns]
         quality = solver.measure_quality(*sides, of_both.subset(rows, columns)).x_to_z
-        yield reports.ServedQuality(len(columns), _number(quality.ndcg), _number(quality.recall_at_10))
+        yield reports.ServedQuality(
+            len(columns), finite_or_none(quality.ndcg), finite_or_none(quality.recall_at_10)
+        )
 
 
 _LEAST_GAIN = 0.01  # of nDCG@10
@@ -280,7 +280,7 @@ def describe_progress(
     return "; ".join(sentences) or None
 
 
-def _gains_untrained(
+def gains_untrained(
     held_out: LabelledItems,
     annotations: solver.Annotations,
     queries: tuple[solver.Queries | None, solver.Queries | None],
@@ -292,54 +292,9 @@ def _gains_untrained(
     untrained = solver.untrained_projector(
         held_out.X, held_out.Z, shares_space=shares_space, n_further=held_out.n_further
     )
-    vectors = untrained.held_out(_project(untrained, held_out), annotations, queries)
+    vectors = untrained.held_out(project(untrained, held_out), annotations, queries)
     rankings = vectors.rankings(untrained.x.partner_share, with_values=True)
     return [ranking.gains() for ranking in rankings]
-
-
-def compare_with_untrained(
-    new: HeldOutModel | None, held_out: LabelledItems | None, names: tuple[str, str], tolerance: float
-) -> reports.Gate | None:
-    """Compare a new version with what ranks items before any training, both as people find items; None
-    where either has nothing to rank by, or too few items were held out."""
-    # With scipy.stats, which only a training needs.
-    from solver.comparison import bootstrap_interval, sums_of_partners
-
-    if new is None or held_out is None:
-        return None
-    projector = new.projector
-    if not isinstance(projector, solver.CompositeProjector) or not projector.uses_partners:
-        return None
-    projected = _project(projector, held_out)
-    rows = [np.flatnonzero(solver.can_be_ranked(side)) for side in projected]
-    if min(map(len, rows)) < reports.FEWEST_HELD_OUT:
-        return None
-    ranked = held_out.take(*rows)
-    annotations = ranked.annotations()
-    queries = short_queries(held_out, annotations)
-    samples = projected[0][rows[0]], projected[1][rows[1]]
-    share = projector.x.partner_share
-    after = projector.held_out(samples, annotations, queries).rankings(share, with_values=True)
-    before = _gains_untrained(ranked, annotations, queries)
-    gains = [(one, one.gains(), old) for one, old in zip(after, before, strict=True) if len(old)]
-    if not any(old.any() for _, _, old in gains):
-        return None
-    new_value = float(np.mean([higher.mean() for _, higher, _ in gains]))
-    old_value = float(np.mean([lower.mean() for _, _, lower in gains]))
-    # Each ranking counts alike, whatever the number of its queries.
-    of_items, of_texts = (np.zeros(len(rows[0])), np.zeros(len(rows[1]))), []
-    for one, higher, lower in gains:
-        shares = (higher - lower) / (len(lower) * len(gains))
-        if one.is_own is None:
-            of_texts.append(shares)
-        else:
-            of_items[1 - one.side][(one.grades > 0).any(axis=1)] = shares
-    sums = np.concatenate([sums_of_partners(of_items, annotations), *of_texts])
-    interval = bootstrap_interval(len(sums) * sums)
-    counts = dict(zip(names, map(len, rows), strict=True))
-    return reports.Gate(
-        UNTRAINED, None, counts, None, None, tolerance, "ndcg", new_value, old_value, interval
-    )
 
 
 def is_better(
@@ -349,7 +304,7 @@ def is_better(
     nothing in common to rank it does not."""
     from solver import objective_interval
 
-    sides = [_project(projector, held_out) for projector in (first, second)]
+    sides = [project(projector, held_out) for projector in (first, second)]
     rows = [
         np.flatnonzero(solver.can_be_ranked(one) & solver.can_be_ranked(other))
         for one, other in zip(*sides, strict=True)
@@ -358,7 +313,7 @@ def is_better(
     one, other = ((x[rows[0]], z[rows[1]]) for x, z in sides)
     try:
         annotations = ranked.annotations()
-        label = _label(ranked, annotations)
+        label = ranking_label(ranked, annotations)
         return objective_interval(one, other, annotations, objective, label=label)[0] > 0.0
     except (solver.InvalidInputError, solver.SupervisionError):
         return False
@@ -373,13 +328,15 @@ def _bins(reliability: solver.Reliability, *, balanced: bool) -> reports.Reliabi
     )
 
 
-def _project(projector: solver.Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:
-    return _project_features(projector, (items.X, items.Z), items.encoders)
+def project(projector: solver.Projector, items: LabelledItems) -> tuple[Matrix, Matrix]:
+    """Return the projections of both sides of items."""
+    return project_features(projector, (items.X, items.Z), items.encoders)
 
 
-def _project_features(
+def project_features(
     projector: solver.Projector, features: Sequence[Features], encoders: Iterable[BaseEncoder] | None
 ) -> tuple[Matrix, Matrix]:
+    """Return the projections of features of both sides, without what their encoders have not learned."""
     if encoders is not None:
         taken = zip(features, encoders, projector.n_features, strict=True)
         features = [features_for(*side) for side in taken]
@@ -388,11 +345,11 @@ def _project_features(
 
 def _direction_quality(quality: solver.RankingQuality, label: str | None) -> reports.DirectionQuality:
     return reports.DirectionQuality(
-        map=None if label is None else _number(quality.facet_map.get(label, math.nan)),
-        ndcg_at_10=_number(quality.ndcg),
-        recall_at_1=_number(quality.recall_at_1),
-        recall_at_10=_number(quality.recall_at_10),
-        median_rank=_number(quality.median_rank),
+        map=None if label is None else finite_or_none(quality.facet_map.get(label, math.nan)),
+        ndcg_at_10=finite_or_none(quality.ndcg),
+        recall_at_1=finite_or_none(quality.recall_at_1),
+        recall_at_10=finite_or_none(quality.recall_at_10),
+        median_rank=finite_or_none(quality.median_rank),
         precision_at_10={
             name: value for name, value in quality.facet_precision.items() if not math.isnan(value)
         },
@@ -401,106 +358,6 @@ def _direction_quality(quality: solver.RankingQuality, label: str | None) -> rep
     )
 
 
-def _number(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """Return None where there was nothing to measure."""
     return None if math.isnan(value) else value
-
-
-def compare_with_active(
-    new: HeldOutModel | None,
-    held_out: LabelledItems | None,
-    active: tuple[LoadedModel, HeldOutModel | None],
-    items: Mapping[str, Item],
-    objective: reports.Objective,
-    tolerance: float,
-) -> reports.Gate:
-    """Compare a new version with the active one on items that neither was trained on, by second projectors
-    that were fitted without held-out items (None: too few)."""
-    # Items have features of the active version's encoders. The projectors that serve are fitted on all items.
-    # Some of `items` may be gone since the new one began to learn, or be refused by the active version's
-    # encoders; `held_out` has features from the new one's own.
-    model, judged = active
-    if new is None or held_out is None or judged is None:
-        return reports.Gate(model.version, "one of the two versions has no held-out items")
-    common = held_out.without({*judged.training_ids, *_not_rankable(held_out, model, items)})
-    if common is None or min(len(common.x_ids), len(common.z_ids)) < reports.FEWEST_HELD_OUT:
-        return reports.Gate(
-            model.version, f"fewer than {reports.FEWEST_HELD_OUT} items of a modality are new to both"
-        )
-    ids = (common.x_ids.tolist(), common.z_ids.tolist())
-    features = [
-        item_features([items[item_id] for item_id in side], model.encoders[name])
-        for side, name in zip(ids, model.modality_names, strict=True)
-    ]
-    by_new = _project(new.projector, common)
-    encoders = (model.encoders[name] for name in model.modality_names)
-    by_active = _project_features(judged.projector, features, encoders)
-    return _compare_projected((by_new, by_active), common, model, objective, tolerance)
-
-
-def _not_rankable(held_out: LabelledItems, active: LoadedModel, items: Mapping[str, Item]) -> set[str]:
-    """Return which held-out items the active version cannot rank."""
-    ids = set()
-    for side, name in zip((held_out.x_ids, held_out.z_ids), active.modality_names, strict=True):
-        is_encoded = active.encoders[name].is_fitted_with_model
-        for item_id in side.tolist():
-            item = items.get(item_id)
-            if item is None or item.modality != name or not (is_encoded or item.features is not None):
-                ids.add(item_id)
-    return ids
-
-
-def _compare_projected(
-    projected: tuple[tuple[Matrix, Matrix], tuple[Matrix, Matrix]],
-    common: LabelledItems,
-    active: LoadedModel,
-    objective: reports.Objective,
-    tolerance: float,
-) -> reports.Gate:
-    """Compare the projections of the same items, first by the new version, then by the active one."""
-    from solver import objective_interval  # with scipy.stats, which only a training needs
-
-    x_rows, z_rows = (
-        np.flatnonzero(solver.can_be_ranked(first) & solver.can_be_ranked(second))
-        for first, second in zip(*projected, strict=True)
-    )
-    counts = dict(zip(active.modality_names, (len(x_rows), len(z_rows)), strict=True))
-    if min(counts.values()) < reports.FEWEST_HELD_OUT:
-        return reports.Gate(active.version, "too few of the items that are new to both can be ranked by both")
-    ranked = common.take(x_rows, z_rows)
-    try:
-        qualities = [_measure_projected((x[x_rows], z[z_rows]), ranked) for x, z in projected]
-    except solver.SupervisionError:
-        return reports.Gate(active.version, _NO_COMMON_CLASS)
-    new_value, active_value = (solver.objective_value(quality, objective) for quality in qualities)
-    if not (math.isfinite(new_value) and math.isfinite(active_value)):
-        return reports.Gate(active.version, _NO_COMMON_CLASS)
-    # By label, averaged over both directions.
-    has_label = ranked.main_label is not None
-    new_map, active_map = (_number(quality.mean.map) if has_label else None for quality in qualities)
-    new, old = ((x[x_rows], z[z_rows]) for x, z in projected)
-    annotations = ranked.annotations()
-    interval = objective_interval(new, old, annotations, objective, label=_label(ranked, annotations))
-    values = (
-        new_value,
-        active_value,
-        interval,
-        fallen_measures(qualities[0], qualities[1], objective, tolerance),
-    )
-    return reports.Gate(active.version, None, counts, new_map, active_map, tolerance, objective, *values)
-
-
-def fallen_measures(
-    new: solver.RetrievalQuality,
-    active: solver.RetrievalQuality,
-    objective: reports.Objective,
-    tolerance: float,
-) -> dict[str, tuple[float, float]]:
-    """Return which measures of a new version are below the objective's floors, with these."""
-    measures = {"recall_1": "recall_at_1", "recall_10": "recall_at_10"}
-    fallen = {}
-    for name, share in solver.floors_of(objective).items():
-        value, served = (float(getattr(one.mean, measures.get(name, name))) for one in (new, active))
-        if value < share * served - tolerance:  # not where one of them is not a number
-            fallen[name] = value, share * served
-    return fallen

@@ -21,7 +21,7 @@ from app.services.serving.search import Query
 from app.services.storage.pacing import Round
 from app.settings import Settings
 from app.storage.folders import LocalFolder
-from app.storage.stores import Blobs, Bundles
+from app.storage.pictures_and_bundles import Blobs, Bundles
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs

@@ -14,7 +14,7 @@ from app.domain.entities import JobState
 from app.domain.errors import VectorEngineUnavailableError
 from app.services.storage.pacing import Round
 from app.storage.folders import TRASH, LocalFolder
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from app.worker.worker import Chore, make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import PARAMETERS

@@ -18,7 +18,7 @@ from app.domain.entities import KeyBounds, Modality
 from app.domain.names import Scope
 from app.settings import Settings
 from app.storage.folders import LocalFolder
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from tests.app.closing import close
 from tests.app.waiting import wait_for
 from tests.conftest import ROOT, miss

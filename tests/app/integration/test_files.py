@@ -18,7 +18,7 @@ from app.domain.filters import ItemFilter
 from app.services.catalogue.imports import ItemSpool
 from app.services.catalogue.service import NewItem
 from app.storage.folders import TRASH, LocalFolder
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from tests.app.closing import close
 from tests.app.integration.loading import current
 from tests.app.refused import refused

@@ -11,8 +11,8 @@ from app.domain.errors import DamagedBundleError, DatabaseUnavailableError
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.pacing import Round
 from app.storage.folders import LocalCache
+from app.storage.pictures_and_bundles import Bundles
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.stores import Bundles
 from app.worker.worker import make_worker
 
 PART = 1000

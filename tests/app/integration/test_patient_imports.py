@@ -19,7 +19,7 @@ from app.services.catalogue.imports import ImportService, ItemSpool
 from app.services.catalogue.preparation import NewItem, Preparation
 from app.settings import Settings
 from app.storage.folders import LocalFolder
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from tests.app.closing import close
 from tests.app.integration.conftest import MODALITIES, Pairs
 from tests.app.integration.test_busy_database import HELD_SECONDS, LEASE_SECONDS, LOCK_WAIT_SECONDS, locked

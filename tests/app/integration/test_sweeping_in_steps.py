@@ -12,8 +12,8 @@ from app.services.storage.ownership import ManagedFiles
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import sweep_unused
 from app.storage.folders import Entry, LocalCache, LocalFolder
+from app.storage.pictures_and_bundles import MANIFEST, Blobs, Bundles
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.stores import MANIFEST, Blobs, Bundles
 from tests.app.integration.test_files import files_under, grow_old, picture
 from tests.app.integration.test_ownership import ALBUM
 

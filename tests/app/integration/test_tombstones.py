@@ -10,9 +10,9 @@ import sqlalchemy
 from app.bootstrap import build
 from app.db.session import Database
 from app.domain.entities import Collection, Item
+from app.services.storage.collection_lock import writing
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import Tombstones
-from app.services.storage.writing import writing
 from app.worker.worker import make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs

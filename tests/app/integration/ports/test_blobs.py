@@ -15,14 +15,14 @@ import pytest
 from app.services.storage.ownership import ManagedFiles
 from app.services.storage.sweeping import sweep_unused
 from app.storage.folders import LocalFolder
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from tests.app.stale_files import stale
 
 CONTENT = b"\x89PNG not really\x00\xff" * 4000
 # Everything is written; the process is gone before the file gets its name.
 KILLED = """
 import os, pathlib, signal, sys
-from app.storage.stores import Blobs
+from app.storage.pictures_and_bundles import Blobs
 from app.storage.folders import LocalFolder
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 Blobs(LocalFolder(pathlib.Path(sys.argv[1]))).put(sys.stdin.buffer.read())

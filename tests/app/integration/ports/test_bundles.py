@@ -12,14 +12,14 @@ import pytest
 
 from app.domain.errors import DamagedBundleError
 from app.storage.folders import LocalFolder
-from app.storage.stores import Bundles
+from app.storage.pictures_and_bundles import Bundles
 from tests.app.stale_files import stale
 
 FACTS = {"rank": 2, "text": "Straße"}
 FILES = {"model.bin": b"\x00\x01" * 500, "ids.json": b"[]", "empty": b""}
 KILLED = """
 import os, pathlib, signal, sys
-from app.storage.stores import Bundles
+from app.storage.pictures_and_bundles import Bundles
 from app.storage.folders import LocalFolder
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 folder = LocalFolder(pathlib.Path(sys.argv[1]))

@@ -12,8 +12,8 @@ from sqlalchemy import text
 from app.db.session import Database
 from app.domain.entities import Collection, Item, RunningImport
 from app.domain.errors import CollectionNotFoundError
+from app.services.storage.collection_lock import clean_up, writing
 from app.services.storage.pacing import Round
-from app.services.storage.writing import clean_up, writing
 from tests.app.refused import refused
 from tests.app.waiting import wait_for
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.storage.folders import LocalCache, LocalFolder
+from app.storage.pictures_and_bundles import Blobs, Bundles
 from app.storage.remote_folder import open_remote
-from app.storage.stores import Blobs, Bundles, remote_stores
+from app.storage.stores import remote_stores
 
 SECONDS = 10.0
 

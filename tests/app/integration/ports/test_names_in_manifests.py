@@ -8,8 +8,9 @@ import pytest
 
 from app.domain.errors import DamagedBundleError
 from app.storage.folders import LocalCache, LocalFolder
+from app.storage.pictures_and_bundles import MANIFEST, Bundles
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.stores import MANIFEST, Bundles, copy_store
+from app.storage.stores import copy_store
 
 CONTENT = b"what an intruder wants to have here"
 SUM = hashlib.sha256(CONTENT).hexdigest()

@@ -14,8 +14,9 @@ from app.domain.entities import Mark
 from app.domain.errors import DamagedBundleError, UnavailableError
 from app.storage import folders, remote_folder
 from app.storage.folders import LocalCache
+from app.storage.pictures_and_bundles import MANIFEST, Blobs, Bundles
 from app.storage.remote_folder import RemoteFolder, open_remote
-from app.storage.stores import MANIFEST, Blobs, Bundles, RemoteFolderMark
+from app.storage.stores import RemoteFolderMark
 from tests.app.refused import refused
 from tests.app.stale_files import stale
 from tests.app.waiting import wait_for

@@ -14,7 +14,7 @@ from app.domain.reports import (
     TrainingData,
     TrainingReport,
 )
-from app.services.training.evaluation import fallen_measures
+from app.services.training.gate import fallen_measures
 from solver import Annotations, measure_quality
 from tests.app.earlier_reports import FACTS, OF_FORMAT_2, OF_FORMAT_3
 from tests.app.refused import refused

@@ -9,7 +9,8 @@ import scipy.sparse
 
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training.data import LabelledItems, as_values
-from app.services.training.evaluation import compare_with_untrained, is_better
+from app.services.training.evaluation import is_better
+from app.services.training.gate import compare_with_untrained
 from app.services.training.methods import select_and_fit
 from app.services.training.requests import TrainingParameters
 from solver import CompositeBilinear, untrained_projector
