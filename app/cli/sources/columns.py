@@ -47,6 +47,8 @@ _CODE = re.compile(
 )
 """Names of columns whose digits are no amounts."""
 _LONGEST_AMOUNT = 64
+_FEWEST_AMOUNTS, _AMOUNTS_PER_SLIP = 5, 10
+"""How many amounts a column has where a cell may be a slip, and how many more where another one may be."""
 _MOST_TEXTS = 1000  # different cells that are remembered, so that what repeats is looked at once
 _CODE_DIGITS, _MOST_DIGITS = 8, 15
 """Numbers of one length are codes from this length on; those of more digits than a float has are, too."""
@@ -67,21 +69,25 @@ class Column:
         self._is_whole = self._is_plain = True
         self._differs = self._has_separator = False
         self._n_cells = self._n_absent = self._n_native = self._n_true_or_false = 0
+        self._n_amounts = self._n_odd = 0
+        self._odd = ""  # the first cell that is no amount
 
     def see(self, cell: Any) -> None:
         """Learn from a cell that is not blank."""
         self._n_cells += 1
         if not isinstance(cell, str):
             self._see_native(cell)
-        elif (self._styles or self._orders) and cell.strip().casefold() in _ABSENT:
+        elif not (self._styles or self._orders or self._is_nearly_a_number):
+            return
+        elif cell.strip().casefold() in _ABSENT:
             self._n_absent += 1
-        elif self._styles or self._orders:
+        else:
             text = cell.strip()
             if text in self._texts:
                 return
             if len(self._texts) < _MOST_TEXTS:
                 self._texts.add(text)
-            if self._styles:
+            if self._styles or self._is_nearly_a_number:
                 self._see_number(text)
             if self._orders:
                 self._orders = {order for order in self._orders if _date(text, order) is not None}
@@ -93,6 +99,7 @@ class Column:
         if isinstance(cell, bool) or not isinstance(cell, int | float):
             self._styles.clear()
         else:
+            self._n_amounts += 1
             self._is_plain = False
             self._is_whole = self._is_whole and float(cell).is_integer()
         if not isinstance(cell, date):
@@ -100,19 +107,26 @@ class Column:
 
     def _see_number(self, text: str) -> None:
         amount = _AMOUNT.fullmatch(text) if len(text) <= _LONGEST_AMOUNT else None
-        if amount is None or re.match(r"0\d", amount[4]) or (amount[2] and amount[5]):
-            self._styles.clear()
+        values: dict[str, int | float] = {}
+        if amount is not None and not re.match(r"0\d", amount[4]) and not (amount[2] and amount[5]):
+            numbers = {style: _number(amount[4], style) for style in _STYLES}
+            values = {style: number for style, number in numbers.items() if number is not None}
+        self._styles &= values.keys()
+        if amount is None or not values:
+            self._odd, self._n_odd = self._odd or text, self._n_odd + 1
             return
-        digits = amount[4]
+        self._n_amounts += 1
         self._currencies.update(filter(None, (amount[2], amount[5])))
-        self._lengths.add(len(digits))
+        self._lengths.add(len(amount[4]))
         self._is_plain = self._is_plain and text.isdecimal()
-        values = {style: _number(digits, style) for style in self._styles}
-        self._styles = {style for style, value in values.items() if value is not None}
-        self._differs = self._differs or len(set(values.values())) > 1
-        self._is_whole = self._is_whole and all(
-            values[style] == int(values[style] or 0) for style in self._styles
-        )
+        of_styles = {values[style] for style in self._styles}
+        self._differs = self._differs or len(of_styles) > 1
+        self._is_whole = self._is_whole and all(value == int(value) for value in of_styles)
+
+    @property
+    def _is_nearly_a_number(self) -> bool:
+        """Whether so few cells are no amounts that they may be slips."""
+        return self._n_odd <= 1 + self._n_amounts // _AMOUNTS_PER_SLIP
 
     @property
     def settled_style(self) -> str | None:
@@ -131,6 +145,15 @@ class Column:
             self._decide_number(decimal)
         elif n_values and self._orders:
             self._decide_date()
+        elif (
+            self._odd
+            and self._is_nearly_a_number
+            and self._n_amounts >= _FEWEST_AMOUNTS
+            and not self._is_code
+        ):
+            self.remark = (
+                f"{self._odd[:_LONGEST_AMOUNT]!r} is no number, as {self._n_amounts} other cells are"
+            )
         if self.kind in ("decimal-point", "decimal-comma"):
             self._describe_number()
 
@@ -142,7 +165,10 @@ class Column:
         }
         fitting = fits.get(override, [kind for kind in (override,) if kind in self._styles | self._orders])
         if not fitting:
-            raise InvalidFieldError("--type", f"not every cell of column {self.name!r} is a {override}")
+            odd = (
+                f": {self._odd[:_LONGEST_AMOUNT]!r}" if self._odd and override in ("number", *_STYLES) else ""
+            )
+            raise InvalidFieldError("--type", f"not every cell of column {self.name!r} is a {override}{odd}")
         self.kind = fitting[0]
 
     def _is_of_codes(self) -> bool:

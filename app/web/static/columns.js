@@ -18,7 +18,7 @@ const YEAR_LAST = new RegExp(`^(\\d{1,2})([-./])(\\d{1,2})\\2(\\d{4})${CLOCK}$`)
 const ORDERS = { "year-first": [0, 1, 2], "day-first": [2, 1, 0], "month-first": [2, 0, 1] }; // where year, month and day stand
 const ABSENT = new Set(["", "na", "n/a", "nan", "null", "none", "-", "–", "—", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"]);
 const CODE = /(?:^|[^a-z])(?:ids?|zip|plz|postal|postcode|postleitzahl|phone|tel|telefon|telephone|mobile|fax|ean|gtin|upc|isbn|asin|sku|barcode|code|nr|nummer|artikelnummer)(?:[^a-z]|$)/;
-const [LONGEST_AMOUNT, CODE_DIGITS, MOST_DIGITS] = [64, 8, 15];
+const [LONGEST_AMOUNT, CODE_DIGITS, MOST_DIGITS, FEWEST_AMOUNTS, AMOUNTS_PER_SLIP] = [64, 8, 15, 5, 10];
 
 const isAbsent = (text) => ABSENT.has(text.toLowerCase());
 
@@ -41,7 +41,14 @@ function lookAt(name, cells) {
   column.orders = Object.keys(ORDERS).filter((order) => present.every((text) => dateOf(text, order) !== null));
   column.hasPoints = present.every((text) => text.includes("."));
   const amounts = present.map((text) => (text.length > LONGEST_AMOUNT ? null : AMOUNT.exec(text)));
-  if (amounts.some((amount) => !amount || /^0\d/.test(amount[4]) || (amount[2] && amount[5])) || areCodes(name, present)) return column;
+  const isAmount = (amount) => amount && !/^0\d/.test(amount[4]) && !(amount[2] && amount[5])
+    && Object.keys(STYLES).some((style) => numberOf(amount[4], style) !== null);
+  const odd = new Set(present.filter((_, place) => !isAmount(amounts[place])));
+  const count = new Set(present).size - odd.size;
+  if (odd.size > 0 && count >= FEWEST_AMOUNTS && odd.size <= 1 + count / AMOUNTS_PER_SLIP && !CODE.test(name.toLowerCase())) {
+    column.slip = `“${[...odd][0].slice(0, LONGEST_AMOUNT)}” is no number, as ${count} other cells are`;
+  }
+  if (odd.size > 0 || areCodes(name, present)) return column;
   column.currencies = [...new Set(amounts.flatMap((amount) => [amount[2], amount[5]]).filter(Boolean))].sort();
   column.styles = Object.keys(STYLES).filter((style) => amounts.every((amount) => numberOf(amount[4], style) !== null));
   column.differs = amounts.some((amount) => new Set(column.styles.map((style) => numberOf(amount[4], style))).size > 1);
@@ -55,7 +62,7 @@ function areCodes(name, cells) {
   return CODE.test(name.toLowerCase()) || (arePlain && ((lengths.size === 1 && longest >= CODE_DIGITS) || longest > MOST_DIGITS));
 }
 
-function decide({ styles, orders, currencies, differs, hasPoints }, decimal) {
+function decide({ styles, orders, currencies, differs, hasPoints, slip }, decimal) {
   const text = (remark = "") => ({ word: "text", remark, value: (cell) => cell.trim() || null });
   if (styles.length > 0) {
     if (currencies.length > 1) return text(`amounts in ${currencies.join(" and ")}`);
@@ -68,7 +75,7 @@ function decide({ styles, orders, currencies, differs, hasPoints }, decimal) {
     if (orders.includes("day-first") && orders.includes("month-first") && !hasPoints) return text("day or month may come first");
     return { word: "date", remark: "", value: (cell) => (isAbsent(cell.trim()) ? null : dateOf(cell.trim(), orders[0])) };
   }
-  return text();
+  return text(slip);
 }
 
 function amountOf(text, style) {

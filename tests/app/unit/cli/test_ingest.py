@@ -343,8 +343,23 @@ def test_what_the_user_says_of_a_column_overrules(tmp_path: Path) -> None:
     # What another column says of points and commas holds for this one.
     (item,) = items_of(table_of(tmp_path, f"{lines[0]};price", f"{lines[1]};9,5"))
     assert item.metadata["kilos"] == 1.25
-    with pytest.raises(InvalidFieldError, match="--type: not every cell of column 'text2' is a number"):
+    with pytest.raises(InvalidFieldError, match="--type: not every cell of column 'text2' is a number: 'b'"):
         table_of(tmp_path, "id,text,text2", "1,a,b", kinds={"text2": "number"})
+
+
+@pytest.mark.parametrize(
+    ("slips", "remark"),
+    [(["ask us"], "'ask us' is no number, as 6 other cells are"), (["ask us", "soon"], None), ([], None)],
+)
+def test_a_cell_that_makes_numbers_text_is_named(
+    tmp_path: Path, slips: list[str], remark: str | None
+) -> None:
+    prices = [*slips[:1], "1.50", "2.50", "2.50", "3,000.00", "4", "5", "$6", *slips[1:]]
+    rows = [f'{number},text,"{price}"' for number, price in enumerate(prices)]
+    table = table_of(tmp_path, "id,text,price", *rows)
+    assert {type(item.metadata["price"]) is str for item in items_of(table)} == {bool(slips)}
+    assert (f"column 'price' is text: {remark}" in str(table.notes)) == (remark is not None)
+    assert ("column 'price' is text" in str(table.notes)) == (remark is not None)
 
 
 def test_several_labels_in_a_cell_are_said(tmp_path: Path) -> None:
