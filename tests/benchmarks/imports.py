@@ -160,5 +160,10 @@ def _blocks(lines: IO[bytes]) -> Iterator[bytes]:
 def _search(client: httpx.Client, query: list[float]) -> float:
     body = {"vector": query, "k": 10}
     began = time.perf_counter()
-    client.post(f"/v1/collections/{_NAME}/search/text-to-image", json=body).raise_for_status()
+    # A process that is still loading what was written says after how many seconds to ask again.
+    while (
+        answer := client.post(f"/v1/collections/{_NAME}/search/text-to-image", json=body)
+    ).status_code == 503:
+        time.sleep(float(answer.headers["Retry-After"]))
+    answer.raise_for_status()
     return time.perf_counter() - began
