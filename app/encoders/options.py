@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Union, get_args
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Literal, Required, Union, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     WrapValidator,
+    with_config,
 )
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
@@ -93,6 +94,12 @@ Steps = Annotated[
 ]
 
 
+_TYPED_DICT: Any = TypedDict
+_REQUIRED: Any = Required
+_LITERAL: Any = Literal
+"""Of names and fields that are known at run time only."""
+
+
 class EncoderOptions(TypedDict, total=False):
     """Options that every encoder has."""
 
@@ -104,6 +111,13 @@ def describe_options(title: str, description: str) -> ConfigDict:
     return ConfigDict(
         extra="forbid", strict=True, title=title, json_schema_extra={"description": description}
     )
+
+
+def options_of(kind: str, description: str, required: Collection[str] = (), **fields: Any) -> Any:
+    """Return the options of a type: these, of which some are required, and those that every encoder has."""
+    kinds = {name: _REQUIRED[field] if name in required else field for name, field in fields.items()}
+    own = {**get_type_hints(EncoderOptions, include_extras=True), "type": _REQUIRED[_LITERAL[kind]], **kinds}
+    return with_config(describe_options(kind, description))(_TYPED_DICT(kind, own, total=False))
 
 
 def names_file(option: str) -> bool:

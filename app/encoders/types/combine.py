@@ -7,11 +7,11 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse
-from pydantic import Field, WithJsonSchema, with_config
+from pydantic import Field, WithJsonSchema
 from typing_extensions import override
 
 from app.domain.entities import Content, Features
@@ -19,35 +19,33 @@ from app.domain.errors import InvalidFieldError
 from app.domain.searches import WordReport
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
-from app.encoders.options import EncoderOptions, describe_options, expect
+from app.encoders.options import expect, options_of
 from app.encoders.steps import SteppedEncoder, with_unit_rows
 
 _MAX_PARTS = 8
 """Most parts: an item's features are stored, and those of eight encoders take some tens of kilobytes."""
 
 
-@with_config(describe_options("combine", "features of several encoders: of pictures, of texts, or of sounds"))
-class CombineOptions(EncoderOptions, total=False):
-    """Options of encoder `combine`."""
-
-    type: Required[Literal["combine"]]
-    parts: Required[
-        Annotated[
-            list[dict[str, Any]],
-            Field(min_length=2, max_length=_MAX_PARTS),
-            WithJsonSchema(
-                {
-                    "type": "array",
-                    "minItems": 2,
-                    "maxItems": _MAX_PARTS,
-                    "items": {"type": "object", "required": ["type"]},
-                    "description": "encoders with their options, which take the same kind of content",
-                    "examples": [[{"type": "tfidf"}, {"type": "word-frequency"}]],
-                }
-            ),
-            expect(f"a list of 2 to {_MAX_PARTS} encoders with their options"),
-        ]
-    ]
+_OPTIONS = options_of(
+    "combine",
+    "features of several encoders: of pictures, of texts, or of sounds",
+    required=("parts",),
+    parts=Annotated[
+        list[dict[str, Any]],
+        Field(min_length=2, max_length=_MAX_PARTS),
+        WithJsonSchema(
+            {
+                "type": "array",
+                "minItems": 2,
+                "maxItems": _MAX_PARTS,
+                "items": {"type": "object", "required": ["type"]},
+                "description": "encoders with their options, which take the same kind of content",
+                "examples": [[{"type": "tfidf"}, {"type": "word-frequency"}]],
+            }
+        ),
+        expect(f"a list of 2 to {_MAX_PARTS} encoders with their options"),
+    ],
+)
 
 
 class CombinedEncoder(BaseEncoder):
@@ -170,6 +168,4 @@ def _name_part(number: int) -> Iterator[None]:
         raise InvalidFieldError(place, error.message) from error
 
 
-ENCODER = EncoderType(
-    CombineOptions, lambda options, resources: CombinedEncoder(options, resources.make), None
-)
+ENCODER = EncoderType(_OPTIONS, lambda options, resources: CombinedEncoder(options, resources.make), None)

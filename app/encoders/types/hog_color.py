@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Required
-
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from pydantic import with_config
 from typing_extensions import override
 
 from app.domain.entities import Vector
 from app.encoders.entry import EncoderType
-from app.encoders.options import EncoderOptions, describe_options
+from app.encoders.options import options_of
 from app.encoders.pictures import PictureEncoder
 
 _SIDE = 96
@@ -23,11 +20,7 @@ _HUES, _SATURATIONS, _VALUES = 8, 3, 3
 _CLIP = 0.2
 
 
-@with_config(describe_options("hog-color", "pictures: oriented gradients and colours"))
-class HogColorOptions(EncoderOptions, total=False):
-    """Options of encoder `hog-color`: none."""
-
-    type: Required[Literal["hog-color"]]
+_OPTIONS = options_of("hog-color", "pictures: oriented gradients and colours")
 
 
 class HogColorEncoder(PictureEncoder):
@@ -87,6 +80,4 @@ def _unit(histogram: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return histogram / norm if norm > 0 else histogram
 
 
-ENCODER = EncoderType(
-    HogColorOptions, lambda options, resources: HogColorEncoder(resources.pictures), "picture"
-)
+ENCODER = EncoderType(_OPTIONS, lambda options, resources: HogColorEncoder(resources.pictures), "picture")

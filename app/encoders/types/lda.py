@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, with_config
+from pydantic import Field
 from scipy.special import psi
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
 from app.encoders.base import pack_array, unpack_array
 from app.encoders.entry import EncoderType
-from app.encoders.options import EncoderOptions, describe_options
+from app.encoders.options import options_of
 from app.encoders.texts import WordCountEncoder
 
 _DEFAULTS = {"topics": 20, "max_words": 5000}
@@ -26,15 +26,14 @@ _MOST_TEXTS = 20_000
 _PASSES = 20
 
 
-@with_config(describe_options("lda", "texts: shares of topics; learned at each retrain"))
-class LdaOptions(EncoderOptions, total=False):
-    """Options of encoder `lda`."""
-
-    type: Required[Literal["lda"]]
-    topics: Annotated[int, Field(ge=2, le=_MAX_TOPICS, description="number of topics")]
-    max_words: Annotated[
+_OPTIONS = options_of(
+    "lda",
+    "texts: shares of topics; learned at each retrain",
+    topics=Annotated[int, Field(ge=2, le=_MAX_TOPICS, description="number of topics")],
+    max_words=Annotated[
         int, Field(ge=1, le=_MAX_WORDS, description="words kept at most, the most frequent ones")
-    ]
+    ],
+)
 
 
 class LdaEncoder(WordCountEncoder):
@@ -90,5 +89,5 @@ class LdaEncoder(WordCountEncoder):
 
 
 ENCODER = EncoderType(
-    LdaOptions, lambda options, resources: LdaEncoder(options, resources.max_text_chars), "text"
+    _OPTIONS, lambda options, resources: LdaEncoder(options, resources.max_text_chars), "text"
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, with_config
+from pydantic import Field
 from scipy.fft import dct
 from typing_extensions import override
 
@@ -16,7 +16,7 @@ from app.domain.entities import Content, Matrix, Vector
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, wrong_content
 from app.encoders.base import BaseEncoder, import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.options import EncoderOptions, describe_options
+from app.encoders.options import options_of
 from app.encoders.pictures import PixelBudget, reading
 
 _DEFAULT_COEFFICIENTS = 20
@@ -33,12 +33,11 @@ _FLOOR = 1e-10  # power of digital silence; one step of 16 bits has ten times as
 _FRAMES_AT_ONCE = 2000
 
 
-@with_config(describe_options("mfcc", "sounds: cepstral coefficients of WAV and FLAC files"))
-class MfccOptions(EncoderOptions, total=False):
-    """Options of encoder `mfcc`."""
-
-    type: Required[Literal["mfcc"]]
-    coefficients: Annotated[int, Field(ge=2, le=_FILTERS, description="of each window; 20 by default")]
+_OPTIONS = options_of(
+    "mfcc",
+    "sounds: cepstral coefficients of WAV and FLAC files",
+    coefficients=Annotated[int, Field(ge=2, le=_FILTERS, description="of each window; 20 by default")],
+)
 
 
 class MfccEncoder(BaseEncoder):
@@ -138,4 +137,4 @@ def _to_mel(frequency: float) -> float:
     return 2595.0 * float(np.log10(1.0 + frequency / 700.0))
 
 
-ENCODER = EncoderType(MfccOptions, MfccEncoder, "sound")
+ENCODER = EncoderType(_OPTIONS, MfccEncoder, "sound")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, with_config
+from pydantic import Field
 from typing_extensions import override
 
 from app.domain.entities import Vector
@@ -15,7 +15,6 @@ from app.domain.errors import EncoderUnavailableError
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import ModelFile, OnnxEncoder, load_session, without_folder
 from app.encoders.options import (
-    EncoderOptions,
     FilePath,
     Finite,
     Finites,
@@ -23,44 +22,44 @@ from app.encoders.options import (
     NonZeros,
     OutputName,
     Sha256,
-    describe_options,
     expect,
+    options_of,
 )
 from app.encoders.pictures import PictureEncoder
 
 _MAX_SIDE = 2048  # largest side of a model's square input, in pixels: that input takes 48 MiB
 
 
-@with_config(describe_options("onnx", "pictures: an ONNX image model on the server"))
-class OnnxOptions(EncoderOptions, total=False):
-    """Options of encoder `onnx`."""
-
-    type: Required[Literal["onnx"]]
-    path: Required[Annotated[FilePath, Field(description="the model file")]]
-    sha256: Annotated[
+_OPTIONS = options_of(
+    "onnx",
+    "pictures: an ONNX image model on the server",
+    required=("path",),
+    path=Annotated[FilePath, Field(description="the model file")],
+    sha256=Annotated[
         Sha256,
         Field(description="of the model file; default: its present one; no other file is used afterwards"),
-    ]
-    size: Annotated[int, Field(ge=1, le=_MAX_SIDE, description="side of its square input")]
-    mean: Annotated[
+    ],
+    size=Annotated[int, Field(ge=1, le=_MAX_SIDE, description="side of its square input")],
+    mean=Annotated[
         Finite | Finites,
         Field(description="subtracted from each pixel; for all channels, or for each"),
         expect("a number or three"),
-    ]
-    scale: Annotated[
+    ],
+    scale=Annotated[
         NonZero | NonZeros,
         Field(description="then divides it; for all channels, or for each"),
         expect("non-zero, or three"),
-    ]
-    layout: Annotated[
+    ],
+    layout=Annotated[
         Literal["nchw", "nhwc"],
         Field(description="whether channels come before (nchw, the default) or after rows and columns"),
-    ]
-    fit: Annotated[
+    ],
+    fit=Annotated[
         Literal["stretch", "crop"],
         Field(description="how a picture becomes a square: stretched (the default), or the middle of it"),
-    ]
-    output: Annotated[OutputName, Field(description="name of the output; default: the first")]
+    ],
+    output=Annotated[OutputName, Field(description="name of the output; default: the first")],
+)
 
 
 class OnnxPictureEncoder(OnnxEncoder, PictureEncoder):
@@ -127,4 +126,4 @@ def _middle_square(picture: Image.Image) -> tuple[float, float, float, float]:
     return left, upper, left + side, upper + side
 
 
-ENCODER = EncoderType(OnnxOptions, OnnxPictureEncoder, "picture")
+ENCODER = EncoderType(_OPTIONS, OnnxPictureEncoder, "picture")

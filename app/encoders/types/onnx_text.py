@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, with_config
+from pydantic import Field
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix, Vector
@@ -21,7 +21,7 @@ from app.domain.words import characters_of, fold, is_minor, spell_words, split_w
 from app.encoders.base import import_extra, map_in_threads
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import ModelFile, OnnxEncoder, Session, load_session, without_folder
-from app.encoders.options import EncoderOptions, FilePath, OutputName, Sha256, describe_options
+from app.encoders.options import FilePath, OutputName, Sha256, options_of
 from app.encoders.texts import TextEncoder, most_frequent_terms, spellings
 
 _DEFAULT_TOKENS = 128
@@ -34,24 +34,27 @@ _LEAST_SIMILARITY = 0.75
 _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
-@with_config(describe_options("onnx-text", "texts: an ONNX text model on the server with its tokenizer.json"))
-class OnnxTextOptions(EncoderOptions, total=False):
-    """Options of encoder `onnx-text`."""
-
-    type: Required[Literal["onnx-text"]]
-    path: Required[Annotated[FilePath, Field(description="the model file")]]
-    tokenizer_path: Required[Annotated[FilePath, Field(description="its tokenizer.json")]]
-    sha256: Annotated[Sha256, Field(description="of the model file; default: its present one")]
-    tokenizer_sha256: Annotated[Sha256, Field(description="of the tokenizer; default: its present one")]
-    max_tokens: Annotated[
+_OPTIONS = options_of(
+    "onnx-text",
+    "texts: an ONNX text model on the server with its tokenizer.json",
+    required=(
+        "path",
+        "tokenizer_path",
+    ),
+    path=Annotated[FilePath, Field(description="the model file")],
+    tokenizer_path=Annotated[FilePath, Field(description="its tokenizer.json")],
+    sha256=Annotated[Sha256, Field(description="of the model file; default: its present one")],
+    tokenizer_sha256=Annotated[Sha256, Field(description="of the tokenizer; default: its present one")],
+    max_tokens=Annotated[
         int, Field(ge=2, le=_MAX_TOKENS, description="longer texts are cut; 128 by default")
-    ]
-    pooling: Annotated[
+    ],
+    pooling=Annotated[
         Literal["mean", "first", "last"],
         Field(description="which tokens stand for the text where the output has a row for each: mean"),
-    ]
-    normalize: Annotated[bool, Field(description="whether features have unit length; true by default")]
-    output: Annotated[OutputName, Field(description="name of the output; default: the first")]
+    ],
+    normalize=Annotated[bool, Field(description="whether features have unit length; true by default")],
+    output=Annotated[OutputName, Field(description="name of the output; default: the first")],
+)
 
 
 class OnnxTextEncoder(OnnxEncoder, TextEncoder):
@@ -218,4 +221,4 @@ def _inputs_of(session: Session, tokens: Sequence[int]) -> dict[str, Any]:
     return inputs
 
 
-ENCODER = EncoderType(OnnxTextOptions, OnnxTextEncoder, "text")
+ENCODER = EncoderType(_OPTIONS, OnnxTextEncoder, "text")

@@ -6,19 +6,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from pydantic import Field, with_config
+from pydantic import Field
 from typing_extensions import override
 
 from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import FileEncoder, ModelFile
-from app.encoders.options import EncoderOptions, FilePath, Sha256, describe_options
+from app.encoders.options import FilePath, Sha256, options_of
 from app.encoders.pictures import PictureEncoder
 
 N_NUMBERS = 128
@@ -118,19 +118,15 @@ def _direction_histograms(gray: npt.NDArray[np.float32]) -> npt.NDArray[np.float
     return histogram.reshape(n_cells, n_cells, _DIRECTIONS)
 
 
-@with_config(
-    describe_options("sift-bovw", "pictures: a bag of visual words of a codebook that lrbs codebook made")
+_OPTIONS = options_of(
+    "sift-bovw",
+    "pictures: a bag of visual words of a codebook that lrbs codebook made",
+    required=("path",),
+    path=Annotated[
+        FilePath, Field(description="the codebook: an .npy file of float32, 128 numbers for each word")
+    ],
+    sha256=Annotated[Sha256, Field(description="of the codebook; default: its present one")],
 )
-class SiftOptions(EncoderOptions, total=False):
-    """Options of encoder `sift-bovw`."""
-
-    type: Required[Literal["sift-bovw"]]
-    path: Required[
-        Annotated[
-            FilePath, Field(description="the codebook: an .npy file of float32, 128 numbers for each word")
-        ]
-    ]
-    sha256: Annotated[Sha256, Field(description="of the codebook; default: its present one")]
 
 
 class SiftEncoder(FileEncoder, PictureEncoder):
@@ -151,4 +147,4 @@ class SiftEncoder(FileEncoder, PictureEncoder):
         return np.sqrt(counts / max(len(words), 1)).astype(np.float32)
 
 
-ENCODER = EncoderType(SiftOptions, SiftEncoder, "picture")
+ENCODER = EncoderType(_OPTIONS, SiftEncoder, "picture")

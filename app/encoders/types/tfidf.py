@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Required, Self
+from typing import Annotated, Any, Self
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from pydantic import AfterValidator, Field, WithJsonSchema, with_config
+from pydantic import AfterValidator, Field, WithJsonSchema
 from typing_extensions import override
 
 from app.domain.entities import Content, Features
@@ -19,7 +19,7 @@ from app.domain.errors import InvalidFieldError
 from app.domain.searches import WordReport
 from app.domain.words import RULE, characters_of, telling_characters
 from app.encoders.entry import EncoderType
-from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options, expect
+from app.encoders.options import MAX_COUNT, expect, options_of
 from app.encoders.texts import (
     FIRST_RULE,
     Positions,
@@ -68,15 +68,11 @@ def _check_length(letters: int) -> int:
     return letters
 
 
-@with_config(
-    describe_options("tfidf", "texts: words, runs of words, parts of words; learned at each retrain")
-)
-class TfidfOptions(EncoderOptions, total=False):
-    """Options of encoder `tfidf`."""
-
-    type: Required[Literal["tfidf"]]
+_OPTIONS = options_of(
+    "tfidf",
+    "texts: words, runs of words, parts of words; learned at each retrain",
     # Collections of earlier releases may have more terms than the document allows new ones.
-    max_features: Annotated[
+    max_features=Annotated[
         int,
         Field(
             ge=1,
@@ -85,14 +81,15 @@ class TfidfOptions(EncoderOptions, total=False):
             json_schema_extra={"maximum": MAX_TERMS},
         ),
         expect(f"an integer from 1 to {MAX_COUNT}"),
-    ]
-    ngrams: Annotated[int, Field(ge=1, le=_MAX_RUN, description="longest run of words")]
-    characters: Annotated[
+    ],
+    ngrams=Annotated[int, Field(ge=1, le=_MAX_RUN, description="longest run of words")],
+    characters=Annotated[
         int,
         Field(description="letters of the longest part of a word, 3 being the fewest; 0: no parts"),
         AfterValidator(_check_length),
         WithJsonSchema({"type": "integer", "enum": list(_PART_LENGTHS)}),
-    ]
+    ],
+)
 
 
 class TfidfEncoder(TextEncoder):
@@ -288,5 +285,5 @@ class TfidfEncoder(TextEncoder):
 
 
 ENCODER = EncoderType(
-    TfidfOptions, lambda options, resources: TfidfEncoder(options, resources.max_text_chars), "text"
+    _OPTIONS, lambda options, resources: TfidfEncoder(options, resources.max_text_chars), "text"
 )

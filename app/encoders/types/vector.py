@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, with_config
+from pydantic import Field
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
@@ -14,18 +14,17 @@ from app.domain.errors import InvalidFieldError, wrong_content
 from app.domain.names import MAX_MAGNITUDE
 from app.encoders.base import BaseEncoder
 from app.encoders.entry import EncoderType
-from app.encoders.options import MAX_COUNT, EncoderOptions, describe_options
+from app.encoders.options import MAX_COUNT, options_of
 
 _FIELD, _DIM = "vector", "dim"
 """Field of an item that holds its vector, and the option that says how long it is."""
 
 
-@with_config(describe_options("vector", "features of your own"))
-class VectorOptions(EncoderOptions, total=False):
-    """Options of encoder `vector`."""
-
-    type: Required[Literal["vector"]]
-    dim: Annotated[int, Field(ge=1, le=MAX_COUNT, description="default: that of the first item")]
+_OPTIONS = options_of(
+    "vector",
+    "features of your own",
+    dim=Annotated[int, Field(ge=1, le=MAX_COUNT, description="default: that of the first item")],
+)
 
 
 class VectorEncoder(BaseEncoder):
@@ -69,4 +68,4 @@ class VectorEncoder(BaseEncoder):
         return np.asarray([content.vector for content in raw], dtype=np.float32)
 
 
-ENCODER = EncoderType(VectorOptions, lambda options, resources: VectorEncoder(options), "vector")
+ENCODER = EncoderType(_OPTIONS, lambda options, resources: VectorEncoder(options), "vector")

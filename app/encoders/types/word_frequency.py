@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Required, Self
+from typing import Annotated, Self
 
 import numpy as np
 import scipy.sparse
-from pydantic import Field, with_config
+from pydantic import Field
 from typing_extensions import override
 
 from app.domain.entities import Content, Features
 from app.encoders.entry import EncoderType
-from app.encoders.options import EncoderOptions, describe_options
+from app.encoders.options import options_of
 from app.encoders.texts import WordCountEncoder
 
 _DEFAULT_WORDS = 2000
 _MAX_WORDS = 200_000  # as many as terms of `tfidf`
 
 
-@with_config(describe_options("word-frequency", "texts: frequencies of words; learned at each retrain"))
-class WordFrequencyOptions(EncoderOptions, total=False):
-    """Options of encoder `word-frequency`."""
-
-    type: Required[Literal["word-frequency"]]
-    max_words: Annotated[
+_OPTIONS = options_of(
+    "word-frequency",
+    "texts: frequencies of words; learned at each retrain",
+    max_words=Annotated[
         int, Field(ge=1, le=_MAX_WORDS, description="words kept at most, the most frequent ones")
-    ]
+    ],
+)
 
 
 class WordFrequencyEncoder(WordCountEncoder):
@@ -49,7 +48,7 @@ class WordFrequencyEncoder(WordCountEncoder):
 
 
 ENCODER = EncoderType(
-    WordFrequencyOptions,
+    _OPTIONS,
     lambda options, resources: WordFrequencyEncoder(
         options.get("max_words", _DEFAULT_WORDS), resources.max_text_chars
     ),

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, Required, Self
+from typing import Annotated, Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, with_config
+from pydantic import Field
 from typing_extensions import override
 
 from app.domain.entities import Content, Matrix
@@ -22,7 +22,7 @@ from app.domain.searches import WordReport
 from app.domain.words import RULE, fold, spell_words, split_stretches
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import FileEncoder, ModelFile, unusable
-from app.encoders.options import EncoderOptions, FilePath, Sha256, describe_options
+from app.encoders.options import FilePath, Sha256, options_of
 from app.encoders.texts import FIRST_RULE, TextEncoder, words_as_written
 
 MAX_WORDS = 200_000
@@ -172,19 +172,14 @@ def _refusal(name: str, reason: str) -> EncoderUnavailableError:
 _MOST_FILES = 2  # of 256 MB each
 
 
-@with_config(
-    describe_options(
-        "word-vectors",
-        "texts: mean of GloVe, word2vec or fastText vectors of a file on the server, weighted by rarity; "
-        f"of its first {MAX_WORDS} words",
-    )
+_OPTIONS = options_of(
+    "word-vectors",
+    "texts: mean of GloVe, word2vec or fastText vectors of a file on the server, weighted by rarity; "
+    f"of its first {MAX_WORDS} words",
+    required=("path",),
+    path=Annotated[FilePath, Field(description="the file: text, or the binary format of word2vec")],
+    sha256=Annotated[Sha256, Field(description="of the file; default: its present one")],
 )
-class WordVectorOptions(EncoderOptions, total=False):
-    """Options of encoder `word-vectors`."""
-
-    type: Required[Literal["word-vectors"]]
-    path: Required[Annotated[FilePath, Field(description="the file: text, or the binary format of word2vec")]]
-    sha256: Annotated[Sha256, Field(description="of the file; default: its present one")]
 
 
 class WordVectorEncoder(FileEncoder, TextEncoder):
@@ -289,4 +284,4 @@ class WordVectorEncoder(FileEncoder, TextEncoder):
         return places
 
 
-ENCODER = EncoderType(WordVectorOptions, WordVectorEncoder, "text")
+ENCODER = EncoderType(_OPTIONS, WordVectorEncoder, "text")
