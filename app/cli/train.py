@@ -32,13 +32,8 @@ from app.cli.commands import (
 )
 from app.cli.console import ENCODER_HELP, LOG, OUT, PERCENT, JsonFlag, progress, time_left
 from app.cli.encoders import read_encoders
+from app.domain import errors
 from app.domain.entities import Job, JobState
-from app.domain.errors import (
-    DatabaseUnavailableError,
-    NotFoundError,
-    ServiceError,
-    not_trainable,
-)
 from app.domain.names import join_words
 from app.domain.reports import Objective, Supervision, TrainingParameters, TrainingReport, measure_of
 from app.logs import log_to_stderr
@@ -203,11 +198,11 @@ def train_and_wait(
                 _show_progress(services, job.id, on_progress)
             closed = worker.result()
         except BaseException:
-            with contextlib.suppress(ServiceError):
+            with contextlib.suppress(errors.ServiceError):
                 services.training.cancel(request.result().id)
             raise
     if closed.state is not JobState.SUCCEEDED or closed.model_version is None:
-        raise not_trainable(f"the retrain {closed.state.value}: {closed.error}")
+        raise errors.not_trainable(f"the retrain {closed.state.value}: {closed.error}")
     return closed.model_version
 
 
@@ -224,8 +219,8 @@ def _work_until_closed(services: Services, job: Job, on_elsewhere: Callable[[], 
                     on_elsewhere()
                 time.sleep(_POLL_SECONDS)
             job = services.training.job(job.id)
-    except NotFoundError as error:
-        raise not_trainable(f"collection {name!r} was deleted during its retrain") from error
+    except errors.NotFoundError as error:
+        raise errors.not_trainable(f"collection {name!r} was deleted during its retrain") from error
     return job
 
 
@@ -234,7 +229,7 @@ def _show_progress(
 ) -> None:
     try:
         progress = services.training.job(job_id).progress
-    except ServiceError:
+    except errors.ServiceError:
         return  # the thread that works on the job gets the same error and handles it
     gap, seconds_left = progress.get("gap"), progress.get("seconds_left")
     remarks = [] if gap is None else [f"gap {gap:.1e}"]
@@ -384,7 +379,7 @@ def worker(
     # In a folder that is there its database may come back; one that is not is mistyped.
     services = build(settings) if settings.data_dir.exists() else build_on_existing(settings)
     # Without the right database it claims no job, until that is back.
-    with contextlib.suppress(DatabaseUnavailableError):
+    with contextlib.suppress(errors.DatabaseUnavailableError):
         services.schema.require_current()
     alive_file, due_at = settings.alive_file, 0.0
     if alive_file is not None:

@@ -18,14 +18,8 @@ import numpy.typing as npt
 import scipy.sparse
 from typing_extensions import override
 
+from app.domain import errors
 from app.domain.entities import Content
-from app.domain.errors import (
-    ConflictError,
-    ContentTooLargeError,
-    InvalidFieldError,
-    not_trainable,
-    wrong_content,
-)
 from app.domain.searches import WordReport
 from app.domain.words import (
     RULE,
@@ -146,9 +140,9 @@ def with_names(terms: Sequence[str], others: Iterable[str], size: int) -> tuple[
     return sorted([*terms[: size - len(new)], *new]), new
 
 
-def no_word() -> ConflictError:
+def no_word() -> errors.ConflictError:
     """Return the error of texts of which nothing can be learned."""
-    return not_trainable("the texts cannot be encoded: they hold no word")
+    return errors.not_trainable("the texts cannot be encoded: they hold no word")
 
 
 def _count(kind: str, texts: Iterator[Iterable[str]], max_bytes: int) -> TermCounts:
@@ -296,11 +290,11 @@ class TextEncoder(BaseEncoder):
     @override
     def check(self, field: str, raw: Content) -> None:
         if raw.text is None or not raw.text.strip():
-            raise wrong_content(field, "text")
+            raise errors.wrong_content(field, "text")
         if "\x00" in raw.text:
-            raise InvalidFieldError(field, "contains a NUL character")
+            raise errors.InvalidFieldError(field, "contains a NUL character")
         if len(raw.text) > self._max_chars:
-            raise ContentTooLargeError(
+            raise errors.ContentTooLargeError(
                 field, f"{len(raw.text)} characters, at most {self._max_chars} allowed"
             )
 

@@ -26,16 +26,7 @@ from app.domain.entities import KeyBounds, Modality
 from app.domain.names import LARGEST_VERSION, MAX_KEY_COLLECTIONS, MAX_NAME, STORABLE_PATTERN, Scope
 from app.domain.reports import Objective, Supervision, TrainingParameters
 from app.encoders.registry import OPTIONS
-from app.services.training.requests import (
-    LARGEST_ALPHA,
-    LARGEST_SEED,
-    LARGEST_WEIGHT,
-    LONGEST_FACET,
-    MOST_FACETS,
-    MOST_ITERATIONS,
-    SMALLEST_ALPHA,
-    Method,
-)
+from app.services.training import requests
 from solver import SCALINGS
 
 
@@ -95,13 +86,13 @@ class CollectionIn(Strict):
 
 _FacetKey = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=LONGEST_FACET),
+    StringConstraints(min_length=1, max_length=requests.LONGEST_FACET),
     WithJsonSchema(
-        {"type": "string", "minLength": 1, "maxLength": LONGEST_FACET, "pattern": STORABLE_PATTERN}
+        {"type": "string", "minLength": 1, "maxLength": requests.LONGEST_FACET, "pattern": STORABLE_PATTERN}
     ),
 ]
 _FacetKeys = Annotated[
-    list[_FacetKey], Field(max_length=MOST_FACETS, json_schema_extra={"uniqueItems": True})
+    list[_FacetKey], Field(max_length=requests.MOST_FACETS, json_schema_extra={"uniqueItems": True})
 ]
 
 _Scaling = Annotated[
@@ -162,9 +153,9 @@ class ObjectiveWeightsIn(Strict):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    ndcg: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
-    map: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
-    recall: float = Field(0.0, ge=0, le=LARGEST_WEIGHT)
+    ndcg: float = Field(0.0, ge=0, le=requests.LARGEST_WEIGHT)
+    map: float = Field(0.0, ge=0, le=requests.LARGEST_WEIGHT)
+    recall: float = Field(0.0, ge=0, le=requests.LARGEST_WEIGHT)
     at_least: FloorsIn | None = Field(None, description="measures that may not fall lower")
 
 
@@ -197,7 +188,7 @@ class RetrainIn(Strict):
         },
     )
 
-    method: Method = Field(
+    method: requests.Method = Field(
         "auto",
         description="the similarity of features (the paper's), that of class posteriors, or the better on "
         "held-out items; `squared` is `lrbs` with the squared loss, cheap for any number of labels and "
@@ -207,14 +198,14 @@ class RetrainIn(Strict):
     )
     alpha: float | None = Field(
         None,
-        ge=SMALLEST_ALPHA,
-        le=LARGEST_ALPHA,
+        ge=requests.SMALLEST_ALPHA,
+        le=requests.LARGEST_ALPHA,
         description="penalty weight; default: chosen on held-out items",
     )
     scaling: _Scaling | None = None
     tol: float = Field(1e-3, gt=0, lt=1)
-    max_iter: Integer = Field(200, ge=1, le=MOST_ITERATIONS)
-    seed: Integer = Field(0, ge=0, le=LARGEST_SEED)
+    max_iter: Integer = Field(200, ge=1, le=requests.MOST_ITERATIONS)
+    seed: Integer = Field(0, ge=0, le=requests.LARGEST_SEED)
     supervision: SupervisionIn = Field(default_factory=SupervisionIn)
     reason: str | None = Field(
         None, min_length=1, max_length=500, description="why, in words that the version keeps"

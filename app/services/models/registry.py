@@ -12,15 +12,8 @@ import numpy as np
 
 from app.answers import Activation
 from app.db.session import Database, UnitOfWork
+from app.domain import errors
 from app.domain.entities import BuiltModel, Collection, Job, JobState, ModelVersion
-from app.domain.errors import (
-    ConflictError,
-    DamagedBundleError,
-    NotFoundError,
-    UnavailableError,
-    damaged_version,
-    other_version_active,
-)
 from app.domain.names import check_storable
 from app.domain.reports import Curve, TrainingReport
 from app.services.models.model_bundles import ModelBundles
@@ -72,14 +65,14 @@ class ModelRegistry:
             model = work.models.get(collection, version)
         try:
             self._bundles.load(collection, model)
-        except DamagedBundleError as error:
-            raise damaged_version(name, version, str(error)) from error
+        except errors.DamagedBundleError as error:
+            raise errors.damaged_version(name, version, str(error)) from error
         with self._database.write() as work:
             collection = work.collections.lock(name)
             work.models.get(collection, version)  # it may have been deleted meanwhile
             active = collection.active_version
             if expected is not None and (expected or None) != active:
-                raise other_version_active(name, expected or None, active)
+                raise errors.other_version_active(name, expected or None, active)
             _activate(work, collection, version, by, reason)
             model = work.models.get(collection, version)
         _logger.info("%s: version %d was activated", name, version)
@@ -94,7 +87,7 @@ class ModelRegistry:
             previous = _find_previous(work, collection)
         if previous is None:
             message = f"collection {name!r} had no other version active before: nothing was changed"
-            raise ConflictError("no-previous-version", message)
+            raise errors.ConflictError("no-previous-version", message)
         if expected is None:
             # Which one is the previous depends on the active one, which must not change in between.
             expected = collection.active_version
@@ -145,7 +138,7 @@ def _activate(work: UnitOfWork, collection: Collection, version: int, by: str, r
     if active == version:
         return
     if not work.models.replace_active(collection, version, active):
-        raise other_version_active(collection.name, active, None)
+        raise errors.other_version_active(collection.name, active, None)
     work.models.record_activation(collection, Activation(version, active, work.now(), by, reason))
     modalities = work.models.get(collection, version).modalities
     if modalities is not None and modalities != collection.modalities:
@@ -169,12 +162,14 @@ def draw_report(
     draw = _drawing(report, kind, theme, direction)
     if draw is None:
         of_direction = "" if direction is None else f" of {direction!r}"
-        raise NotFoundError("plot-not-found", f"the report holds nothing to plot {kind}{of_direction} from")
+        raise errors.NotFoundError(
+            "plot-not-found", f"the report holds nothing to plot {kind}{of_direction} from"
+        )
     try:
         plots.require_matplotlib()
     except ImportError as error:
         reason = "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
-        raise UnavailableError("plots-unavailable", reason) from error
+        raise errors.UnavailableError("plots-unavailable", reason) from error
     return draw()
 
 

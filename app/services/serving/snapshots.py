@@ -43,17 +43,11 @@ from dataclasses import replace as replace_fields
 from weakref import WeakValueDictionary
 
 from app.db.session import Database, UnitOfWork
+from app.domain import errors
 from app.domain.entities import Collection
-from app.domain.errors import (
-    CollectionNotFoundError,
-    ConflictError,
-    DatabaseUnavailableError,
-    ServiceError,
-    overload,
-)
 from app.domain.ports import GalleryIndex
 from app.services.models.placement import NO_ITEMS, NOT_CONNECTED
-from app.services.serving import reloads
+from app.services.serving import reloads, snapshot_loader
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import SegmentView
@@ -63,12 +57,6 @@ from app.services.serving.snapshot import (
     SnapshotCache,
     has_many_changes,
     is_large,
-)
-from app.services.serving.snapshot_loader import (
-    SnapshotLoader,
-    freeze_garbage_collection,
-    not_trained,
-    suspended_garbage_collection,
 )
 from app.services.storage.pacing import Pacer
 
@@ -107,7 +95,7 @@ class Snapshots:
         self,
         database: Database,
         cache: SnapshotCache,
-        loader: SnapshotLoader,
+        loader: snapshot_loader.SnapshotLoader,
         saved_galleries: SavedGalleries,
     ) -> None:
         self._database = database
@@ -212,12 +200,12 @@ class Snapshots:
             else:
                 try:
                     self._scheduler.wait(action.reload, release_slot)
-                except ConflictError:  # it may have begun before a version was active
+                except errors.ConflictError:  # it may have begun before a version was active
                     if collection.active_version is None or is_again:
                         raise
                     is_again = True
             if release_slot is not None and waited > self.waiting_room.max_wait_seconds:
-                raise overload(f"collection {name!r} is being written to faster than it is replayed")
+                raise errors.overload(f"collection {name!r} is being written to faster than it is replayed")
 
     def _check_found(self, snapshot: Snapshot, work: UnitOfWork, within: str) -> None:
         """Have an untrained model fitted again in the background if it is due; raises ConflictError where
@@ -228,12 +216,12 @@ class Snapshots:
         empty = snapshot.model.empty
         if not (snapshot.is_connected or within) or (empty and within == empty):
             reason = NO_ITEMS if empty else NOT_CONNECTED.format(*collection.modality_names)
-            raise not_trained(work, collection, reason)
+            raise snapshot_loader.not_trained(work, collection, reason)
 
     def _get_collection(self, work: UnitOfWork, name: str) -> Collection:
         try:
             collection = work.collections.get(name)
-        except CollectionNotFoundError:
+        except errors.CollectionNotFoundError:
             self._evict_name(name)
             raise
         if collection.active_version is None and self._cache.peek(collection.id) is None:
@@ -366,24 +354,24 @@ class Snapshots:
         self._merges[reload.collection_id] = []  # as it may begin from what is merged meanwhile
         try:
             # Beside searches a load pauses often and may take long, and their garbage is to be collected.
-            with nullcontext() if self._cache.snapshots() else suspended_garbage_collection():
+            with nullcontext() if self._cache.snapshots() else snapshot_loader.suspended_garbage_collection():
                 snapshot = self._load_and_publish(reload, end_step)
-        except CollectionNotFoundError:
+        except errors.CollectionNotFoundError:
             self.evict([reload.collection_id])
             raise
-        except ConflictError:  # it is to be trained
+        except errors.ConflictError:  # it is to be trained
             self._cache.evict(reload.collection_id)
             raise
-        except (DatabaseUnavailableError, reloads.RequeuedError):
+        except (errors.DatabaseUnavailableError, reloads.RequeuedError):
             raise  # says nothing about the collection
         except Exception as error:
-            reason = str(error) if isinstance(error, ServiceError) else type(error).__name__
+            reason = str(error) if isinstance(error, errors.ServiceError) else type(error).__name__
             self._cache.record_failure(reload.collection_id, LoadFailure(reason))
             raise
         finally:
             del self._merges[reload.collection_id]
         if snapshot is not None and snapshot.is_large:
-            freeze_garbage_collection()
+            snapshot_loader.freeze_garbage_collection()
 
     def _load_and_publish(self, reload: reloads.Reload, end_step: Callable[[], None]) -> Snapshot | None:
         """Return the collection's first snapshot in this process; None when it had one before, or is gone."""
@@ -434,7 +422,7 @@ class Snapshots:
                 if current.id != collection.id:
                     return True
                 if collection.revision > current.revision:
-                    raise DatabaseUnavailableError  # it was replaced meanwhile
+                    raise errors.DatabaseUnavailableError  # it was replaced meanwhile
                 if (
                     cached is not None
                     and current.revision >= cached.collection.revision > collection.revision
@@ -546,7 +534,7 @@ class Snapshots:
                     if self.waiting_room.try_enter(collection.id, until_acquired):
                         until_acquired.enter_context(release_slot())
                     if not lock.acquire(timeout=self.waiting_room.max_wait_seconds):
-                        raise overload(f"collection {collection.name!r} is being brought up to date")
+                        raise errors.overload(f"collection {collection.name!r} is being brought up to date")
                     # Released even if no slot can be had again.
                     until_changed.callback(lock.release)
             else:

@@ -9,14 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from app.db.session import Database, UnitOfWork
+from app.domain import errors
 from app.domain.entities import Collection, JobState
-from app.domain.errors import (
-    CollectionNotFoundError,
-    ConflictError,
-    DamagedBundleError,
-    InvalidFieldError,
-    ServiceError,
-)
 from app.domain.reports import TrainingParameters
 from app.services.models.model_bundles import ModelBundles
 from app.services.storage.pacing import Round
@@ -54,9 +48,9 @@ class _Rounds(ABC):
                 name = self._names.pop(0)
                 try:
                     self._look_at(name)
-                except CollectionNotFoundError:  # deleted in the meantime
+                except errors.CollectionNotFoundError:  # deleted in the meantime
                     pass
-                except (ServiceError, OSError) as error:
+                except (errors.ServiceError, OSError) as error:
                     _logger.warning("%s: looked at later: %s", name, error)
                     failures.append(name)
             return not self._names
@@ -65,11 +59,11 @@ class _Rounds(ABC):
         self._names += failures
         return not self._names
 
-    def _request(self, name: str, parameters: TrainingParameters) -> ServiceError | None:
+    def _request(self, name: str, parameters: TrainingParameters) -> errors.ServiceError | None:
         """Request a training; return why there can be none."""
         try:
             self._training.request(name, parameters)
-        except (ConflictError, InvalidFieldError) as error:
+        except (errors.ConflictError, errors.InvalidFieldError) as error:
             if error.code != "training-already-running":  # requested by another worker at the same time
                 return error
         return None
@@ -99,7 +93,7 @@ class BundleRepair(_Rounds):
             version = work.models.get(collection, collection.active_version)
         try:
             self._bundles.check(version)
-        except DamagedBundleError as error:
+        except errors.DamagedBundleError as error:
             _logger.error("%s, version %d: %s: training it again", name, version.version, error)
             reason = f"version {version.version} was damaged"
             refusal = self._request(name, replace(version.report.parameters, reason=reason))
