@@ -29,6 +29,7 @@ from app.db.keys import KeyRepository
 from app.db.sqlite_file import SqliteFile, file_of, watch
 from app.db.statements import now
 from app.db.versions import EncodedContentRepository, ModelRepository
+from app.domain.entities import Collection
 from app.domain.errors import DISK_FAULTS, PROBLEMS, DatabaseUnavailableError
 
 _BY_SQLSTATE = {
@@ -197,6 +198,17 @@ class Database:
             if patience_seconds is not None:
                 limit_statements(session.connection(), patience_seconds)
             yield UnitOfWork(session)
+
+    @contextmanager
+    def read_of(self, name: str) -> Iterator[tuple[UnitOfWork, Collection]]:
+        """Read from one consistent state, which has a collection of this name."""
+        with self.read() as work:
+            yield work, work.collections.get(name)
+
+    def get_collection(self, name: str) -> Collection:
+        """Return the collection of a name; raises CollectionNotFoundError."""
+        with self.read_of(name) as (_, collection):
+            return collection
 
     def may_read_at_once(self) -> bool:
         """Return whether a read finds an open connection, and reads a file rather than asking a server."""

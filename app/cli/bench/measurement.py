@@ -274,8 +274,7 @@ def wait_for_gallery(client: httpx.Client, services: Services, body: str, items:
 
 
 def _is_saved(services: Services) -> bool:
-    with services.database.read() as work:
-        collection = work.collections.get(NAME)
+    with services.database.read_of(NAME) as (work, collection):
         saved = work.collections.saved_gallery(collection)
         if saved is None or collection.active_version is None:
             return False

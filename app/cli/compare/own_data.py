@@ -437,8 +437,7 @@ def load_collection(
     # from, or an unknown facet. An item that may not be trained on is for the test, and so is its partner;
     # without any, a fifth of each class is (by the seed). Pairs without a class to learn from are left out.
     # The schema must be current.
-    with services.database.read() as work:
-        collection = work.collections.get(name)
+    with services.database.read_of(name) as (work, collection):
         items = [change.item for change in work.items.changes_since(collection, 0) if change.item]
         items = services.originals.encodable(work, collection, items)
     pairs = _pairs_of(collection, items)

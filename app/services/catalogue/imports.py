@@ -222,8 +222,7 @@ class ImportService:
 
     def begin(self, name: str, key_id: str | None = None) -> Import:
         """Begin an import into a collection; raises CollectionNotFoundError. `key_id` is as of `writing`."""
-        with self.database.read() as work:
-            collection = work.collections.get(name)
+        collection = self.database.get_collection(name)
         return Import(self, self.make_spool(), collection, key_id)
 
 

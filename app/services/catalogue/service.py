@@ -100,8 +100,7 @@ class CatalogueService:
 
     def collection(self, name: str) -> tuple[Collection, dict[str, int]]:
         """Return a collection and how many items each modality has."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             return collection, work.items.counts(collection)
 
     def delete_collection(self, name: str) -> None:
@@ -113,8 +112,7 @@ class CatalogueService:
     ) -> Written:
         """Check and encode all items, then store them; raises ConflictError unless they may be replaced.
         `key_id` is as of `writing`."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         places = [f"items.{n}" if new.place is None else new.place for n, new in enumerate(new_items)]
         expected, items = self._preparation.items(collection, places, new_items)
         numbers: dict[str, int] = {}
@@ -142,8 +140,7 @@ class CatalogueService:
     def find_unchanged(self, name: str, new_items: Sequence[NewItem]) -> set[int]:
         """Return the numbers of those that are stored already, the same: they need no encoding.
         Items with vectors are left out, since comparing them takes no less than storing them."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             ids = [new.id for new in new_items if new.id is not None and is_storable(new.id)]
             stored = work.items.get_many(collection, ids)
         return {
@@ -191,8 +188,7 @@ class CatalogueService:
         """Change labels and metadata of stored items that pass a filter, all or none; return changes without
         an item, too. Raises InvalidFieldError for what cannot be stored. `key_id` is as of `writing`."""
         ids = list(dict.fromkeys(name for change in changes for name in change.ids if is_storable(name)))
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         with self._writing(collection, key_id) as (work, current):
             stored = _passing(ids, work.items.get_many(current, ids, WHOLE_ITEM), item_filter)
             missing = [change for change in changes if stored.keys().isdisjoint(change.ids)]
@@ -260,8 +256,7 @@ class CatalogueService:
         """Delete those of some items that are there and pass a filter, and the feedback that names them, all
         or none. `key_id` is as of `writing`."""
         storable = [item_id for item_id in item_ids if is_storable(item_id)]
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         with self._writing(collection, key_id) as (work, collection):
             ids = list(_passing(storable, work.items.get_many(collection, storable), item_filter))
             if not ids:
@@ -331,8 +326,7 @@ class CatalogueService:
         last: int | None = None,
     ) -> Affected:
         """Write what passes a filter step by step, or count what would be changed."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         matched = changed = 0
         revision = collection.revision
         named: list[str] = []
@@ -356,8 +350,7 @@ class CatalogueService:
     ) -> Iterator[tuple[Item, Content | None] | None]:
         """Return the items that pass a filter, in order of creation, with their text, file or own features if
         these are not lost; None where none passed for a while. Raises CollectionNotFoundError at once."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         return self._originals(collection, item_filter)
 
     def _originals(
@@ -424,8 +417,7 @@ class CatalogueService:
         rows: list[tuple[int, Item]] = []
         size = n_read = 0
         is_first = not after
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             if modality is not None and modality not in collection.modality_names:
                 raise unknown_modality("modality", modality, collection.modality_names)
             if ids:
@@ -469,8 +461,7 @@ class CatalogueService:
     def partners(self, name: str, item_ids: Sequence[str]) -> dict[str, Item]:
         """Return the first item of the other modality with the same `pair_id`, by the ids of given items."""
         partners = {}
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             first, second = collection.modality_names
             for item in work.items.get_many(collection, item_ids).values():
                 if item.pair_id is not None:
@@ -543,8 +534,7 @@ class FeedbackService:
     def add(self, name: str, new: Sequence[NewFeedback]) -> tuple[int, ...]:
         """Check and encode feedback, then store all of it; return its ids, in its order.
         Raises InvalidFieldError, NotFoundError and ContentTooLargeError."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         for entry, field in itertools.product(new, ("source", "target")):
             if (modality := getattr(entry, field)) not in collection.modality_names:
                 raise unknown_modality(join_path(entry.place, field), modality, collection.modality_names)
@@ -576,8 +566,7 @@ class FeedbackService:
         follows; it ends before `limit` where its texts would be larger than an answer may be."""
         rows: list[Feedback] = []
         size = 0
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             while len(rows) <= limit:
                 n_rows = min(limit + 1 - len(rows), _ROWS_PER_FETCH)
                 batch = work.feedback.page(collection, after, n_rows)
@@ -593,8 +582,7 @@ class FeedbackService:
 
     def delete(self, name: str, feedback_id: int) -> None:
         """Delete one; raises NotFoundError."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        collection = self._database.get_collection(name)
         with self._database.write() as work:
             pictures = work.feedback.delete(lock_collection(work, collection), feedback_id)
         if pictures:

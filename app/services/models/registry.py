@@ -60,8 +60,7 @@ class ModelRegistry:
         # Raises NotFoundError, ConflictError unless `expected` (or
         # `NONE_ACTIVE`) is active.
         check_storable("reason", reason)
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             model = work.models.get(collection, version)
         try:
             self._bundles.load(collection, model)
@@ -82,8 +81,7 @@ class ModelRegistry:
         self, name: str, by: str, reason: str | None = None, expected: int | None = None
     ) -> ModelVersion:
         """Activate the version that served before, as `activate` does; raises ConflictError."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             previous = _find_previous(work, collection)
         if previous is None:
             message = f"collection {name!r} had no other version active before: nothing was changed"

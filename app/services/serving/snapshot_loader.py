@@ -395,8 +395,7 @@ def rebuild_galleries(
     # Raises CollectionNotFoundError, ConflictError, and DamagedBundleError if the version's bundle
     # cannot be trusted. Services find the new galleries under the same keys afterwards.
     serving, beside = EngineGalleries(engine), EngineGalleries(engine, _BESIDE)
-    with database.read() as work:
-        collection = work.collections.get(name)
+    with database.read_of(name) as (work, collection):
         if collection.active_version is None:
             raise model_not_trained(name, describe_material(work, collection))
         version = work.models.get(collection, collection.active_version)
@@ -405,8 +404,7 @@ def rebuild_galleries(
         snapshot = loader.load_version(work, collection, version, no_pause, beside)
     sizes: dict[str, int] = {}
     while snapshot.galleries:
-        with database.read() as work:
-            current = work.collections.get(name)
+        with database.read_of(name) as (work, current):
             if current.id != collection.id:  # it was deleted, and another one has its name
                 raise CollectionNotFoundError(name)
             snapshot = replay(

@@ -375,8 +375,7 @@ class Snapshots:
 
     def _load_and_publish(self, reload: reloads.Reload, end_step: Callable[[], None]) -> Snapshot | None:
         """Return the collection's first snapshot in this process; None when it had one before, or is gone."""
-        with self._database.read() as work:
-            collection = work.collections.get(reload.name)
+        with self._database.read_of(reload.name) as (work, collection):
             if collection.id != reload.collection_id:
                 return None
             before = self._cache.peek(collection.id)
@@ -400,8 +399,7 @@ class Snapshots:
             earlier = None if before is None else before.galleries.get(name)
             gallery.prepare(ColumnNames() if earlier is None else earlier.columns, pause)
         while not self._publish_if_newer(snapshot):
-            with self._database.read() as work:
-                current = work.collections.get(reload.name)
+            with self._database.read_of(reload.name) as (work, current):
                 if current.id != collection.id:
                     return None
                 current = replace_fields(current, active_version=snapshot.collection.active_version)
@@ -417,8 +415,7 @@ class Snapshots:
             while True:
                 n_dropped = self._cache.n_dropped
                 cached = self._cache.peek(collection.id)
-                with self._database.read() as work:
-                    current = work.collections.get(collection.name)
+                current = self._database.get_collection(collection.name)
                 if current.id != collection.id:
                     return True
                 if collection.revision > current.revision:

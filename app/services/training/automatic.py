@@ -86,8 +86,7 @@ class BundleRepair(_Rounds):
         return collection.active_version is not None
 
     def _look_at(self, name: str) -> None:
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             if collection.active_version is None:
                 return
             version = work.models.get(collection, collection.active_version)

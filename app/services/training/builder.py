@@ -127,8 +127,7 @@ class ModelBuilder:
         return built
 
     def _read(self, name: str, supervision: Supervision, encoders: Encoders) -> _Inputs:
-        with self._database.read() as work:
-            stored = work.collections.get(name)
+        with self._database.read_of(name) as (work, stored):
             collection = replace(stored, modalities=modalities_with(stored, encoders))
             active = None
             if collection.active_version is not None:

@@ -65,8 +65,7 @@ class Reencoder:
 
     def _encode_missing(self, name: str, encoders: Encoders, report: Report) -> bool:
         """Encode what has no features now; return whether there was anything."""
-        with self._database.read() as work:
-            collection = work.collections.get(name)
+        with self._database.read_of(name) as (work, collection):
             modalities = modalities_with(collection, encoders)
             made = {modality.name: self._encoders.make(modality.encoder) for modality in modalities}
             sources = {

@@ -369,8 +369,7 @@ class TrainingService:
         settled = {}
         for modality, options in encoders.items():
             place = f"{ENCODERS}.{modality}"
-            with self._database.read() as work:
-                collection = work.collections.get(name)
+            collection = self._database.get_collection(name)
             if modality not in collection.modality_names:
                 raise unknown_modality(place, modality, collection.modality_names)
             try:
