@@ -189,8 +189,7 @@ class HttpSettings(BaseModel):
         "comma-separated",
     )
     root_path: str = Field(
-        "",
-        description="path under which a proxy has put the service, such as `/lrbs`, stripped or not",
+        "", description="path under which a proxy has put the service, such as `/lrbs`, stripped or not"
     )
     rate_limit: int = Field(
         0,

@@ -260,11 +260,7 @@ class ConcurrencyLimits:
         self.keys = ConcurrencyLimiter(
             "keys", _RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, of_caller=_KEY_CHECKS_OF_ADDRESS
         )
-        by_workload = {
-            Workload.READ: self.reads,
-            Workload.IMPORT: self.imports,
-            Workload.EVENTS: self.events,
-        }
+        by_workload = {Workload.READ: self.reads, Workload.IMPORT: self.imports, Workload.EVENTS: self.events}
         self._marked: list[tuple[Set[str], re.Pattern[str], ConcurrencyLimiter]] = [
             (route.methods or frozenset(), compile_path(route.path)[0], by_workload[workload])
             for router in routers

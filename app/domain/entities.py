@@ -105,11 +105,7 @@ class Content:
         """What the caller calls the given one; empty if there is none."""
         if self.text is not None:
             return "text"
-        forms = (
-            (self.picture, self.picture_field),
-            (self.sound, self.sound_field),
-            (self.vector, "vector"),
-        )
+        forms = ((self.picture, self.picture_field), (self.sound, self.sound_field), (self.vector, "vector"))
         return next((name for value, name in forms if value is not None), "")
 
 

@@ -726,11 +726,7 @@ class MilvusEngine:
     none is needed."""
 
     def __init__(
-        self,
-        uri: str,
-        token: str,
-        hold_lock: common.HoldLock,
-        close_locks: Callable[[], None] = lambda: None,
+        self, uri: str, token: str, hold_lock: common.HoldLock, close_locks: Callable[[], None] = lambda: None
     ) -> None:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints what it raises, with the filters
         self._uri = uri
@@ -772,11 +768,7 @@ class MilvusEngine:
             indexes = client.prepare_index_params()
             indexes.add_index("nowhere", index_type="FLAT", metric_type="IP")
             client.create_collection(
-                GALLERIES,
-                schema=schema,
-                index_params=indexes,
-                consistency_level="Strong",
-                timeout=SECONDS,
+                GALLERIES, schema=schema, index_params=indexes, consistency_level="Strong", timeout=SECONDS
             )
 
     def open(self, key: GalleryKey) -> MilvusGallery | None:

@@ -295,10 +295,7 @@ def count_values(
 
 @galleries.get("/map", responses=responses(401, 403, 404, 409))
 def draw_map(
-    collection: str,
-    state: State,
-    readers: Readers,
-    limit: Annotated[int, Query(ge=1, le=_MOST_POINTS)] = 300,
+    collection: str, state: State, readers: Readers, limit: Annotated[int, Query(ge=1, le=_MOST_POINTS)] = 300
 ) -> answers.Map:
     """Return coordinates of items of both galleries in the common space, for a drawing.
 
@@ -318,11 +315,7 @@ def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
     return [entry.to_feedback(f"feedback.{number}") for number, entry in enumerate(entries)]
 
 
-@feedback_on.post(
-    "",
-    status_code=status.HTTP_201_CREATED,
-    responses=responses(401, 403, 404, *OF_BODIES),
-)
+@feedback_on.post("", status_code=status.HTTP_201_CREATED, responses=responses(401, 403, 404, *OF_BODIES))
 def create_feedback(
     collection: str,
     state: State,

@@ -57,12 +57,7 @@ _BODY: dict[str, Any] = {
     responses=responses(401, 403, 404, 409, 410, *OF_BODIES),
 )
 @works_as(Workload.IMPORT)
-async def import_items(
-    collection: str,
-    request: Request,
-    state: State,
-    key_id: KeyId,
-) -> Response:
+async def import_items(collection: str, request: Request, state: State, key_id: KeyId) -> Response:
     """Store a stream of items of any length (NDJSON), all of it or nothing.
 
     An item whose id exists already is replaced if it differs, and left unchanged if it is the same, so an

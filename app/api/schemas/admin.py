@@ -180,12 +180,9 @@ class RetrainIn(Strict):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "if": {
-                "properties": {"method": {"enum": ["semantic", "composite"]}},
-                "required": ["method"],
-            },
+            "if": {"properties": {"method": {"enum": ["semantic", "composite"]}}, "required": ["method"]},
             "then": {"properties": {"alpha": {"type": "null"}, "scaling": {"type": "null"}}},
-        },
+        }
     )
 
     method: requests.Method = Field(

@@ -61,12 +61,7 @@ Label = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_LABEL, "pattern": STORABLE_PATTERN}),
 ]
 Text = Annotated[str, WithJsonSchema({"type": "string", "minLength": 1, "pattern": STORABLE_PATTERN})]
-NAME: JsonDict = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": MAX_NAME,
-    "pattern": f"^{NAME_PATTERN}$",
-}
+NAME: JsonDict = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{NAME_PATTERN}$"}
 """What the document says of a collection's or a modality's name; `app.domain.names` refuses the rest."""
 
 

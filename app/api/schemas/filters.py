@@ -133,8 +133,7 @@ class ValueConditions(Strict):
 
 
 _Labelled = Annotated[
-    LabelConditions,
-    BeforeValidator(LabelConditions.read, json_schema_input_type=_Labels | LabelConditions),
+    LabelConditions, BeforeValidator(LabelConditions.read, json_schema_input_type=_Labels | LabelConditions)
 ]
 _Valued = Annotated[
     ValueConditions,

@@ -124,17 +124,7 @@ def search_command(
             data_dir=Path(folder), database_url=database_url, processes=processes, rate_limit=0
         )
         bench = SearchBench(
-            collection,
-            pictures,
-            items,
-            dim,
-            clients,
-            seconds,
-            rounds,
-            queries,
-            texts,
-            disturbances,
-            lists,
+            collection, pictures, items, dim, clients, seconds, rounds, queries, texts, disturbances, lists
         )
         report = {"machine": machine(), **measure_search(bench, settings, status.update)}
     if as_json:

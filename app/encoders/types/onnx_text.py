@@ -37,10 +37,7 @@ _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 _OPTIONS = options_of(
     "onnx-text",
     "texts: an ONNX text model on the server with its tokenizer.json",
-    required=(
-        "path",
-        "tokenizer_path",
-    ),
+    required=("path", "tokenizer_path"),
     path=Annotated[FilePath, Field(description="the model file")],
     tokenizer_path=Annotated[FilePath, Field(description="its tokenizer.json")],
     sha256=Annotated[Sha256, Field(description="of the model file; default: its present one")],

@@ -138,10 +138,7 @@ def project_items(
 
 
 def place_items(
-    model: LoadedModel,
-    sides: Sides,
-    pair_ids: AbstractSet[str],
-    step: Callable[[], None] = no_pause,
+    model: LoadedModel, sides: Sides, pair_ids: AbstractSet[str], step: Callable[[], None] = no_pause
 ) -> dict[str, Matrix]:
     """Return the vectors of items in both galleries. All items of `pair_ids`, as of `find_pairs`, are among
     them."""

@@ -295,10 +295,7 @@ def _batches_of(gallery: Gallery, pause: Callable[[], None]) -> Iterator[tuple[l
     for view in gallery.segments:
         pairs = zip(view.live_items(), view.live_vectors(), strict=True)
         for batch in in_batches(pairs, _ITEMS_PER_BATCH):
-            yield (
-                [item for item, _ in batch],
-                with_a_column(np.stack([vector for _, vector in batch])),
-            )
+            yield ([item for item, _ in batch], with_a_column(np.stack([vector for _, vector in batch])))
             pause()
 
 

@@ -90,10 +90,7 @@ class RecallMonitor:
     given up: the gallery of that snapshot is searched exactly from then on, for a reason that is kept."""
 
     def __init__(
-        self,
-        cache: SnapshotCache,
-        needed_recall: float,
-        give_up: Callable[[Snapshot, str, str], None],
+        self, cache: SnapshotCache, needed_recall: float, give_up: Callable[[Snapshot, str, str], None]
     ) -> None:
         self._cache = cache
         self._needed_recall = needed_recall

@@ -16,15 +16,7 @@ import numpy as np
 
 from app.answers import Notice
 from app.db.session import UnitOfWork
-from app.domain.entities import (
-    Content,
-    Features,
-    IndexedItem,
-    Item,
-    Matrix,
-    ShownItem,
-    json_bytes,
-)
+from app.domain.entities import Content, Features, IndexedItem, Item, Matrix, ShownItem, json_bytes
 from app.domain.errors import (
     ConflictError,
     ContentTooLargeError,
@@ -783,10 +775,7 @@ def _stress_words(
 
 
 def _recall_words(
-    ground: _Ground,
-    source: str,
-    words: Sequence[str],
-    look_up: Callable[[Sequence[str]], AbstractSet[str]],
+    ground: _Ground, source: str, words: Sequence[str], look_up: Callable[[Sequence[str]], AbstractSet[str]]
 ) -> AbstractSet[str]:
     """Return which words some item of the gallery has; those that no search of the snapshot had are looked
     up."""

@@ -178,10 +178,7 @@ def is_large(work: UnitOfWork, collection: Collection) -> bool:
 
 
 def replay(
-    base: Snapshot,
-    collection: Collection,
-    work: UnitOfWork,
-    pause: Callable[[], None] = no_pause,
+    base: Snapshot, collection: Collection, work: UnitOfWork, pause: Callable[[], None] = no_pause
 ) -> Snapshot:
     """Return a snapshot after all writes up to `collection.revision`, from an earlier one, or the same."""
     advanced = {name: gallery.advance(collection.revision) for name, gallery in base.galleries.items()}

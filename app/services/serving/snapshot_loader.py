@@ -84,11 +84,7 @@ class SnapshotLoader:
         self._unservable.pop(collection_id, None)
 
     def load(
-        self,
-        current: Snapshot | None,
-        collection: Collection,
-        work: UnitOfWork,
-        pause: Callable[[], None],
+        self, current: Snapshot | None, collection: Collection, work: UnitOfWork, pause: Callable[[], None]
     ) -> Snapshot:
         """Return a snapshot of the version to serve, as of `collection.revision`: `current` if it is that
         model's, brought up to date."""

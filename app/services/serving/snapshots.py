@@ -51,13 +51,7 @@ from app.services.serving import reloads, snapshot_loader
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.saved_galleries import SavedGalleries
 from app.services.serving.segments import SegmentView
-from app.services.serving.snapshot import (
-    LoadFailure,
-    Snapshot,
-    SnapshotCache,
-    has_many_changes,
-    is_large,
-)
+from app.services.serving.snapshot import LoadFailure, Snapshot, SnapshotCache, has_many_changes, is_large
 from app.services.storage.pacing import Pacer
 
 MERGE_THREAD_NAME = "merge-galleries"
