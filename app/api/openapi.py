@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from app.api.problems import OF_BODIES, responses
 from app.api.schemas.base import Problem
 from app.domain.reports import TrainingReport
 
@@ -93,6 +94,9 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
     bodies = [(route, body) for route in _routes(routers) if (body := request_body_of(route)) is not None]
     for route in _routes(routers):
         route.operation_id = route.name  # of its function, by which generated clients call it
+        if route.path.startswith("/v1/"):
+            answers = responses(*_refusals_of(route)) | route.responses
+            route.responses = dict(sorted(answers.items(), key=lambda answer: str(answer[0])))
 
     def complete() -> dict[str, Any]:
         if application.openapi_schema is None:
@@ -123,6 +127,15 @@ def describe(application: FastAPI, routers: Iterable[APIRouter], open_paths: Col
 def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
     for router in routers:
         yield from (route for route in router.routes if isinstance(route, APIRoute))
+
+
+def _refusals_of(route: APIRoute) -> Iterator[int]:
+    """Yield the statuses with which a route refuses a key, what its path names, and a body."""
+    yield from (401, 403)
+    if "{" in route.path:
+        yield 404
+    if request_body_of(route) is not None:
+        yield from OF_BODIES
 
 
 def _add_components(document: dict[str, Any], models: Collection[type[BaseModel]]) -> None:

@@ -11,7 +11,7 @@ from app.answers import Status
 from app.api.bodies import read_json
 from app.api.deps import Credentials, check_query, may_administer, may_watch
 from app.api.metrics import CONTENT_TYPE
-from app.api.problems import OF_BODIES, responses
+from app.api.problems import responses
 from app.api.schemas.admin import KeyIn
 from app.api.shown import show_key
 from app.api.state import State
@@ -22,19 +22,19 @@ from app.services.health import Readiness
 keys = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(may_administer)])
 
 
-@keys.post("/keys", status_code=status.HTTP_201_CREATED, responses=responses(401, 403, 404, *OF_BODIES))
+@keys.post("/keys", status_code=status.HTTP_201_CREATED, responses=responses(404))
 def create_key(body: Annotated[KeyIn, read_json(KeyIn)], state: State) -> answers.Key:
     """Create a key; its secret is in this answer only."""
     return show_key(*state.access.create(Scope(body.scope), body.name, bounds=body.to_bounds()))
 
 
-@keys.get("/keys", responses=responses(401, 403))
+@keys.get("/keys")
 def list_keys(state: State) -> answers.Keys:
     """List keys, without their secrets."""
     return answers.Keys(keys=[show_key(key) for key in state.access.list_keys()])
 
 
-@keys.delete("/keys/{key_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404))
+@keys.delete("/keys/{key_id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_key(key_id: str, state: State) -> None:
     """Revoke a key."""
     state.access.revoke(key_id)

@@ -31,7 +31,7 @@ from app.api.deps import (
     may_write,
 )
 from app.api.openapi import json_body, schema_of, two_forms
-from app.api.problems import OF_BODIES, responses
+from app.api.problems import responses
 from app.api.schemas.admin import CollectionIn
 from app.api.schemas.base import Identifier, RawIn
 from app.api.schemas.items import FeedbackIn, FeedbackListIn, ItemFactsIn, ItemIn, ItemsIn, LabelsIn
@@ -58,7 +58,7 @@ collections = APIRouter(prefix="/v1", tags=["collections"])
     "/collections",
     status_code=status.HTTP_201_CREATED,
     dependencies=[Depends(may_administer)],
-    responses=responses(401, 403, 409, *OF_BODIES),
+    responses=responses(409),
 )
 def create_collection(
     body: Annotated[CollectionIn, read_json(CollectionIn)], state: State
@@ -67,7 +67,7 @@ def create_collection(
     return show_collection(state.catalogue.create(body.name, body.to_modalities()))
 
 
-@collections.get("/collections", responses=responses(401, 403))
+@collections.get("/collections")
 def list_collections(key: Annotated[ApiKey | None, Depends(may_list)], state: State) -> answers.Collections:
     """List the collections that the key can see."""
     visible = state.catalogue.collections()
@@ -76,9 +76,7 @@ def list_collections(key: Annotated[ApiKey | None, Depends(may_list)], state: St
     return answers.Collections([show_collection(collection) for collection in visible])
 
 
-@collections.get(
-    "/collections/{collection}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404)
-)
+@collections.get("/collections/{collection}", dependencies=[Depends(may_search)])
 def get_collection(collection: str, state: State) -> answers.Collection:
     """Return one collection with its item counts."""
     return show_collection(*state.catalogue.collection(collection))
@@ -88,14 +86,13 @@ def get_collection(collection: str, state: State) -> answers.Collection:
     "/collections/{collection}",
     status_code=status.HTTP_204_NO_CONTENT,
     dependencies=[Depends(may_administer)],
-    responses=responses(401, 403, 404),
 )
 def delete_collection(collection: str, state: State) -> None:
     """Delete a collection with all its items and models; its name is free immediately."""
     state.catalogue.delete_collection(collection)
 
 
-@collections.get("/encoders", dependencies=[Depends(may_list)], responses=responses(401, 403))
+@collections.get("/encoders", dependencies=[Depends(may_list)])
 def list_encoders() -> answers.Encoders:
     """List the encoders of this server with their options, those of other packages as well."""
     return show_encoders()
@@ -132,10 +129,7 @@ def _parse_form(form: FormFields) -> list[NewItem]:
 
 
 @items_of.post(
-    "",
-    status_code=status.HTTP_201_CREATED,
-    dependencies=[Depends(may_write)],
-    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    "", status_code=status.HTTP_201_CREATED, dependencies=[Depends(may_write)], responses=responses(409)
 )
 def create_items(
     collection: str,
@@ -150,10 +144,7 @@ def create_items(
 
 
 @items_of.get(
-    "",
-    dependencies=[Depends(may_search)],
-    responses=responses(401, 403, 404, 431),
-    response_model=answers.ItemPage,
+    "", dependencies=[Depends(may_search)], responses=responses(431), response_model=answers.ItemPage
 )
 def list_items(
     collection: str,
@@ -179,7 +170,7 @@ def list_items(
     return Response(encode(show_page(collection, page, root_path)), media_type="application/json")
 
 
-@items_of.put("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES))
+@items_of.put("/{item_id}", dependencies=[Depends(may_write)])
 def put_item(
     collection: str,
     item_id: Identifier,
@@ -194,9 +185,7 @@ def put_item(
     return state.catalogue.add_items(collection, [item], replace=True, key_id=key_id)
 
 
-@items_of.put(
-    "/{item_id}/labels", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
-)
+@items_of.put("/{item_id}/labels", dependencies=[Depends(may_write)])
 def put_labels(
     collection: str,
     item_id: str,
@@ -208,7 +197,7 @@ def put_labels(
     return state.catalogue.change_labels(collection, item_id, body.labels, key_id)
 
 
-@items_of.get("/{item_id}", dependencies=[Depends(may_search)], responses=responses(401, 403, 404))
+@items_of.get("/{item_id}", dependencies=[Depends(may_search)])
 def get_item(collection: str, item_id: str, state: State, root_path: RootPath) -> answers.Item:
     """Return one item."""
     return show_item(collection, state.catalogue.item(collection, item_id), root_path)
@@ -218,7 +207,7 @@ def get_item(collection: str, item_id: str, state: State, root_path: RootPath) -
     "/{item_id}/content",
     dependencies=[Depends(may_search)],
     responses={
-        **responses(401, 403, 404, 410),
+        **responses(410),
         200: {
             "description": "The content, with its own media type. A picture that browsers do not show, "
             "such as a TIFF, is a JPEG where `Accept` names types of pictures, but not its own",
@@ -242,7 +231,7 @@ def get_content(collection: str, item_id: str, state: State, request: Request) -
     return Response(content, media_type=media_type, headers={"Vary": "Accept"})
 
 
-@items_of.delete("/{item_id}", dependencies=[Depends(may_write)], responses=responses(401, 403, 404))
+@items_of.delete("/{item_id}", dependencies=[Depends(may_write)])
 def delete_item(collection: str, item_id: str, state: State, key_id: KeyId) -> answers.Written:
     """Delete one item; no search with the same key returns it from now on, and soon none.
 
@@ -260,7 +249,7 @@ _MOST_POINTS = 1000  # of each gallery: more points than these cover each other
 _ItemIds = Annotated[Sequence[Identifier], Field(min_length=1, max_length=_MAX_ITEMS)]
 
 
-@galleries.get("/partners", responses=responses(401, 403, 404))
+@galleries.get("/partners")
 def list_partners(
     collection: str,
     state: State,
@@ -275,7 +264,7 @@ def list_partners(
     return show_partners(collection, partners, root_path)
 
 
-@galleries.get("/values", responses=responses(401, 403, 404, 409, 431))
+@galleries.get("/values", responses=responses(409, 431))
 def count_values(
     collection: str,
     modality: str,
@@ -293,7 +282,7 @@ def count_values(
     return state.overviews.count_values(collection, modality, limit, aside, readers, item_filter)
 
 
-@galleries.get("/map", responses=responses(401, 403, 404, 409))
+@galleries.get("/map", responses=responses(409))
 def draw_map(
     collection: str, state: State, readers: Readers, limit: Annotated[int, Query(ge=1, le=_MOST_POINTS)] = 300
 ) -> answers.Map:
@@ -315,7 +304,7 @@ def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
     return [entry.to_feedback(f"feedback.{number}") for number, entry in enumerate(entries)]
 
 
-@feedback_on.post("", status_code=status.HTTP_201_CREATED, responses=responses(401, 403, 404, *OF_BODIES))
+@feedback_on.post("", status_code=status.HTTP_201_CREATED)
 def create_feedback(
     collection: str,
     state: State,
@@ -331,7 +320,7 @@ def create_feedback(
     return answers.FeedbackIds(ids=list(state.feedback.add(collection, feedback)))
 
 
-@feedback_on.get("", responses=responses(401, 403, 404), response_model=answers.FeedbackPage)
+@feedback_on.get("", response_model=answers.FeedbackPage)
 def list_feedback(
     collection: str,
     state: State,
@@ -347,9 +336,7 @@ def list_feedback(
     return Response(encode(shown), media_type="application/json")
 
 
-@feedback_on.delete(
-    "/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(401, 403, 404)
-)
+@feedback_on.delete("/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT)
 def delete_feedback(
     collection: str, feedback_id: Annotated[int, Path(ge=1, le=LARGEST_FEEDBACK_ID)], state: State
 ) -> None:

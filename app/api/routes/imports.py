@@ -54,7 +54,7 @@ _BODY: dict[str, Any] = {
     response_model=answers.Imported,
     dependencies=[Depends(may_write)],
     openapi_extra=_BODY,
-    responses=responses(401, 403, 404, 409, 410, *OF_BODIES),
+    responses=responses(409, 410, *OF_BODIES),
 )
 @works_as(Workload.IMPORT)
 async def import_items(collection: str, request: Request, state: State, key_id: KeyId) -> Response:
@@ -88,7 +88,7 @@ async def import_items(collection: str, request: Request, state: State, key_id: 
     dependencies=[Depends(may_write)],
     response_class=StreamingResponse,
     responses={
-        **responses(401, 403, 404, 431),
+        **responses(431),
         200: {
             "description": "One item a line, in JSON; cut off where the connection ends early",
             "content": _BODY["requestBody"]["content"],
@@ -121,9 +121,7 @@ def _lines(request: Request, originals: Iterator[tuple[Item, Content | None] | N
     yield bytes(piece)
 
 
-@router.post(
-    "/items:delete", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
-)
+@router.post("/items:delete", dependencies=[Depends(may_write)])
 def delete_items(
     collection: str,
     body: Annotated[ItemsDeleteIn, bodies.read_json(ItemsDeleteIn)],
@@ -142,9 +140,7 @@ def delete_items(
     )
 
 
-@router.post(
-    "/items:update", dependencies=[Depends(may_write)], responses=responses(401, 403, 404, *OF_BODIES)
-)
+@router.post("/items:update", dependencies=[Depends(may_write)])
 def update_items(
     collection: str,
     body: Annotated[ItemsUpdateIn, bodies.read_json(ItemsUpdateIn)],

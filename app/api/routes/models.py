@@ -16,7 +16,7 @@ from app.api.admission import Workload, aside, works_as
 from app.api.bodies import read_json
 from app.api.deps import KeyId, Readers, RootPath, may_administer
 from app.api.openapi import JOB_QUEUED
-from app.api.problems import OF_BODIES, responses
+from app.api.problems import responses
 from app.api.routes.searches import READ_SEARCH
 from app.api.schemas.admin import ActivateIn, RetrainIn, RetrainingPolicyIn
 from app.api.schemas.searches import SearchOptions, encode_result
@@ -79,7 +79,7 @@ _STREAM = {"example": 'event: state\ndata: {"state": "queued"}\nid: 1\n\n'}
 @jobs.post(
     "/collections/{collection}/retrain",
     status_code=status.HTTP_202_ACCEPTED,
-    responses={**responses(401, 403, 404, 409, *OF_BODIES), 202: JOB_QUEUED},
+    responses={**responses(409), 202: JOB_QUEUED},
 )
 def retrain(
     collection: str,
@@ -99,7 +99,7 @@ def retrain(
     return show_job(job)
 
 
-@jobs.put("/collections/{collection}/retraining", responses=responses(401, 403, 404, *OF_BODIES))
+@jobs.put("/collections/{collection}/retraining")
 def set_retraining(
     collection: str, body: Annotated[RetrainingPolicyIn, read_json(RetrainingPolicyIn)], state: State
 ) -> answers.Collection:
@@ -112,7 +112,7 @@ def set_retraining(
     return show_collection(state.training.set_policy(collection, body.to_policy()))
 
 
-@jobs.get("/collections/{collection}/jobs", responses=responses(401, 403, 404))
+@jobs.get("/collections/{collection}/jobs")
 def list_jobs(
     collection: str, state: State, limit: Annotated[int, Parameter(ge=1, le=1000)] = 100
 ) -> answers.Jobs:
@@ -120,7 +120,7 @@ def list_jobs(
     return answers.Jobs(jobs=[show_job(job) for job in state.training.jobs(collection, limit)])
 
 
-@jobs.get("/jobs/{job_id}", responses=responses(401, 403, 404))
+@jobs.get("/jobs/{job_id}")
 def get_job(job_id: str, state: State) -> answers.Job:
     """Return a job with its progress."""
     return show_job(state.training.job(job_id))
@@ -137,10 +137,7 @@ def _require_job(job_id: str, state: State, response: Response, last_event: Last
     "/jobs/{job_id}/events",
     dependencies=[Depends(_require_job)],
     response_class=EventSourceResponse,
-    responses={
-        **responses(401, 403, 404),
-        200: {"description": "Server-sent events", "content": {"text/event-stream": _STREAM}},
-    },
+    responses={200: {"description": "Server-sent events", "content": {"text/event-stream": _STREAM}}},
 )
 @works_as(Workload.EVENTS)
 async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> AsyncIterator[ServerSentEvent]:
@@ -156,7 +153,7 @@ async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> As
         yield event
 
 
-@jobs.post("/jobs/{job_id}/cancel", status_code=status.HTTP_202_ACCEPTED, responses=responses(401, 403, 404))
+@jobs.post("/jobs/{job_id}/cancel", status_code=status.HTTP_202_ACCEPTED)
 def cancel_job(job_id: str, state: State) -> answers.Job:
     """Ask a job to stop; its trainer is ended within a second, whatever it is doing."""
     return show_job(state.training.cancel(job_id))
@@ -170,19 +167,19 @@ Version = Annotated[int, Path(ge=1, le=LARGEST_VERSION)]
 Activation = Annotated[ActivateIn, read_json(ActivateIn, default=ActivateIn())]
 
 
-@models.get("/models", responses=responses(401, 403, 404))
+@models.get("/models")
 def list_models(collection: str, state: State) -> answers.Models:
     """List model versions, newest first, without their lists (curves, history, classes and their like)."""
     return answers.Models([show_model(model, is_whole=False) for model in state.versions.models(collection)])
 
 
-@models.get("/models/{version}", responses=responses(401, 403, 404))
+@models.get("/models/{version}")
 def get_model(collection: str, version: Version, state: State) -> answers.Model:
     """Return one model version with its whole report."""
     return show_model(state.versions.model(collection, version))
 
 
-@models.post("/models/{version}/activate", responses=responses(401, 403, 404, 409, *OF_BODIES))
+@models.post("/models/{version}/activate", responses=responses(409))
 def activate_model(
     collection: str, version: Version, state: State, key_id: KeyId, body: Activation
 ) -> answers.Model:
@@ -193,7 +190,7 @@ def activate_model(
 
 @models.post(
     "/models/{version}/search/{source}-to-{target}",
-    responses=responses(401, 403, 404, 409, *OF_BODIES),
+    responses=responses(409),
     response_model=answers.SearchResult,
 )
 @works_as(Workload.READ)
@@ -219,7 +216,7 @@ def search_version(
     return Response(answer, media_type="application/json")
 
 
-@models.post("/rollback", responses=responses(401, 403, 404, 409, *OF_BODIES))
+@models.post("/rollback", responses=responses(409))
 def roll_back(collection: str, state: State, key_id: KeyId, body: Activation) -> answers.Model:
     """Activate the version that was active before the current one."""
     return show_model(
@@ -227,7 +224,7 @@ def roll_back(collection: str, state: State, key_id: KeyId, body: Activation) ->
     )
 
 
-@models.get("/activations", responses=responses(401, 403, 404))
+@models.get("/activations")
 def list_activations(
     collection: str, state: State, limit: Annotated[int, Parameter(ge=1, le=1000)] = 100
 ) -> answers.Activations:
@@ -238,11 +235,10 @@ def list_activations(
 @models.get(
     "/models/{version}/plots/{kind}",
     responses={
-        **responses(401, 403, 404),
         200: {
             "description": "The drawing",
             "content": {"image/svg+xml": {"schema": _TEXT}, "image/png": {"schema": _FILE}},
-        },
+        }
     },
     response_class=Response,
 )

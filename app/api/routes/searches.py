@@ -15,7 +15,7 @@ from app.api.admission import Workload, place_of, works_as
 from app.api.deps import bearer, may_search, readers_of
 from app.api.gate import body_of
 from app.api.openapi import json_body, reads, schema_of, two_forms
-from app.api.problems import OF_BODIES, responses
+from app.api.problems import responses
 from app.api.schemas.searches import (
     BatchSearchIn,
     ComposedSearchIn,
@@ -52,7 +52,7 @@ router = APIRouter(
     dependencies=[Depends(may_search)],
     route_class=SearchRoute,
 )
-_REFUSALS = responses(401, 403, 404, 409, *OF_BODIES)
+_REFUSALS = responses(409)
 _LISTS = ("include",)
 _VALUES = tuple(name for name in SearchOptions.model_fields if name not in _LISTS)
 _OPTIONS = schema_of(SearchOptions)["properties"]
