@@ -88,9 +88,13 @@ File = bytes | str | PathLike[str]
 NoneType = type(None)
 
 
-class Refinement(TypedDict, total=False):
-    """What a search may ask for beside the first results, as of `search`."""
+class SearchOptions(TypedDict, total=False):
+    """What every search may ask for, as of `search`."""
 
+    k: int | None
+    offset: int | None
+    filter: Json | None
+    include: Sequence[str] | None
     min_probability: float | None
     group_by: str | None
     group_size: int | None
@@ -315,11 +319,7 @@ def search(
     sound: File | None = None,
     vector: Sequence[float] | None = None,
     item_id: str | None = None,
-    k: int | None = None,
-    offset: int | None = None,
-    filter: Json | None = None,
-    include: Sequence[str] | None = None,
-    **refinement: Unpack[Refinement],
+    **options: Unpack[SearchOptions],
 ) -> Call[answers.SearchResult]:
     """Search the items of one modality with one query.
 
@@ -337,29 +337,21 @@ def search(
         holds together; lists are alternatives; ``all``, ``any`` and ``not`` take filters.
     include : sequence of str, optional
         Fields of a hit beside id, rank and score; all but ``"explanation"`` by default.
-    **refinement
-        ``min_probability`` of a match; ``group_by`` (a metadata key, ``"label"`` or ``"pair_id"``) with
-        ``group_size``, the most hits of one group, 1 by default; ``diversity`` of hits, from 0 to 1;
-        ``emphasis``, weights of parts of the score by their names in an explanation, or ``{"recall": 1}``.
+    **options
+        Those above from ``k`` on, and ``min_probability`` of a match; ``group_by`` (a metadata key,
+        ``"label"`` or ``"pair_id"``) with ``group_size``, the most hits of one group, 1 by default;
+        ``diversity`` of hits, from 0 to 1; ``emphasis``, weights of parts of the score by their names in an
+        explanation, or ``{"recall": 1}``.
     """
     numbers = None if vector is None else [float(value) for value in vector]
     query = without_none(text=text, picture=picture, sound=sound, vector=numbers, item_id=item_id)
-    body = _encode(query) | _options(k, offset, filter, include, refinement)
+    body = _encode(query) | without_none(**options)
     address = path(_COLLECTION + _SEARCH, collection, source, target)
     return Call("POST", address, answers.SearchResult, json=body, is_repeatable=True)
 
 
 def search_batch(
-    collection: str,
-    source: str,
-    target: str,
-    queries: Iterable[Json],
-    *,
-    k: int | None = None,
-    offset: int | None = None,
-    filter: Json | None = None,
-    include: Sequence[str] | None = None,
-    **refinement: Unpack[Refinement],
+    collection: str, source: str, target: str, queries: Iterable[Json], **options: Unpack[SearchOptions]
 ) -> Call[answers.SearchResults]:
     """Search with several queries.
 
@@ -367,11 +359,10 @@ def search_batch(
     ----------
     queries : iterable of mapping
         Such as ``{"text": "red"}`` or ``{"picture": Path("a.jpg")}``.
-    collection, source, target, k, offset, filter, include, refinement
+    collection, source, target, **options
         As of `search`.
     """
-    options = _options(k, offset, filter, include, refinement)
-    body = {"queries": [_encode(query) for query in queries]} | options
+    body = {"queries": [_encode(query) for query in queries]} | without_none(**options)
     address = path(_COLLECTION + _SEARCH + "/batch", collection, source, target)
     return Call("POST", address, answers.SearchResults, json=body, is_repeatable=True)
 
@@ -381,12 +372,8 @@ def search_composed(
     target: str,
     queries: Iterable[Json],
     *,
-    k: int | None = None,
-    offset: int | None = None,
-    filter: Json | None = None,
-    include: Sequence[str] | None = None,
     include_given: bool | None = None,
-    **refinement: Unpack[Refinement],
+    **options: Unpack[SearchOptions],
 ) -> Call[answers.SearchResult]:
     """Search the items of one modality with several contents and items at once.
 
@@ -397,11 +384,11 @@ def search_composed(
         those of negative weight. ``"modality"`` is needed where both take such content.
     include_given : bool, optional
         Whether items of the query may be hits, too.
-    collection, target, k, offset, filter, include, refinement
+    collection, target, **options
         As of `search`.
     """
-    options = _options(k, offset, filter, include, refinement) | without_none(include_given=include_given)
-    body = {"queries": [_encode(query) for query in queries]} | options
+    asked = without_none(include_given=include_given, **options)
+    body = {"queries": [_encode(query) for query in queries]} | asked
     address = path(_COLLECTION + "/search/{}", collection, target)
     return Call("POST", address, answers.SearchResult, json=body, is_repeatable=True)
 
@@ -617,17 +604,6 @@ def _encode(entry: Json) -> dict[str, Any]:
 
 def _text_of(item_filter: Json | None) -> str | None:
     return None if item_filter is None else json.dumps(item_filter)
-
-
-def _options(
-    k: int | None,
-    offset: int | None,
-    item_filter: Json | None,
-    include: Sequence[str] | None,
-    refinement: Refinement,
-) -> dict[str, Any]:
-    names = None if include is None else list(include)
-    return without_none(k=k, offset=offset, filter=item_filter, include=names, **refinement)
 
 
 class Operations:
