@@ -113,22 +113,16 @@ class LocalBackend:
         source: str,
         target: str,
         *,
-        k: int,
-        filter: Mapping[str, Any],
         text: str | None = None,
         picture: Path | None = None,
         sound: Path | None = None,
         item_id: str | None = None,
-        include: Sequence[str] | None = None,
-        **refinement: Any,
+        **options: Any,
     ) -> answers.SearchResult:
         from app.cli import local_search
 
         query = local_search.query_of(text, picture, sound, item_id)
-        direction = source, target
-        return local_search.search(
-            self.services, collection, direction, query, k, filter, include, refinement
-        )
+        return local_search.search(self.services, collection, (source, target), query, **options)
 
     def search_composed(
         self,
@@ -136,18 +130,13 @@ class LocalBackend:
         target: str,
         queries: Sequence[Mapping[str, Any]],
         *,
-        k: int,
-        filter: Mapping[str, Any],
-        include: Sequence[str] | None = None,
         include_given: bool = False,
-        **refinement: Any,
+        **options: Any,
     ) -> answers.SearchResult:
         from app.cli import local_search
 
-        query, direction = local_search.composed_of(queries, include_given), ("", target)
-        return local_search.search(
-            self.services, collection, direction, query, k, filter, include, refinement
-        )
+        query = local_search.composed_of(queries, include_given)
+        return local_search.search(self.services, collection, ("", target), query, **options)
 
     def create_feedback(self, collection: str, feedback: Iterable[Mapping[str, Any]]) -> answers.FeedbackIds:
         from app.cli.local_search import judgement_of

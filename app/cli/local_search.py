@@ -23,10 +23,11 @@ def search(
     collection: str,
     direction: tuple[str, str],
     query: Query,
+    *,
     k: int,
     filter: Mapping[str, Any],
-    include: Sequence[str] | None,
-    refinement: Mapping[str, Any],
+    include: Sequence[str] | None = None,
+    **refinement: Any,
 ) -> SearchResult:
     """Return the result of a search as the client does."""
     values = {name: value for name, value in refinement.items() if value is not None}
