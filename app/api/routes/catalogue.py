@@ -9,16 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 from pydantic import Field
 
 from app import answers
+from app.api import bodies, shown
 from app.api.admission import aside
-from app.api.bodies import (
-    FormFields,
-    item_body_bytes,
-    parse_entries,
-    parse_json,
-    read_json,
-    read_json_or_form,
-    read_json_with,
-)
 from app.api.deps import (
     FilterParameter,
     KeyId,
@@ -35,15 +27,6 @@ from app.api.problems import responses
 from app.api.schemas.admin import CollectionIn
 from app.api.schemas.base import Identifier, RawIn
 from app.api.schemas.items import FeedbackIn, FeedbackListIn, ItemFactsIn, ItemIn, ItemsIn, LabelsIn
-from app.api.shown import (
-    encode,
-    show_collection,
-    show_encoders,
-    show_feedback,
-    show_item,
-    show_page,
-    show_partners,
-)
 from app.api.state import ApiLimits, State
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidFieldError
@@ -61,10 +44,10 @@ collections = APIRouter(prefix="/v1", tags=["collections"])
     responses=responses(409),
 )
 def create_collection(
-    body: Annotated[CollectionIn, read_json(CollectionIn)], state: State
+    body: Annotated[CollectionIn, bodies.read_json(CollectionIn)], state: State
 ) -> answers.Collection:
     """Create a collection: a pair of galleries with an encoder each."""
-    return show_collection(state.catalogue.create(body.name, body.to_modalities()))
+    return shown.show_collection(state.catalogue.create(body.name, body.to_modalities()))
 
 
 @collections.get("/collections")
@@ -73,13 +56,13 @@ def list_collections(key: Annotated[ApiKey | None, Depends(may_list)], state: St
     visible = state.catalogue.collections()
     if key is not None:
         visible = [collection for collection in visible if key.bounds.allow(collection.name)]
-    return answers.Collections([show_collection(collection) for collection in visible])
+    return answers.Collections([shown.show_collection(collection) for collection in visible])
 
 
 @collections.get("/collections/{collection}", dependencies=[Depends(may_search)])
 def get_collection(collection: str, state: State) -> answers.Collection:
     """Return one collection with its item counts."""
-    return show_collection(*state.catalogue.collection(collection))
+    return shown.show_collection(*state.catalogue.collection(collection))
 
 
 @collections.delete(
@@ -95,7 +78,7 @@ def delete_collection(collection: str, state: State) -> None:
 @collections.get("/encoders", dependencies=[Depends(may_list)])
 def list_encoders() -> answers.Encoders:
     """List the encoders of this server with their options, those of other packages as well."""
-    return show_encoders()
+    return shown.show_encoders()
 
 
 items_of = APIRouter(prefix="/v1/collections/{collection}/items", tags=["items"])
@@ -113,13 +96,15 @@ _BODY = two_forms(
 
 
 def _parse_items(limits: ApiLimits, body: bytes) -> list[NewItem]:
-    _, entries = parse_entries(ItemsIn, ItemIn, "items", body, limits.entries)
+    _, entries = bodies.parse_entries(ItemsIn, ItemIn, "items", body, limits.entries)
     return [item.to_item(f"items.{number}") for number, item in enumerate(entries)]
 
 
-def _parse_form(form: FormFields) -> list[NewItem]:
+def _parse_form(form: bodies.FormFields) -> list[NewItem]:
     # A lone surrogate that the form's encoding let through is not valid JSON.
-    facts = parse_json(ItemIn, form.texts.get("item", _FACTS[form.part]).encode(errors="replace"), ("item",))
+    facts = bodies.parse_json(
+        ItemIn, form.texts.get("item", _FACTS[form.part]).encode(errors="replace"), ("item",)
+    )
     for name in RawIn.model_fields:
         if getattr(facts, name) is not None:
             raise InvalidFieldError(
@@ -136,7 +121,8 @@ def create_items(
     state: State,
     key_id: KeyId,
     items: Annotated[
-        list[NewItem], read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), item_body_bytes)
+        list[NewItem],
+        bodies.read_json_or_form(_parse_items, _parse_form, _BODY, ("item",), bodies.item_body_bytes),
     ],
 ) -> answers.Written:
     """Store items, all of the request or none of it; or one item whose picture or sound is a file."""
@@ -167,14 +153,14 @@ def list_items(
         collection, modality, int(cursor or 0), limit, pair_id, item_filter, tuple(item_id)
     )
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
-    return Response(encode(show_page(collection, page, root_path)), media_type="application/json")
+    return Response(shown.encode(shown.show_page(collection, page, root_path)), media_type="application/json")
 
 
 @items_of.put("/{item_id}", dependencies=[Depends(may_write)])
 def put_item(
     collection: str,
     item_id: Identifier,
-    body: Annotated[ItemIn, read_json(ItemIn, item_body_bytes)],
+    body: Annotated[ItemIn, bodies.read_json(ItemIn, bodies.item_body_bytes)],
     state: State,
     key_id: KeyId,
 ) -> answers.Written:
@@ -189,7 +175,7 @@ def put_item(
 def put_labels(
     collection: str,
     item_id: str,
-    body: Annotated[LabelsIn, read_json(LabelsIn, item_body_bytes)],
+    body: Annotated[LabelsIn, bodies.read_json(LabelsIn, bodies.item_body_bytes)],
     state: State,
     key_id: KeyId,
 ) -> answers.Written:
@@ -200,7 +186,7 @@ def put_labels(
 @items_of.get("/{item_id}", dependencies=[Depends(may_search)])
 def get_item(collection: str, item_id: str, state: State, root_path: RootPath) -> answers.Item:
     """Return one item."""
-    return show_item(collection, state.catalogue.item(collection, item_id), root_path)
+    return shown.show_item(collection, state.catalogue.item(collection, item_id), root_path)
 
 
 @items_of.get(
@@ -261,7 +247,7 @@ def list_partners(
     Items without one, and those that do not exist, are left out.
     """
     partners = state.catalogue.partners(collection, list(dict.fromkeys(item_id)))
-    return show_partners(collection, partners, root_path)
+    return shown.show_partners(collection, partners, root_path)
 
 
 @galleries.get("/values", responses=responses(409, 431))
@@ -300,7 +286,7 @@ feedback_on = APIRouter(
 
 
 def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
-    _, entries = parse_entries(FeedbackListIn, FeedbackIn, "feedback", body, limits.entries)
+    _, entries = bodies.parse_entries(FeedbackListIn, FeedbackIn, "feedback", body, limits.entries)
     return [entry.to_feedback(f"feedback.{number}") for number, entry in enumerate(entries)]
 
 
@@ -309,7 +295,7 @@ def create_feedback(
     collection: str,
     state: State,
     feedback: Annotated[
-        list[NewFeedback], read_json_with(_parse, json_body(FeedbackListIn), item_body_bytes)
+        list[NewFeedback], bodies.read_json_with(_parse, json_body(FeedbackListIn), bodies.item_body_bytes)
     ],
 ) -> answers.FeedbackIds:
     """Store which items are relevant to which queries, all of the request or none of it.
@@ -331,9 +317,9 @@ def list_feedback(
 
     A page of large texts ends before `limit`: there is more as long as `next_cursor` is set.
     """
-    shown = show_feedback(*state.feedback.page(collection, int(cursor or 0), limit))
+    page = shown.show_feedback(*state.feedback.page(collection, int(cursor or 0), limit))
     # Encoded here, in a thread: in the event loop a large page would delay all other requests.
-    return Response(encode(shown), media_type="application/json")
+    return Response(shown.encode(page), media_type="application/json")
 
 
 @feedback_on.delete("/{feedback_id}", status_code=status.HTTP_204_NO_CONTENT)
