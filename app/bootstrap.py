@@ -394,10 +394,7 @@ def _training_engine(settings: Settings) -> AbstractContextManager[object]:
     """Return the context within which large fits are evaluated."""
     if settings.training_engine == "local":
         return nullcontext()
-    from solver import DaskEngine, FitCost
-
-    def announce(cost: FitCost) -> None:
-        _logger.info("training on Dask: %s", cost)
+    from solver import DaskEngine
 
     # Also for workers of this machine: in a container, temporary files may be in a small part of its memory.
     folder = settings.data_dir.resolve() / _BLOCKS_FOLDER
@@ -405,7 +402,10 @@ def _training_engine(settings: Settings) -> AbstractContextManager[object]:
     # Of trainers that were killed: no training takes longer.
     sweep_leftovers(folder, [DaskEngine.PREFIX], time.time() - settings.max_training_seconds)
     return DaskEngine(
-        settings.dask_scheduler or None, folder, least_pairs=settings.dask_from_pairs, announce=announce
+        settings.dask_scheduler or None,
+        folder,
+        least_pairs=settings.dask_from_pairs,
+        announce=partial(_logger.info, "training on Dask: %s"),
     )
 
 

@@ -553,15 +553,11 @@ class _Measurement:
             is_new = answer["model_version"] == 2
             time.sleep(_WRITE_SECONDS)
 
-    def _draw_import(self) -> Callable[[httpx.Client], None]:
+    def _draw_import(self) -> Callable[[httpx.Client], object]:
         """Return an import whose items are drawn already: that takes a core, which searches would miss."""
         start, count = self.bench.items, min(self.bench.items, ITEMS_PER_IMPORT)
         lines = list(item_lines(self.bench.dim, start, count))
-
-        def work(client: httpx.Client) -> None:
-            import_items(client, lines, count)
-
-        return work
+        return partial(import_items, lines=lines, count=count)
 
 
 def _build_lists(services: Services, on_phase: Callable[[str], None]) -> float:
