@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, MappedColumn, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from app.domain.entities import JobState
@@ -52,6 +52,17 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
+
+
+def _of_collection(**key: Any) -> MappedColumn[int]:
+    """Return the column of the collection that a row goes with."""
+    return mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), **key)
+
+
+def _one_per_collection(name: str, condition: str) -> sa.Index:
+    """Return an index by which a collection has one row at most that meets a condition."""
+    where = sa.text(condition)
+    return sa.Index(name, "collection_id", unique=True, sqlite_where=where, postgresql_where=where)
 
 
 class InstallationRow(Base):
@@ -100,9 +111,7 @@ class SavedGalleryRow(Base):
 
     __tablename__ = "saved_galleries"
 
-    collection_id: Mapped[int] = mapped_column(
-        BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
-    )
+    collection_id: Mapped[int] = _of_collection(primary_key=True, autoincrement=False)
     model_bundle: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
     revision: Mapped[int] = mapped_column(BigInt)
     folder: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
@@ -153,28 +162,17 @@ class ItemRow(_ItemColumns, Base):
     )
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
-
-
-_IS_UNPUBLISHED = sa.text("state <> 'published'")
+    collection_id: Mapped[int] = _of_collection()
 
 
 class ImportRow(Base):
     """An import being stored or cleaned up; a collection has at most one unpublished import."""
 
     __tablename__ = "imports"
-    __table_args__ = (
-        sa.Index(
-            "uq_imports_unpublished_per_collection",
-            "collection_id",
-            unique=True,
-            sqlite_where=_IS_UNPUBLISHED,
-            postgresql_where=_IS_UNPUBLISHED,
-        ),
-    )
+    __table_args__ = (_one_per_collection("uq_imports_unpublished_per_collection", "state <> 'published'"),)
 
     id: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = _of_collection()
     revision: Mapped[int] = mapped_column(BigInt)
     state: Mapped[str] = mapped_column(sa.String(_WORD))
     size: Mapped[int] = mapped_column(BigInt)
@@ -205,9 +203,7 @@ class EncodedContentRow(Base):
 
     __tablename__ = "encoded_contents"
 
-    collection_id: Mapped[int] = mapped_column(
-        BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
-    )
+    collection_id: Mapped[int] = _of_collection(primary_key=True, autoincrement=False)
     modality: Mapped[str] = mapped_column(sa.String(MAX_NAME), primary_key=True)
     encoding: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
     content_hash: Mapped[str] = mapped_column(sa.String(_SHA256), primary_key=True)
@@ -229,7 +225,7 @@ class FeedbackRow(Base):
     )
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = _of_collection()
     source: Mapped[str] = mapped_column(sa.String(MAX_NAME))
     target: Mapped[str] = mapped_column(sa.String(MAX_NAME))
     item_id: Mapped[str] = mapped_column(sa.String(MAX_IDENTIFIER))
@@ -250,7 +246,7 @@ class ModelRow(Base):
     __table_args__ = (sa.UniqueConstraint("collection_id", "version"),)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = _of_collection()
     version: Mapped[int] = mapped_column(sa.Integer)
     bundle: Mapped[str] = mapped_column(sa.String(_GENERATED_NAME))
     manifest_hash: Mapped[str] = mapped_column(sa.String(_SHA256))
@@ -267,7 +263,7 @@ class ActivationRow(Base):
     __table_args__ = (sa.Index("ix_activations_collection_id", "collection_id"),)
 
     id: Mapped[int] = mapped_column(BigInt, primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = _of_collection()
     version: Mapped[int] = mapped_column(sa.Integer)
     previous: Mapped[int | None] = mapped_column(sa.Integer)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -277,25 +273,16 @@ class ActivationRow(Base):
 
 OPEN_STATES = tuple(state.value for state in JobState if state.is_open)
 """States of jobs with work that remains."""
-_IS_OPEN = sa.text("state IN ('queued', 'running')")
 
 
 class JobRow(Base):
     """A retrain job; the partial unique index allows one open job per collection."""
 
     __tablename__ = "jobs"
-    __table_args__ = (
-        sa.Index(
-            "uq_jobs_open_per_collection",
-            "collection_id",
-            unique=True,
-            sqlite_where=_IS_OPEN,
-            postgresql_where=_IS_OPEN,
-        ),
-    )
+    __table_args__ = (_one_per_collection("uq_jobs_open_per_collection", "state IN ('queued', 'running')"),)
 
     id: Mapped[str] = mapped_column(sa.String(_TOKEN), primary_key=True)
-    collection_id: Mapped[int] = mapped_column(BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"))
+    collection_id: Mapped[int] = _of_collection()
     state: Mapped[str] = mapped_column(sa.String(_WORD))
     parameters: Mapped[dict[str, Any]] = mapped_column(sa.JSON)
     reason: Mapped[str | None] = mapped_column(sa.Text)
@@ -347,9 +334,7 @@ class OwnWriteRow(Base):
     __tablename__ = "own_writes"
     __table_args__ = (sa.Index("ix_own_writes_key_id", "key_id"),)
 
-    collection_id: Mapped[int] = mapped_column(
-        BigInt, sa.ForeignKey("collections.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
-    )
+    collection_id: Mapped[int] = _of_collection(primary_key=True, autoincrement=False)
     key_id: Mapped[str] = mapped_column(
         sa.String(_TOKEN), sa.ForeignKey("api_keys.id", ondelete="CASCADE"), primary_key=True
     )
