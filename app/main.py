@@ -22,6 +22,7 @@ from app.api.routes import ROUTERS
 from app.api.search_batches import SearchBatches
 from app.api.state import ApiLimits, ApiState
 from app.bootstrap import Services
+from app.domain.entities import value_of
 from app.services.health import DATABASE_TIMEOUT_SECONDS
 from app.services.serving.reloads import MAX_WAITING
 from app.web.pages import mount_pages
@@ -121,29 +122,16 @@ def _background(
 
 def _api_state(services: Services, concurrency: ConcurrencyLimits, metrics: Metrics) -> ApiState:
     settings = services.settings
-    return ApiState(
-        catalogue=services.catalogue,
-        imports=services.imports,
-        feedback=services.feedback,
-        search=services.search,
-        overviews=services.overviews,
-        training=services.training,
-        versions=services.versions,
-        access=services.access,
+    return value_of(
+        ApiState,
+        services,
         key_checks=KeyChecks(services.access, concurrency.keys),
         batches=SearchBatches(services.search),
         # Threads of their own for each, so that requests for one cannot keep out those for the other.
         readiness=CachedProbe(services.health.check, _READINESS_SECONDS, _PROBE_SECONDS),
         # Prepared for each request; those that come while one is being prepared get the one before.
         metrics=CachedProbe(metrics.text, 0.0, _PROBE_SECONDS),
-        limits=ApiLimits(
-            body_bytes=settings.max_body_bytes,
-            search_body_bytes=settings.max_search_body_bytes,
-            import_bytes=settings.max_import_bytes,
-            import_line_bytes=settings.max_import_line_bytes,
-            picture_bytes=settings.max_picture_bytes,
-            entries=settings.max_batch,
-        ),
+        limits=value_of(ApiLimits, settings),
         open_search=settings.open_search,
         open_metrics=settings.open_metrics,
         stopping=threading.Event(),

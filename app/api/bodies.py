@@ -44,8 +44,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 Limit = Callable[[ApiLimits], int]
 """Chooses the largest size of a route's body, in bytes."""
-item_body_bytes: Limit = attrgetter("body_bytes")
-search_body_bytes: Limit = attrgetter("search_body_bytes")
+item_body_bytes: Limit = attrgetter("max_body_bytes")
+search_body_bytes: Limit = attrgetter("max_search_body_bytes")
 
 
 def small_body_bytes(_: ApiLimits) -> int:
@@ -159,7 +159,7 @@ def reject_incomplete_body() -> Iterator[None]:
 
 def _max_keys(limits: ApiLimits) -> int:
     """Return how many keys of JSON objects a body may have."""
-    return max(limits.entries * _KEYS_PER_ENTRY, MIN_KEY_LIMIT)
+    return max(limits.max_batch * _KEYS_PER_ENTRY, MIN_KEY_LIMIT)
 
 
 def parse_json(model: type[_Model], body: bytes | str, path: tuple[str | int, ...] = ()) -> _Model:
@@ -209,7 +209,7 @@ async def _read_form(
                 raise InvalidFieldError(name[:100], f"unknown part, expected {expected}")
             if len(form.getlist(name)) > 1 and name not in repeated:
                 raise InvalidFieldError(name, "comes more than once")
-        part, content = await _file_of(form, limits.picture_bytes)
+        part, content = await _file_of(form, limits.max_picture_bytes)
         texts = {name: await _text_of(name, form[name]) for name in fields if name in form}
         lists = {
             name: [await _text_of(name, part) for part in form.getlist(name)]

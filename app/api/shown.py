@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from app import answers
 from app.api.schemas.base import content_url
-from app.domain.entities import ApiKey, Collection, Content, Feedback, Item, Job, ModelVersion
+from app.domain.entities import ApiKey, Collection, Content, Feedback, Item, Job, ModelVersion, value_of
 from app.domain.reports import ENCODERS
 from app.encoders.options import without_paths
 
@@ -20,20 +19,13 @@ if TYPE_CHECKING:
 
 encode = msgspec.json.Encoder().encode
 """Returns the JSON of an answer."""
-_Answer = TypeVar("_Answer")
-
-
-def _like(kind: type[_Answer], stored: object, **others: Any) -> _Answer:
-    """Return an answer with what is stored under the names of its fields, but for the others."""
-    names = {field.name for field in fields(kind)} - others.keys()  # type: ignore[arg-type]
-    return kind(**{name: getattr(stored, name) for name in names}, **others)
 
 
 def show_collection(collection: Collection, counts: Mapping[str, int] | None = None) -> answers.Collection:
     """Return a collection, with the numbers of its items where these were counted."""
     from app.encoders.registry import content_form  # with the modules of all encoders, as below
 
-    return _like(
+    return value_of(
         answers.Collection,
         collection,
         modalities={
@@ -65,7 +57,7 @@ def show_encoders() -> answers.Encoders:
 def show_item(collection: str, item: Item, root_path: str) -> answers.Item:
     """Return an item of a service under a path."""
     url, labels = content_url(collection, item, root_path), list(item.labels)
-    return _like(answers.Item, item, content_url=url, labels=labels, metadata=dict(item.metadata))
+    return value_of(answers.Item, item, content_url=url, labels=labels, metadata=dict(item.metadata))
 
 
 def show_original(item: Item, content: Content | None) -> dict[str, Any]:
@@ -100,13 +92,15 @@ def show_job(job: Job) -> answers.Job:
     """Return a job, without the paths of files on the server."""
     encoders = {name: without_paths(options) for name, options in job.parameters.get(ENCODERS, {}).items()}
     parameters = {**job.parameters, **({ENCODERS: encoders} if encoders else {})}
-    return _like(answers.Job, job, state=job.state.value, parameters=parameters, progress=dict(job.progress))
+    return value_of(
+        answers.Job, job, state=job.state.value, parameters=parameters, progress=dict(job.progress)
+    )
 
 
 def show_key(key: ApiKey, secret: str | None = None) -> answers.Key:
     """Return a key; its secret only when it is made."""
     bound_to = key.bounds.collections
-    return _like(
+    return value_of(
         answers.Key,
         key,
         scope=key.scope.value,
@@ -119,13 +113,13 @@ def show_key(key: ApiKey, secret: str | None = None) -> answers.Key:
 
 def show_model(model: ModelVersion, is_whole: bool = True) -> answers.Model:
     """Return a model version, with or without the long lists of its report."""
-    return _like(answers.Model, model, report=model.report.to_answer(is_whole))
+    return value_of(answers.Model, model, report=model.report.to_answer(is_whole))
 
 
 def show_feedback(entries: Sequence[Feedback], is_last: bool) -> answers.FeedbackPage:
     """Return a page of feedback."""
     shown = [
-        _like(answers.Feedback, entry, query=_show_query(entry), relevant=entry.is_relevant)
+        value_of(answers.Feedback, entry, query=_show_query(entry), relevant=entry.is_relevant)
         for entry in entries
     ]
     return answers.FeedbackPage(shown, None if is_last else str(entries[-1].id))

@@ -23,14 +23,14 @@ from app.services.training.requests import TrainingService
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
-    """Limits on what one request may contain."""
+    """Limits on what one request may contain, by the names of the settings."""
 
-    body_bytes: int  # of a request that carries items
-    search_body_bytes: int
-    import_bytes: int  # of a whole import
-    import_line_bytes: int
-    picture_bytes: int
-    entries: int  # most items or queries in one body
+    max_body_bytes: int  # of a request that carries items
+    max_search_body_bytes: int
+    max_import_bytes: int  # of a whole import
+    max_import_line_bytes: int
+    max_picture_bytes: int
+    max_batch: int  # items or queries in one body
 
 
 @dataclass(frozen=True, slots=True)

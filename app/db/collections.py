@@ -30,8 +30,8 @@ from app.db.models import (
     OwnWriteRow,
     SavedGalleryRow,
 )
-from app.db.statements import Repository, insert_into, now, value_of, violates_unique
-from app.domain.entities import Collection, Modality, SavedGallery
+from app.db.statements import Repository, insert_into, now, violates_unique
+from app.domain.entities import Collection, Modality, SavedGallery, value_of
 from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import is_storable
 

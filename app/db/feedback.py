@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, func, null, select
 
 from app.db.models import FEEDBACK, FeedbackRow
-from app.db.statements import Repository, copy_fields, in_chunks, now, value_of
-from app.domain.entities import Collection, Feedback, Item, vector_bytes, vector_of
+from app.db.statements import Repository, copy_fields, in_chunks, now
+from app.domain.entities import Collection, Feedback, Item, value_of, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 
 _ROWS_PER_PAGE = 1000

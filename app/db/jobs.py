@@ -17,8 +17,8 @@ from sqlalchemy.exc import IntegrityError
 
 from app.db.collections import IS_NOT_DELETED, is_there
 from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
-from app.db.statements import Repository, now, value_of, violates_foreign_key, violates_unique
-from app.domain.entities import Collection, Job, JobEvent, JobState
+from app.db.statements import Repository, now, violates_foreign_key, violates_unique
+from app.domain.entities import Collection, Job, JobEvent, JobState, value_of
 from app.domain.errors import CollectionNotFoundError, ConflictError, JobCancelledError, job_not_found
 from app.domain.names import is_storable
 

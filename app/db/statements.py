@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -42,13 +41,6 @@ def copy_fields(value: object, row: Any, names: Sequence[str]) -> None:
     """Give a row what a value has under these names."""
     for name in names:
         setattr(row, name, getattr(value, name))
-
-
-def value_of(kind: type[_Value], row: Any, **others: Any) -> _Value:
-    """Return a value of a row whose columns have the names of its fields, but for `others`."""
-    own: Any = kind
-    names = [field.name for field in fields(own) if field.name not in others]
-    return kind(**{name: getattr(row, name) for name in names}, **others)
 
 
 def in_chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:

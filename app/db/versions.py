@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 from app.answers import Activation
 from app.db.collections import modalities_of, modalities_to_json
 from app.db.models import ENCODED_CONTENTS, ActivationRow, CollectionRow, ModelRow
-from app.db.statements import Repository, in_chunks, insert_into, value_of
-from app.domain.entities import Collection, Modality, ModelVersion, Vector, vector_bytes, vector_of
+from app.db.statements import Repository, in_chunks, insert_into
+from app.domain.entities import Collection, Modality, ModelVersion, Vector, value_of, vector_bytes, vector_of
 from app.domain.errors import NotFoundError
 from app.domain.reports import TrainingReport
 

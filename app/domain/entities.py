@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -50,6 +50,16 @@ class CallCount:
 
     calls: int
     age_seconds: float
+
+
+_Value = TypeVar("_Value")
+
+
+def value_of(kind: type[_Value], source: object, **others: Any) -> _Value:
+    """Return a value with what a source has under the names of its fields, but for `others`."""
+    own: Any = kind
+    names = {field.name for field in fields(own)} - others.keys()
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 Vector = npt.NDArray[np.float32]

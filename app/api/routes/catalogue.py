@@ -96,7 +96,7 @@ _BODY = two_forms(
 
 
 def _parse_items(limits: ApiLimits, body: bytes) -> list[NewItem]:
-    _, entries = bodies.parse_entries(ItemsIn, ItemIn, "items", body, limits.entries)
+    _, entries = bodies.parse_entries(ItemsIn, ItemIn, "items", body, limits.max_batch)
     return [item.to_item(f"items.{number}") for number, item in enumerate(entries)]
 
 
@@ -286,7 +286,7 @@ feedback_on = APIRouter(
 
 
 def _parse(limits: ApiLimits, body: bytes) -> list[NewFeedback]:
-    _, entries = bodies.parse_entries(FeedbackListIn, FeedbackIn, "feedback", body, limits.entries)
+    _, entries = bodies.parse_entries(FeedbackListIn, FeedbackIn, "feedback", body, limits.max_batch)
     return [entry.to_feedback(f"feedback.{number}") for number, entry in enumerate(entries)]
 
 

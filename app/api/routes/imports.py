@@ -66,7 +66,7 @@ async def import_items(collection: str, request: Request, state: State, key_id: 
     A line with an id and without content changes an item that exists: `labels` replace all that it has, and
     of `metadata` the given keys are set, or removed where they are null; what is not given stays as it is.
     """
-    max_bytes = state.limits.import_bytes
+    max_bytes = state.limits.max_import_bytes
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise _too_large(max_bytes)
     running_import = await run_in_threadpool(state.imports.begin, collection, key_id)
@@ -168,14 +168,14 @@ def _is_gone(request: Request) -> bool:
 async def _receive(request: Request, running_import: Import, limits: ApiLimits) -> None:
     """Add the items that arrive, in blocks worth a thread's time; discard the rest of a faulty stream, or the
     client would get no answer."""
-    lines = _ItemLines(limits.import_line_bytes)
+    lines = _ItemLines(limits.max_import_line_bytes)
     block, size = bytearray(), 0
     fault: ServiceError | None = None
     with bodies.reject_incomplete_body():
         async for chunk in request.stream():
             size += len(chunk)
-            if size > limits.import_bytes:
-                raise _too_large(limits.import_bytes)
+            if size > limits.max_import_bytes:
+                raise _too_large(limits.max_import_bytes)
             block += chunk
             if chunk and len(block) < _BLOCK_BYTES:  # an empty chunk ends the stream
                 continue

@@ -72,7 +72,7 @@ def _parse_search(_: ApiLimits, body: bytes) -> tuple[Query, SearchOptions]:
 
 
 def _parse_batch(limits: ApiLimits, body: bytes) -> tuple[list[Query], SearchOptions]:
-    options, queries = bodies.parse_entries(BatchSearchIn, QueryIn, "queries", body, limits.entries)
+    options, queries = bodies.parse_entries(BatchSearchIn, QueryIn, "queries", body, limits.max_batch)
     return [query.to_query(f"queries.{number}") for number, query in enumerate(queries)], options
 
 

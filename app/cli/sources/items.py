@@ -11,6 +11,7 @@ from app.api.faults import parse_line
 from app.api.schemas.items import ItemLineIn
 from app.bootstrap import Services
 from app.cli.sources.rows import MAX_FILE_BYTES, MAX_FILE_MIB, Refusal, Row, Source
+from app.domain.entities import value_of
 from app.domain.errors import ContentTooLargeError, InvalidFieldError, content_missing
 from app.services.catalogue.preparation import ItemChange, NewItem, content_id
 
@@ -60,15 +61,6 @@ def open_stored(services: Services, collection: str) -> Source:
             if content is None:
                 yield Refusal(place, str(content_missing(collection, item.id)))
                 continue
-            yield NewItem(
-                modality=item.modality,
-                content=content,
-                id=item.id,
-                labels=item.labels,
-                pair_id=item.pair_id,
-                metadata=item.metadata,
-                train=item.train,
-                place=place,
-            )
+            yield value_of(NewItem, item, content=content, place=place)
 
     return Source(rows, sum(catalogue.collection(collection)[1].values()))

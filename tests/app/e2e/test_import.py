@@ -295,7 +295,7 @@ def test_texts_and_pictures_keep_their_limits(api: Api) -> None:
 def test_an_import_larger_than_allowed_is_refused(api: Api) -> None:
     before = api.state()
     line = lines_of(vector_item(id="big", metadata={"a": "x" * 15_000}))
-    limit = api.client.app.state.api.limits.import_bytes  # type: ignore[attr-defined]
+    limit = api.client.app.state.api.limits.max_import_bytes  # type: ignore[attr-defined]
     blanks = b"\n" * (limit - len(line) + 1)
     check_problem(run_import(api, line + blanks), 413, "body: ")
     check_problem(run_import(api, iter([line, blanks])), 413, "body: ")
