@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SENSITIVE = ("bilinear/test_problem.py", "losses/test_kernels.py", "optimisation/test_certificate.py")
+SENSITIVE = ("bilinear/test_solving.py", "losses/test_kernels.py", "optimisation/test_certificate.py")
 """Tests that once held on the processors they were written on only."""
 
 

@@ -10,10 +10,45 @@ import pytest
 from solver import CCA, Labels, LowRankBilinear, SemanticBilinear, alpha_max, mean_average_precision
 from solver.baselines import CentredBasis
 from solver.comparison import compare
-from solver.comparison.cells import PCA_ENERGY, PreparedSplits, cells, prepare_features, tune
+from solver.comparison.cells import PCA_ENERGY, BoundedCache, PreparedSplits, cells, prepare_features, tune
 from solver.comparison.methods import METHODS, Axis, Method
 from solver.datasets import PairedFeatures
 from solver.validation import InvalidInputError
+
+
+def _cache(max_bytes: int) -> BoundedCache[str, np.ndarray]:
+    return BoundedCache(max_bytes, lambda array: array.nbytes)
+
+
+def _never() -> np.ndarray:
+    raise AssertionError("computed again")
+
+
+def test_a_value_is_computed_once() -> None:
+    cache = _cache(100)
+    first = cache.get("a", lambda: np.zeros(5))
+    assert cache.get("a", _never) is first
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache = _cache(80)
+    for key in "ab":
+        cache.get(key, lambda: np.zeros(5))
+    cache.get("a", _never)
+    cache.get("c", lambda: np.zeros(5))
+    cache.get("a", _never)
+    with pytest.raises(AssertionError, match="computed again"):
+        cache.get("b", _never)
+
+
+def test_only_the_last_stays_of_values_beyond_the_bound() -> None:
+    cache = _cache(10)
+    for key in "ab":
+        cache.get(key, lambda: np.zeros(5))
+    cache.get("b", _never)
+    with pytest.raises(AssertionError, match="computed again"):
+        cache.get("a", _never)
+
 
 QUICK = ("LowRankBilinear", "CCA", "MsAlg")  # that walk through their penalties, share bases, and do neither
 
