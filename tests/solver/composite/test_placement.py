@@ -82,8 +82,11 @@ def test_partners_have_their_share_and_those_without_any_lose_nothing() -> None:
     np.testing.assert_allclose(placed, [[0.25, 0.75], [1.0, 0.0]])
 
 
+Shop = tuple[CompositeBilinear, FloatArray, FloatArray, Annotations]
+
+
 @pytest.fixture(scope="module")
-def shop() -> tuple[CompositeBilinear, FloatArray, FloatArray, Annotations]:
+def shop() -> Shop:
     """Return a model of pictures that show little of their colour, and texts that name it."""
     rng = np.random.default_rng(0)
     colours = np.arange(240) % N_COLOURS
@@ -100,9 +103,7 @@ def shop() -> tuple[CompositeBilinear, FloatArray, FloatArray, Annotations]:
     return model, X[160:], Z[160:], annotations.subset(new, new)
 
 
-def test_texts_of_other_pictures_find_new_ones_better_with_each_thing_that_is_known(
-    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations],
-) -> None:
+def test_texts_of_other_pictures_find_new_ones_better_with_each_thing_that_is_known(shop: Shop) -> None:
     model, X, Z, annotations = shop
     vectors = model.projector_.held_out((model.project_x(X), model.project_z(Z)), annotations)
     share = model.projector_.x.partner_share
@@ -116,7 +117,7 @@ def test_texts_of_other_pictures_find_new_ones_better_with_each_thing_that_is_kn
 
 
 def test_a_projector_places_by_the_names_of_values_also_after_it_was_stored(
-    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations], tmp_path: Path
+    shop: Shop, tmp_path: Path
 ) -> None:
     model, X, Z, _ = shop
     values = {"colour": [[COLOURS[0]]] * 79 + [["a colour without samples"]]}
@@ -133,9 +134,7 @@ def test_a_projector_places_by_the_names_of_values_also_after_it_was_stored(
     np.testing.assert_array_equal(stored.place(projected, model.project_z(Z), values), placed)
 
 
-def test_models_of_earlier_releases_place_by_content_with_one_curve_for_both(
-    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations],
-) -> None:
+def test_models_of_earlier_releases_place_by_content_with_one_curve_for_both(shop: Shop) -> None:
     model, X, Z, _ = shop
     arrays, description = model.projector_.arrays(), model.projector_.describe()
     earlier = {
@@ -155,9 +154,7 @@ def test_models_of_earlier_releases_place_by_content_with_one_curve_for_both(
     np.testing.assert_array_equal(restored.probability(scores, projected, "x"), expected)
 
 
-def test_a_query_that_says_nothing_has_hardly_a_match(
-    shop: tuple[CompositeBilinear, FloatArray, FloatArray, Annotations],
-) -> None:
+def test_a_query_that_says_nothing_has_hardly_a_match(shop: Shop) -> None:
     model, _, Z, _ = shop
     projector = model.projector_
     block = projector.x.blocks[0]

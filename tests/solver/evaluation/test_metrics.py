@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
+from solver import make_low_rank_pairs, measure_reliability, retrieval_curves
 from solver.evaluation.metrics import (
     average_precision,
     average_precisions,
@@ -17,26 +18,97 @@ from solver.evaluation.metrics import (
     precision_at_scope,
     precision_recall_curve,
     projected_average_precisions,
+    rank_gallery,
+    ranked_hits,
     score_blocks,
+    shared_classes,
 )
 from solver.validation import InvalidInputError, InvalidParameterError
 
 
-def test_average_precision_of_a_hand_worked_ranking() -> None:
-    # Ranks 1, 3 and 6 are relevant: (1/1 + 2/3 + 3/6) / 3.
-    relevant = [True, False, True, False, False, True]
-    scores = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0]
-    assert average_precision(relevant, scores) == pytest.approx((1 + 2 / 3 + 3 / 6) / 3, rel=1e-15)
-
-
-def test_perfect_ranking_scores_one_and_worst_ranking_its_closed_form() -> None:
-    assert average_precision([1, 1, 0, 0], [4, 3, 2, 1]) == 1.0
-    assert average_precision([0, 0, 1, 1], [4, 3, 2, 1]) == pytest.approx((1 / 3 + 2 / 4) / 2, rel=1e-15)
+def _by_definition(scores: npt.NDArray[Any]) -> list[int]:
+    return sorted(range(len(scores)), key=lambda i: (-float(scores[i]), i))
 
 
 def test_ties_are_broken_by_gallery_index() -> None:
-    assert average_precision([True, False], [0.5, 0.5]) == 1.0
-    assert average_precision([False, True], [0.5, 0.5]) == 0.5
+    np.testing.assert_array_equal(rank_gallery([1.0, 2.0, 1.0, 2.0]), [1, 3, 0, 2])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int64, np.bool])
+@pytest.mark.parametrize("n_gallery", [1, 2, 17, 400])
+def test_every_type_of_score_is_ranked_by_score_then_index(dtype: type, n_gallery: int) -> None:
+    rng = np.random.default_rng(n_gallery)
+    scores = (40 * rng.standard_normal((6, n_gallery))).astype(np.int8).astype(dtype)  # many ties
+    found = rank_gallery(scores)
+    for row, order in zip(scores, found, strict=True):
+        assert order.tolist() == _by_definition(row)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extreme_and_signed_zero_scores_are_ranked(dtype: type) -> None:
+    limits = np.finfo(dtype)
+    scores = np.array(
+        [
+            0.0,
+            -0.0,
+            limits.smallest_subnormal,
+            -limits.smallest_subnormal,
+            np.inf,
+            -np.inf,
+            limits.max,
+            limits.min,
+        ],
+        dtype,
+    )
+    assert rank_gallery(scores).tolist() == [4, 6, 2, 0, 1, 3, 7, 5]
+    assert rank_gallery(scores[::-1]).tolist() == _by_definition(scores[::-1])
+
+
+def test_lowest_small_integer_is_ranked_last() -> None:
+    assert rank_gallery(np.array([-128, 0, 5], np.int8)).tolist() == [2, 1, 0]
+
+
+def test_large_integers_are_distinguished() -> None:
+    assert rank_gallery(np.array([2**53, 2**53 + 1])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 2, 0)])
+def test_no_scores_have_an_empty_ranking(shape: tuple[int, ...]) -> None:
+    assert rank_gallery(np.zeros(shape)).shape == shape
+
+
+def test_any_number_of_axes_is_ranked_along_the_last() -> None:
+    scores = np.random.default_rng(0).standard_normal((2, 3, 5))
+    found = rank_gallery(scores)
+    for query in np.ndindex(2, 3):
+        np.testing.assert_array_equal(found[query], rank_gallery(scores[query]))
+
+
+def test_scores_are_unmodified() -> None:
+    for dtype in (np.float32, np.float64):
+        scores = np.random.default_rng(0).standard_normal((3, 9)).astype(dtype)
+        copy = scores.copy()
+        rank_gallery(scores)
+        np.testing.assert_array_equal(scores, copy)
+
+
+@pytest.mark.parametrize("scores", [3.0, [np.nan, 1.0], ["a"], [None], [1j]])
+def test_scores_that_have_no_order_are_refused(scores: Any) -> None:
+    with pytest.raises(InvalidInputError, match="scores"):
+        rank_gallery(scores)
+
+
+def test_hits_stand_in_the_order_of_the_ranking() -> None:
+    assert ranked_hits([0, 1, 1], [3.0, 1.0, 2.0]).tolist() == [False, True, True]
+    assert ranked_hits([1, 0, 0], [1.0, 2.0, 3.0]).tolist() == [False, False, True]
+
+
+def test_relevance_is_having_a_class_in_common() -> None:
+    relevance, n_queries, n_gallery = shared_classes([[1, 1, 0], [0, 0, 0]], [[0, 1, 0], [0, 0, 1]])
+    assert (n_queries, n_gallery) == (2, 2)
+    assert relevance(slice(0, 2)).tolist() == [[True, False], [False, False]]
+    relevance, *_ = shared_classes(["b", "a"], ["a", "b", "c"])
+    assert relevance(slice(0, 1)).tolist() == [[False, True, False]]
 
 
 @settings(derandomize=True, deadline=None)
@@ -62,22 +134,6 @@ def test_mean_average_precision_leaves_out_queries_without_relevant_items() -> N
     value = mean_average_precision(queries, gallery, ["a", "unseen"], ["b", "a", "a"])
     assert value == pytest.approx((1 / 2 + 2 / 3) / 2, rel=1e-15)
     assert np.isnan(mean_average_precision(queries, gallery, ["c", "d"], ["b", "a", "a"]))
-
-
-def test_mean_average_precision_averages_over_several_blocks_of_queries() -> None:
-    rng = np.random.default_rng(0)
-    queries, gallery = rng.standard_normal((600, 3)), rng.standard_normal((40, 3))
-    labels, targets = rng.integers(0, 4, 600), rng.integers(0, 4, 40)
-    expected = [
-        average_precision(targets == label, gallery @ query)
-        for label, query in zip(labels, queries, strict=True)
-    ]
-    found = mean_average_precision(queries, gallery, labels, targets)
-    assert found == pytest.approx(np.mean(expected), rel=1e-12)  # sums of 600 terms
-
-
-def test_mean_average_precision_of_no_queries_is_nan() -> None:
-    assert np.isnan(mean_average_precision(np.zeros((0, 2)), np.zeros((3, 2)), [], [0, 1, 2]))
 
 
 def test_chance_is_the_mean_share_of_relevant_items() -> None:
@@ -231,11 +287,6 @@ def test_projections_and_labels_that_do_not_fit_are_refused(arguments: Any, prob
         mean_average_precision(*arguments)
 
 
-def test_chance_of_labels_of_two_kinds_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="not of one kind"):
-        chance_average_precision([1, 2], ["1", "2"])
-
-
 def test_small_integer_projections_do_not_overflow() -> None:
     queries, gallery = np.array([[100]], np.int8), np.array([[1], [100]], np.int8)
     assert mean_average_precision(queries, gallery, ["a"], ["b", "a"]) == 1.0
@@ -243,6 +294,7 @@ def test_small_integer_projections_do_not_overflow() -> None:
 
 def test_no_gallery_leaves_nothing_to_average() -> None:
     assert np.isnan(mean_average_precision(QUERIES, np.zeros((0, 1)), ["a", "b"], []))
+    assert np.isnan(mean_average_precision(np.zeros((0, 1)), GALLERY, [], ["a", "b", "a"]))
     assert np.isnan(chance_average_precision(["a", "b"], []))
     assert np.isnan(average_precision([], []))
 
@@ -301,11 +353,6 @@ def test_query_without_relevant_items_has_no_curve_but_a_precision_of_zero() -> 
     np.testing.assert_array_equal(precision_at_scope([0, 0], [1, 2], [1, 2]), [0.0, 0.0])
 
 
-def test_precision_at_scope_of_a_hand_worked_ranking() -> None:
-    found = precision_at_scope(HITS, FALLING, [1, 2, 3, 6])
-    np.testing.assert_allclose(found, [1, 1 / 2, 2 / 3, 1 / 2], rtol=1e-15)
-
-
 @pytest.mark.parametrize("levels", [[-0.1], [1.1], [NAN], ["half"], 0.5, [[0.5]]])
 def test_recall_levels_outside_zero_to_one_are_refused(levels: Any) -> None:
     with pytest.raises(InvalidParameterError, match=r"^recall_levels must be"):
@@ -351,3 +398,60 @@ def test_measures_agree_with_trec_eval(seed: int) -> None:
     )
     wanted = [[expected[measure, f"q{q}"] for measure in measures] for q in range(n_queries)]
     np.testing.assert_allclose(found, wanted, rtol=1e-12)  # sums of 10 terms
+
+
+def test_curves_run_from_the_first_result_to_the_share_of_relevant_items() -> None:
+    drawn = make_low_rank_pairs(60, 60, n_features_x=6, n_features_z=5, n_classes=3, random_state=0)
+    x_order, z_order = (np.argsort(each, kind="stable") for each in (drawn.x_labels, drawn.z_labels))
+    labels = np.sort(drawn.x_labels)
+    found = retrieval_curves(drawn.X[x_order][:, :5], drawn.Z[z_order], labels, labels)
+    assert found.scopes[0] == 1
+    assert found.scopes[-1] == 60
+    assert found.precision_at_scope[-1] == pytest.approx(1 / 3)
+    assert (np.diff(found.precision_at_recall) <= 1e-12).all()  # interpolated precision never rises
+
+
+def test_curves_of_a_hand_worked_ranking_leave_out_queries_with_nothing_relevant() -> None:
+    gallery = [[3.0], [2.0], [1.0]]
+    found = retrieval_curves([[1.0], [1.0]], gallery, ["a", "lost"], ["b", "a", "a"])
+    assert found.scopes.tolist() == [1, 2, 3]
+    assert found.precision_at_scope.tolist() == [0.0, 1 / 2, 2 / 3]
+    assert found.recall.tolist() == pytest.approx(np.linspace(0, 1, 21).tolist())
+    assert found.precision_at_recall.tolist() == [2 / 3] * 21
+    with pytest.raises(InvalidInputError, match="no query has anything relevant"):
+        retrieval_curves([[1.0]], gallery, ["lost"], ["b", "a", "a"])
+
+
+def test_reliability_counts_each_pair_once_in_the_bin_of_its_probability() -> None:
+    found = measure_reliability([[0.0, 0.05], [1.0, 0.95]], [[False, True], [True, True]])
+    assert found.counts.tolist() == [2, 2]
+    assert found.probabilities.tolist() == pytest.approx([0.025, 0.975])
+    assert found.shares.tolist() == [0.5, 1.0]
+
+
+def test_probabilities_that_are_drawn_from_are_reliable() -> None:
+    rng = np.random.default_rng(0)
+    given = rng.random(100_000)
+    found = measure_reliability(given, rng.random(len(given)) < given)
+    assert len(found.counts) == 10
+    # Four standard deviations of a share of some 10 000 pairs.
+    assert np.abs(found.shares - found.probabilities).max() < 0.02
+
+
+def test_balanced_shares_are_as_if_matches_were_half_of_all_pairs() -> None:
+    given, matches = [0.25, 0.25, 0.25, 0.25, 0.75], [True, False, False, False, False]
+    found = measure_reliability(given, matches, balanced=True, n_bins=2)
+    assert found.counts.tolist() == [4, 1]
+    assert found.shares.tolist() == pytest.approx([4 / 7, 0.0])  # the match weighs as much as the four others
+    assert found.probabilities.tolist() == pytest.approx([0.25, 0.75])
+
+
+def test_what_is_no_probability_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
+        measure_reliability([1.5], [True])
+    with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
+        measure_reliability([float("nan")], [True])
+    with pytest.raises(InvalidInputError, match="2 probabilities and 1 matches"):
+        measure_reliability([0.5, 0.5], [True])
+    with pytest.raises(InvalidParameterError, match="n_bins"):
+        measure_reliability([0.5], [True], n_bins=0)

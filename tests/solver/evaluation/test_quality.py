@@ -165,25 +165,6 @@ def test_ir_measures_finds_our_ndcg_with_ties(tmp_path: Path) -> None:
     assert measure_quality(x, z, annotations).x_to_z.ndcg == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_query_of_unknown_value_or_without_partner_is_left_out() -> None:
-    colour = Facet.of([["red"], [], ["blue"]], [["red"], ["red"]])
-    annotations = Annotations((3, 2), {"colour": colour}, np.array([[1, 1]]))
-    quality = measure_quality([[1.0], [1.0], [1.0]], [[2.0], [1.0]], annotations).x_to_z
-    assert quality.facet_precision == {"colour": 0.5}  # of red and blue; a page of two
-    assert quality.facet_map == {"colour": 1.0}  # no item is blue
-    assert (quality.recall_at_1, quality.recall_at_10, quality.median_rank) == (0.0, 1.0, 2.0)
-    assert (quality.n_lists, quality.n_queries) == (1, 3)
-
-
-def test_the_best_ranked_of_several_partners_counts() -> None:
-    annotations = Annotations((1, 3), {}, np.array([[0, 2], [0, 1]]))
-    quality = measure_quality([[1.0]], [[3.0], [2.0], [1.0]], annotations)
-    assert quality.x_to_z.median_rank == 2.0
-    assert quality.z_to_x.median_rank == 1.0
-    assert quality.mean.median_rank == 1.5
-    assert math.isnan(quality.mean.map)
-
-
 def test_an_empty_gallery_leaves_nothing_to_measure() -> None:
     facet = Facet.of([["red"], ["blue"]], [])
     quality = measure_quality(np.ones((2, 3)), np.ones((0, 3)), Annotations((2, 0), {"colour": facet}))

@@ -17,12 +17,6 @@ def test_intervals_cover_the_true_mean_as_often_as_they_say() -> None:
     assert 0.91 <= covered / 400 <= 0.98
 
 
-def test_a_wider_level_gives_a_wider_interval_around_the_mean() -> None:
-    values = np.random.default_rng(0).random(80)
-    narrow, wide = (bootstrap_interval(values, level=level) for level in (0.5, 0.99))
-    assert wide[0] < narrow[0] < values.mean() < narrow[1] < wide[1]
-
-
 def test_p_values_are_uniform_where_methods_do_not_differ() -> None:
     rng = np.random.default_rng(0)
     base = rng.random((300, 60))
@@ -48,11 +42,6 @@ def test_the_p_value_is_that_of_all_sign_flips() -> None:
     exact = np.mean(np.asarray(sums) >= abs(differences.sum()) - 1e-12)
     found = sign_flip_p_value(differences, np.zeros(8), n_permutations=40_000)
     assert found == pytest.approx(exact, abs=4 * np.sqrt(exact / 40_000))
-
-
-def test_equal_methods_have_p_value_one() -> None:
-    values = np.random.default_rng(0).random(30)
-    assert sign_flip_p_value(values, values) == 1.0
 
 
 def test_the_test_has_two_sides() -> None:

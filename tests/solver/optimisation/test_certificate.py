@@ -1,6 +1,3 @@
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -10,6 +7,7 @@ from solver.datasets import SyntheticPairs
 from solver.linalg import LowRankMatrix, from_factors, singular_triplets_above
 from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.convergence import Certificate, certify
+from tests.solver.dense import DenseProblem
 
 
 def _planted_optimum(n_classes: int, alpha: float) -> float:
@@ -37,9 +35,7 @@ def test_gap_vanishes_at_the_closed_form_optimum() -> None:
     assert certificate.relative_gap < 1e-12
 
 
-def test_gap_bounds_the_distance_to_a_long_reference_run(
-    pairs: SyntheticPairs, dense_problem: Callable[..., Any]
-) -> None:
+def test_gap_bounds_the_distance_to_a_long_reference_run(pairs: SyntheticPairs) -> None:
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     alpha = alpha_max(pairs.X, pairs.Z, supervision, fit_intercept=False) / 10
     reference = LowRankBilinear(alpha, solver="paper", tol=1e-7, max_iter=20000, fit_intercept=False)
@@ -53,7 +49,7 @@ def test_gap_bounds_the_distance_to_a_long_reference_run(
         # The reference itself is known up to its tolerance.
         assert certificate.objective - certificate.dual_value >= (certificate.objective - optimum) - 1e-12
         assert certificate.dual_value <= optimum * (1 + 1e-12)
-        dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+        dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
         assert certificate.objective == pytest.approx(dense.objective(M.dense(), alpha), rel=1e-12)
         assert certificate.dual_value == pytest.approx(dense.dual_value(M.dense(), alpha), rel=1e-9)
 
@@ -100,7 +96,6 @@ def test_gap_reported_by_float32_work_holds_in_dense_float64(
     noise: float,
     shape: tuple[int, int, int, int],
     offset: float,
-    dense_problem: Callable[..., Any],
 ) -> None:
     m, n, d1, d2 = shape
     data = make_low_rank_pairs(m, n, n_features_x=d1, n_features_z=d2, noise=noise, random_state=0)
@@ -108,7 +103,7 @@ def test_gap_reported_by_float32_work_holds_in_dense_float64(
     supervision = Labels(data.x_labels, data.z_labels)
     alpha = fraction * alpha_max(X, Z, supervision)
     model = LowRankBilinear(alpha, dtype=np.float32).fit(X, Z, supervision)
-    dense = dense_problem(X, Z, data.x_labels, data.z_labels, fit_intercept=True)
+    dense = DenseProblem(X, Z, data.x_labels, data.z_labels, fit_intercept=True)
     assert model.converged_
     assert model.duality_gap_ <= 1e-3
     # The certificate is for the factors as stored, in float64; both sides sum the same numbers in another

@@ -10,6 +10,7 @@ import scipy.sparse
 
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
 from solver.supervision.kinds import AnySupervision
+from tests.solver.dense import DenseProblem
 
 ROOT_HALF = float(np.sqrt(0.5))
 
@@ -91,13 +92,11 @@ def _instance(kind: str) -> tuple[Any, Any, AnySupervision, npt.NDArray[np.float
 
 @pytest.mark.parametrize("kind", ["labels", "several labels", "paired rows", "signed pairs"])
 @pytest.mark.parametrize("fraction", [1 / 2, 1 / 20])
-def test_certified_interval_holds_the_optimum_of_a_conic_solver(
-    kind: str, fraction: float, dense_problem: Any
-) -> None:
+def test_certified_interval_holds_the_optimum_of_a_conic_solver(kind: str, fraction: float) -> None:
     X, Z, supervision, Y, W = _instance(kind)
     fit_intercept = kind == "labels"
     alpha = fraction * alpha_max(X, Z, supervision, fit_intercept=fit_intercept)
-    dense = dense_problem.of_pairs(X, Z, Y, W, fit_intercept)
+    dense = DenseProblem.of_pairs(X, Z, Y, W, fit_intercept)
     value, dual_value, M = _conic_optimum(dense, alpha)
     # The interior-point solver stops at a relative gap of 1e-10; a tenth of our tolerance is ample.
     assert dual_value == pytest.approx(value, rel=1e-7)
@@ -113,10 +112,10 @@ def test_certified_interval_holds_the_optimum_of_a_conic_solver(
 
 
 @pytest.mark.parametrize("factor", [0.98, 1.02])
-def test_conic_solver_finds_zero_from_alpha_max_on(factor: float, dense_problem: Any) -> None:
+def test_conic_solver_finds_zero_from_alpha_max_on(factor: float) -> None:
     X, Z, supervision, Y, W = _instance("labels")
     alpha = factor * alpha_max(X, Z, supervision, fit_intercept=False)
-    value, _, M = _conic_optimum(dense_problem.of_pairs(X, Z, Y, W), alpha)
+    value, _, M = _conic_optimum(DenseProblem.of_pairs(X, Z, Y, W), alpha)
     if factor > 1:
         assert value == pytest.approx(2 * np.log(2.0), rel=1e-8)
         assert np.abs(M).max() < 1e-6

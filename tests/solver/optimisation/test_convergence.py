@@ -105,13 +105,6 @@ def test_a_good_bound_of_an_earlier_state_ends_the_search() -> None:
     assert monitor.converged
 
 
-def test_only_the_certificate_says_converged() -> None:
-    monitor, problem = _follow([0.94], 0.3, max_iter=5)
-    assert not monitor.converged
-    assert monitor.certificate.relative_gap == pytest.approx(0.3)
-    assert problem.n_certificates == 2  # when the bound first looked good, and at the limit
-
-
 def test_gap_to_check_at_is_halved_each_time_the_certificate_disagrees() -> None:
     # Gaps of .1, .09, .06, .05, .04, .03, .025, .02: certified at .1, then .05 and .025 are waited for.
     bounds = [0.9, 0.91, 0.94, 0.95, 0.96, 0.97, 0.975 + 1e-12, 0.98]
@@ -121,25 +114,33 @@ def test_gap_to_check_at_is_halved_each_time_the_certificate_disagrees() -> None
     assert monitor.converged
 
 
-@pytest.mark.parametrize("patience", [3, 30])
-def test_patience_ends_where_the_gap_no_longer_falls(patience: int) -> None:
-    options = {} if patience == 30 else {"patience": patience}
-    monitor, problem = _follow([0.5], 0.4, **options)
-    assert monitor.stalled
-    assert not monitor.converged
-    assert len(monitor.history) == patience  # the start brought the only improvement
-    assert problem.n_certificates == 1
+OTHERS = Memory(2.0 * ALPHA, best_bound=0.99, best_gap=0.01, n_stalled=29, check_at=0.1)
+SEARCHES: dict[str, tuple[list[float], list[float], dict[str, Any], int, int, str]] = {
+    "only the certificate says converged": ([0.94], [0.3], {"max_iter": 5}, 5, 2, ""),
+    "a start may need no iteration": ([0.99], [0.01], {}, 1, 1, "converged"),
+    "the limit is kept and certified": ([0.5], [0.4], {"max_iter": 7}, 7, 1, ""),
+    "the gap no longer falls": ([0.5], [0.4], {"patience": 3}, 3, 1, "stalled"),
+    "usual patience": ([0.5], [0.4], {}, 30, 1, "stalled"),
+    "a certificate may hold after patience": ([0.5], [0.05], {"patience": 3}, 3, 1, "stalled, converged"),
+    "a tenth off the gap renews patience": (
+        [1.0 - 0.8 * 0.89**k for k in range(100)], [0.05], {"patience": 3}, 18, 1, "converged"
+    ),
+    "less does not": (
+        [1.0 - 0.8 * 0.98**k for k in range(100)], [0.05], {"patience": 3, "tol": 0.01}, 3, 1, "stalled"
+    ),
+    "memory of another penalty is not used": ([0.5, 0.95], [0.05], {"memory": OTHERS}, 1, 1, "converged"),
+}  # fmt: skip
+"""Bounds, certified gaps and options; then the numbers of entries and of certificates, and how it ends."""
 
 
-def test_a_tenth_off_the_gap_renews_the_patience_and_less_does_not() -> None:
-    falling = [1.0 - 0.8 * 0.89**k for k in range(100)]
-    monitor, _ = _follow(falling, 0.05, patience=3)
-    assert not monitor.stalled
-    assert monitor.converged
-    crawling = [1.0 - 0.8 * 0.98**k for k in range(100)]
-    monitor, _ = _follow(crawling, 0.05, patience=3, tol=0.01)
-    assert monitor.stalled
-    assert len(monitor.history) == 3
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_ends_where_its_bounds_and_certificates_say(name: str) -> None:
+    bounds, gaps, options, n_entries, n_certificates, end = SEARCHES[name]
+    monitor, problem = _follow(bounds, *gaps, **options)
+    assert (len(monitor.history), problem.n_certificates) == (n_entries, n_certificates)
+    assert (monitor.stalled, monitor.converged) == ("stalled" in end, "converged" in end)
+    assert monitor.certificate.relative_gap == pytest.approx(gaps[-1])
+    assert monitor.history[-1].gap == pytest.approx(1.0 - max(bounds[: n_entries + 1]))
 
 
 def test_stalled_float32_iterations_do_not_count() -> None:
@@ -148,25 +149,6 @@ def test_stalled_float32_iterations_do_not_count() -> None:
         pass
     assert not monitor.stalled
     assert len(monitor.history) == 200
-
-
-def test_a_certificate_that_holds_after_patience_ran_out_counts() -> None:
-    monitor, _ = _follow([0.5], 0.05, patience=3)
-    assert monitor.stalled
-    assert monitor.converged
-
-
-def test_limit_on_iterations_is_kept_and_certified() -> None:
-    monitor, problem = _follow([0.5], 0.4, max_iter=7)
-    assert len(monitor.history) == 7
-    assert problem.n_certificates == 1
-    assert monitor.certificate.relative_gap == pytest.approx(0.4)
-
-
-def test_start_that_needs_no_iteration_leaves_one_entry() -> None:
-    monitor, _ = _follow([0.99], 0.01)
-    assert [(entry.iteration, entry.gap) for entry in monitor.history] == [(1, pytest.approx(0.01))]
-    assert monitor.converged
 
 
 def test_bounds_are_computed_as_often_as_asked() -> None:
@@ -187,16 +169,6 @@ def test_entries_say_what_the_states_say() -> None:
         (1.0, 0, 0.5, 1.0)
     }
     assert [entry.seconds for entry in seen] == sorted(entry.seconds for entry in seen)
-
-
-def test_what_the_callback_raises_ends_the_iteration() -> None:
-    def refuse(progress: IterationProgress) -> None:
-        raise KeyError(progress.iteration)
-
-    monitor = ConvergenceMonitor(0.1, 9, refuse)
-    with pytest.raises(KeyError, match="1"):
-        list(monitor.follow(Problem(0.4).loss, ALPHA, _states([0.5])))
-    assert len(monitor.history) == 1
 
 
 BOUNDS = [0.2, 0.5, 0.905, 0.6, 0.7, 0.91, 0.91, 0.91, 0.8, 0.96, 0.97, 0.97, 0.97, 0.97, 0.98, 0.99]
@@ -223,13 +195,6 @@ def test_memory_makes_an_interrupted_search_end_where_the_whole_one_does(
     again = (0.3, 0.05) if interrupted_at <= 2 else (0.05,)
     resumed, _ = run(interrupted_at, memories[interrupted_at], *again)
     assert resumed == list(range(interrupted_at, n_states))
-
-
-def test_memory_of_another_penalty_is_not_used() -> None:
-    memory = Memory(2.0 * ALPHA, best_bound=0.99, best_gap=0.01, n_stalled=29, check_at=0.1)
-    monitor, problem = _follow([0.5, 0.95], 0.05, memory=memory)
-    assert [entry.gap for entry in monitor.history] == pytest.approx([0.05])
-    assert problem.n_certificates == 1
 
 
 def _falling(objectives: list[float]) -> Iterator[State]:

@@ -1,12 +1,10 @@
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 
-from solver import Labels, LowRankBilinear, SignedPairs, StopReason, alpha_max, make_low_rank_pairs
+from solver import Labels, LowRankBilinear, StopReason, alpha_max, make_low_rank_pairs
 from solver.bilinear.solving import BilinearProblem
 from solver.datasets import SyntheticPairs
 from solver.linalg import FloatArray, LowRankMatrix, from_factors
@@ -14,6 +12,7 @@ from solver.losses.base import CertifiableLoss
 from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import Descent, DescentState
 from solver.validation import ConvergenceWarning, NumericalError
+from tests.solver.dense import DenseProblem
 
 
 def _problem(noise: float = 1.5, seed: int = 0) -> tuple[BilinearProblem, SyntheticPairs]:
@@ -23,8 +22,8 @@ def _problem(noise: float = 1.5, seed: int = 0) -> tuple[BilinearProblem, Synthe
     return BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), False, 1), data
 
 
-def _dense(problem: BilinearProblem, data: SyntheticPairs, dense_problem: Callable[..., Any]) -> Any:
-    return dense_problem(problem.X, problem.Z, data.x_labels, data.z_labels)
+def _dense(problem: BilinearProblem, data: SyntheticPairs) -> Any:
+    return DenseProblem(problem.X, problem.Z, data.x_labels, data.z_labels)
 
 
 def _run(descent: Descent, n_states: int, start: DescentState | None = None) -> list[DescentState]:
@@ -33,15 +32,13 @@ def _run(descent: Descent, n_states: int, start: DescentState | None = None) -> 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fraction", [1 / 3, 1 / 30, 1 / 300])
-def test_descent_from_zero_reaches_a_gap_of_rounding_size(
-    dtype: type, fraction: float, dense_problem: Callable[..., Any]
-) -> None:
+def test_descent_from_zero_reaches_a_gap_of_rounding_size(dtype: type, fraction: float) -> None:
     problem, data = _problem()
     alpha = fraction * problem.alpha_max
     last = _run(Descent(problem, alpha, dtype), 25)[-1]
     # Float32 alone gets no further than 1e-5; float64 takes over and ends far below.
     assert last.M.s.dtype == np.float64
-    assert _dense(problem, data, dense_problem).relative_gap(last.M.dense(), alpha) < 1e-6
+    assert _dense(problem, data).relative_gap(last.M.dense(), alpha) < 1e-6
 
 
 def test_penalty_falls_fourfold_from_alpha_max_to_its_final_value() -> None:
@@ -54,10 +51,10 @@ def test_penalty_falls_fourfold_from_alpha_max_to_its_final_value() -> None:
     assert [np.isfinite(state.gradient_target) for state in states] == [False] * 4 + [True] * 4
 
 
-def test_every_state_states_its_own_objective_and_gradient(dense_problem: Callable[..., Any]) -> None:
+def test_every_state_states_its_own_objective_and_gradient() -> None:
     problem, data = _problem()
     alpha = problem.alpha_max / 50
-    dense = _dense(problem, data, dense_problem)
+    dense = _dense(problem, data)
     for number, state in enumerate(_run(Descent(problem, alpha, np.float64), 8)):
         M = state.M.dense()
         assert state.iteration == number
@@ -181,14 +178,3 @@ def test_loss_that_is_not_finite_is_a_numerical_error_that_names_the_iteration()
     problem, _ = _problem()
     with pytest.raises(NumericalError, match="the loss became nan at iteration 1"):
         _run(Descent(_PoisonedProblem(problem), problem.alpha_max / 10, np.float32), 3)
-
-
-def test_descent_solves_listed_pairs_too(dense_problem: Callable[..., Any]) -> None:
-    problem, data = _problem()
-    signs = np.where(data.x_labels[:, None] == data.z_labels[None, :], 1.0, -1.0)
-    listed = BilinearProblem(data.X, data.Z, SignedPairs(scipy.sparse.csr_array(signs)), False, 1)
-    alpha = problem.alpha_max / 30
-    assert listed.alpha_max == pytest.approx(problem.alpha_max, rel=1e-12)
-    by_list, by_class = (_run(Descent(each, alpha, np.float64), 20)[-1] for each in (listed, problem))
-    assert by_list.objective == pytest.approx(by_class.objective, rel=1e-9)
-    assert _dense(problem, data, dense_problem).relative_gap(by_list.M.dense(), alpha) < 1e-6

@@ -1,24 +1,22 @@
 import itertools
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-import scipy.optimize
 
 from solver import Labels
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
 from solver.losses.base import FactoredPoint
 from solver.optimisation.paper import DensePairs, iterate_paper
+from tests.solver.dense import DenseProblem
 
 
 def _dense_pairs(pairs: SyntheticPairs) -> DensePairs:
     return DensePairs(pairs.X, pairs.Z, Labels(pairs.x_labels, pairs.z_labels))
 
 
-def test_dense_pairs_equal_the_formula(pairs: SyntheticPairs, dense_problem: Callable[..., Any]) -> None:
-    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+def test_dense_pairs_equal_the_formula(pairs: SyntheticPairs) -> None:
+    dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
     for scale in (0.0, 1.0, 50.0):
         M = scale * np.random.default_rng(0).standard_normal((8, 6))
         own = _dense_pairs(pairs)
@@ -27,22 +25,6 @@ def test_dense_pairs_equal_the_formula(pairs: SyntheticPairs, dense_problem: Cal
         loss, gradient = own.loss_and_gradient(scores)
         assert loss == own.loss(scores) == pytest.approx(dense.loss(M), rel=1e-13)
         np.testing.assert_allclose(gradient, dense.gradient(M), atol=1e-13)
-
-
-def test_gradient_is_the_derivative_of_the_loss(pairs: SyntheticPairs) -> None:
-    dense = _dense_pairs(pairs)
-
-    def scores(flat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return dense.scores(FactoredPoint(flat.reshape(8, 6), np.eye(6)))
-
-    def value(flat: npt.NDArray[np.float64]) -> float:
-        return dense.loss(scores(flat))
-
-    def gradient(flat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return dense.loss_and_gradient(scores(flat))[1].ravel()
-
-    start = np.random.default_rng(1).standard_normal(48)
-    assert scipy.optimize.check_grad(value, gradient, start) < 1e-6  # forward differences: sqrt(eps)
 
 
 def test_step_never_grows_and_halves_exactly(pairs: SyntheticPairs) -> None:
@@ -75,10 +57,8 @@ def _algorithm_1(dense: Any, alpha: float, step: float, n_steps: int) -> list[tu
 
 
 @pytest.mark.parametrize("first_step", [0.5, 1000.0])  # smaller than any that is refused; cut several times
-def test_states_are_those_of_algorithm_1(
-    first_step: float, pairs: SyntheticPairs, dense_problem: Callable[..., Any]
-) -> None:
-    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+def test_states_are_those_of_algorithm_1(first_step: float, pairs: SyntheticPairs) -> None:
+    dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
     expected = _algorithm_1(dense, 0.02, first_step, 60)
     assert (expected[-1][3] < first_step) == (first_step > 1.0)
     assert expected[-1][2] > 30.0  # (t + 2) / 2 and more: the momentum never restarts
@@ -90,10 +70,8 @@ def test_states_are_those_of_algorithm_1(
         assert state.step_size == step
 
 
-def test_objective_is_within_the_rate_of_accelerated_gradient(
-    pairs: SyntheticPairs, dense_problem: Callable[..., Any]
-) -> None:
-    dense = dense_problem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
+def test_objective_is_within_the_rate_of_accelerated_gradient(pairs: SyntheticPairs) -> None:
+    dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
     states = list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.02, 1.0), 3000))
     optimum, solution = states[-1].objective, states[-1].M.dense()
     assert dense.relative_gap(solution, 0.02) < 1e-6

@@ -1,15 +1,102 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
 
-from solver import Labels, MultiLabels, PairedRows, make_low_rank_pairs
-from solver.bilinear.solving import BilinearProblem
+from solver import (
+    Labels,
+    LowRankBilinear,
+    MultiLabels,
+    PairedRows,
+    SignedPairs,
+    alpha_max,
+    make_low_rank_pairs,
+)
+from solver.bilinear.solving import BilinearProblem, subsampled_problems
 from solver.linalg import from_factors
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import PairLogisticLoss
 from solver.optimisation.descent import Descent
 from solver.optimisation.subsample import Block, PairSubsample, assign_blocks
-from solver.supervision.kinds import Supervision
+from solver.supervision.kinds import AnySupervision, Supervision
+
+N = 920
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    return make_low_rank_pairs(N, N, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def problem(data: Any) -> BilinearProblem:
+    return BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_one_block_comes_first_and_then_all_of_them(problem: BilinearProblem) -> None:
+    parts = list(subsampled_problems(problem))
+    assert [part.share for part in parts] == pytest.approx([1 / 4, 1 / 2])
+    assert [part.penalty_growth for part in parts] == pytest.approx([2**0.5, 2**0.25])
+    for part in parts:
+        assert (part.shape, part.alpha_max) == (problem.shape, problem.alpha_max)
+        assert part.loss(np.float32).shape == problem.shape
+
+
+def _supervision(kind: str, data: Any) -> AnySupervision:
+    if kind == "paired":
+        return PairedRows(N)
+    if kind == "several":
+        return MultiLabels(np.eye(10)[data.x_labels], np.eye(10)[data.z_labels])
+    return Labels(data.x_labels, data.z_labels)
+
+
+@pytest.mark.parametrize("kind", ["labels", "several", "paired"])
+@pytest.mark.usefixtures("small_blocks")
+def test_large_problem_is_begun_on_some_pairs_and_ends_certified_on_all(kind: str, data: Any) -> None:
+    supervision = _supervision(kind, data)
+    alpha = alpha_max(data.X, data.Z, supervision) / 3
+    model = LowRankBilinear(alpha, tol=1e-2).fit(data.X, data.Z, supervision)
+    shares = [entry.share for entry in model.history_]
+    assert model.converged_
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (pytest.approx(1 / 4), 1.0)
+    assert [entry.iteration for entry in model.history_] == list(range(1, model.n_iter_ + 1))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_result_is_that_of_a_problem_begun_on_all_pairs(data: Any) -> None:
+    supervision = Labels(data.x_labels, data.z_labels)
+    alpha = alpha_max(data.X, data.Z, supervision) / 10
+    grown = LowRankBilinear(alpha, tol=1e-5).fit(data.X, data.Z, supervision)
+    whole = LowRankBilinear(alpha, tol=1e-5, warm_start=True)
+    whole.fit(data.X[:200], data.Z[:200], Labels(data.x_labels[:200], data.z_labels[:200]))
+    whole.fit(data.X, data.Z, supervision)
+    assert min(entry.share for entry in whole.history_) == 1.0
+    assert min(entry.share for entry in grown.history_) < 1.0
+    assert grown.converged_
+    assert whole.converged_
+    assert grown.objective_ == pytest.approx(whole.objective_, rel=1e-5)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_problem_whose_parts_lack_dissimilar_pairs_is_solved_on_all_pairs_from_the_start(data: Any) -> None:
+    x_labels = np.zeros(N, int)
+    x_labels[0] = 1
+    supervision = Labels(x_labels, np.zeros(N, int))
+    alpha = alpha_max(data.X, data.Z, supervision) / 3
+    model = LowRankBilinear(alpha, tol=1e-2).fit(data.X, data.Z, supervision)
+    assert model.converged_
+    assert {entry.share for entry in model.history_} == {1.0}
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_listed_pairs_are_cheap_as_they_are(data: Any) -> None:
+    signs = scipy.sparse.coo_array(([1.0, -1.0], ([0, 1], [0, N - 1])), shape=(N, N))
+    listed = BilinearProblem(data.X, data.Z, SignedPairs(signs), True, None)
+    assert listed.subsample is None
+
 
 M_SAMPLES, N_SAMPLES = 60, 45
 
@@ -80,10 +167,12 @@ def test_blocks_that_lack_similar_or_dissimilar_pairs_are_left_out() -> None:
     assert [block.x_rows[0] for block in nothing_similar] == [second[0]]
 
 
+Subsampled = tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss]
+"""Blocks, the loss of each alone, and that of all pairs."""
+
+
 @pytest.fixture(params=["dense", "sparse"])
-def subsample(
-    request: pytest.FixtureRequest,
-) -> tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss]:
+def subsample(request: pytest.FixtureRequest) -> Subsampled:
     data = make_low_rank_pairs(M_SAMPLES, N_SAMPLES, n_features_x=7, n_features_z=6, random_state=0)
     X = data.X if request.param == "dense" else scipy.sparse.csr_array(data.X)
     labels = Labels(data.x_labels % 3, data.z_labels % 3)
@@ -107,9 +196,7 @@ def _point(rank: int = 2, size: float = 0.3) -> FactoredPoint:
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2, 3])
-def test_subsampled_loss_is_the_mean_of_its_blocks(
-    subsample: tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss], n_blocks: int
-) -> None:
+def test_subsampled_loss_is_the_mean_of_its_blocks(subsample: Subsampled, n_blocks: int) -> None:
     loss, alone, point = subsample[0].loss(n_blocks), subsample[1][:n_blocks], _point()
     values, gradients = zip(*(each.value_and_gradient(point) for each in alone), strict=True)
     value, gradient = loss.value_and_gradient(point)
@@ -118,9 +205,7 @@ def test_subsampled_loss_is_the_mean_of_its_blocks(
     assert loss.value(from_factors(point.left, point.right)) == pytest.approx(value, rel=1e-5)
 
 
-def test_corrected_loss_has_the_gradient_asked_for_and_the_slope_to_match(
-    subsample: tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss],
-) -> None:
+def test_corrected_loss_has_the_gradient_asked_for_and_the_slope_to_match(subsample: Subsampled) -> None:
     here, wanted = _point(), np.random.default_rng(3).standard_normal((7, 6))
     loss, plain = subsample[0].gradient_corrected(here, wanted), subsample[0].loss(3)
     np.testing.assert_allclose(loss.value_and_gradient(here)[1], wanted, atol=1e-5)
@@ -138,9 +223,7 @@ def test_corrected_loss_has_the_gradient_asked_for_and_the_slope_to_match(
     np.testing.assert_allclose(factored[2], gradient.T @ there.left, atol=1e-5)
 
 
-def test_curvature_is_in_the_units_of_the_whole(
-    subsample: tuple[PairSubsample, list[PairLogisticLoss], PairLogisticLoss],
-) -> None:
+def test_curvature_is_in_the_units_of_the_whole(subsample: Subsampled) -> None:
     found, whole = (loss.mean_curvature(_point()) for loss in (subsample[0].loss(3), subsample[2]))
     assert found == pytest.approx(whole, rel=0.5)
     few = subsample[0].loss(2)  # blocks that are left out do not change the units
@@ -149,9 +232,9 @@ def test_curvature_is_in_the_units_of_the_whole(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_steps_on_the_subsample_come_near_the_optimum_of_the_whole_until_one_gains_nothing() -> None:
-    data = make_low_rank_pairs(920, 920, n_features_x=6, n_features_z=5, noise=1.0, random_state=0)
-    problem = BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
+def test_steps_on_the_subsample_come_near_the_optimum_of_the_whole_until_one_gains_nothing(
+    problem: BilinearProblem,
+) -> None:
     alpha = problem.alpha_max / 20
     descent = Descent(problem, alpha, np.float32)
     rng = np.random.default_rng(0)

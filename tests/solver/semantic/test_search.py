@@ -6,7 +6,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from solver import SemanticBilinear
 from solver.logistic import Targets
 from solver.scaling.feature_maps import FeatureMapConfig
 from solver.semantic.learners import (
@@ -21,7 +20,7 @@ from solver.semantic.learners import (
 from solver.semantic.search import SearchOptions, fit_posteriors
 from solver.validation import InvalidInputError, SupervisionError
 
-PARAMETERS = SemanticBilinear(
+OPTIONS = SearchOptions(
     scalings=("standard", "sqrt"),
     kernels=("linear", "rbf"),
     n_landmarks=40,
@@ -31,7 +30,6 @@ PARAMETERS = SemanticBilinear(
     max_samples=1000,
     n_jobs=2,
 )
-OPTIONS = SearchOptions(**PARAMETERS.get_params())
 
 
 def _rings(n: int = 240, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,5 @@
 """Every kind of supervision: what was planted is found, and the two solvers agree."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import scipy.special
 
 from solver import Labels, LowRankBilinear, MultiLabels, PairedRows, SignedPairs, alpha_max
 from solver.linalg import FloatArray
+from tests.solver.dense import DenseProblem
 
 RANK = 4
 KINDS = ["labels", "several labels", "paired rows", "signed pairs", "weighted pairs"]
@@ -143,13 +143,11 @@ def test_planted_similarity_is_recovered_on_fresh_samples(kind: str) -> None:
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_apg_reaches_the_paper_objective_for_every_supervision(
-    kind: str, fit_intercept: bool, dense_problem: Callable[..., Any]
-) -> None:
+def test_apg_reaches_the_paper_objective_for_every_supervision(kind: str, fit_intercept: bool) -> None:
     data = _plant(kind, 40, 35)
     paper = _fit(data, 0.1, solver="paper", tol=5e-4, max_iter=20000, fit_intercept=fit_intercept)
     apg = _fit(data, 0.1, tol=5e-4, fit_intercept=fit_intercept)
-    dense = dense_problem.of_pairs(data.X, data.Z, data.Y, data.W, fit_intercept)
+    dense = DenseProblem.of_pairs(data.X, data.Z, data.Y, data.W, fit_intercept)
     for model in (paper, apg):
         assert model.converged_
         # The certificate is for the stored factors, in float64; the gap is a difference of numbers near one.

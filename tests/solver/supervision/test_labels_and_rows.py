@@ -28,11 +28,38 @@ def _similar_pairs(supervision: Supervision, block: int) -> npt.NDArray[np.bool]
     return similar.astype(bool)
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
-def test_rectangles_of_every_block_split_cover_exactly_the_similar_pairs(block: int) -> None:
-    rng = np.random.default_rng(0)
-    x, z = rng.integers(0, 5, 23), rng.integers(2, 8, 17)  # classes 0, 1 only left; 5, 6, 7 only right
-    np.testing.assert_array_equal(_similar_pairs(Labels(x, z), block), x[:, None] == z[None, :])
+def _overlapping(
+    n: int, m: int, n_labels: int, density: float, seed: int = 0
+) -> tuple[npt.NDArray[np.bool], ...]:
+    rng = np.random.default_rng(seed)
+    return rng.random((n, n_labels)) < density, rng.random((m, n_labels)) < density
+
+
+CODES = np.random.default_rng(0).integers(0, 5, 23), np.random.default_rng(1).integers(2, 8, 17)
+"""Of classes 0, 1 there are samples on the left only, of 5, 6, 7 on the right only."""
+FEW, MANY = _overlapping(23, 17, 3, 0.3), _overlapping(23, 17, 30, 0.1)
+"""Labels of which there are few distinct sets, or which are all distinct; some samples have none at all."""
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 100])
+@pytest.mark.parametrize(
+    ("supervision", "mask"),
+    [
+        (Labels(*CODES), CODES[0][:, None] == CODES[1]),
+        (MultiLabels(*(np.eye(8)[codes] for codes in CODES)), CODES[0][:, None] == CODES[1]),
+        *(
+            (MultiLabels(*(convert(side) for side in sides)), (sides[0][:, None] & sides[1]).any(axis=2))
+            for sides in (FEW, MANY)
+            for convert in (np.asarray, scipy.sparse.csr_array, scipy.sparse.coo_matrix)
+        ),
+        (PairedRows(20), np.eye(20, dtype=bool)),
+    ],
+)
+def test_keys_of_every_block_split_cover_exactly_the_similar_pairs(
+    supervision: Supervision, mask: npt.NDArray[np.bool], block: int
+) -> None:
+    np.testing.assert_array_equal(_similar_pairs(supervision, block), mask)
+    assert (supervision.n_similar, supervision.n_dissimilar) == (np.sum(mask), np.sum(~mask))
 
 
 @pytest.mark.parametrize("block", [50, 130, 400])
@@ -43,11 +70,6 @@ def test_many_small_classes_are_one_key_that_covers_the_similar_pairs(block: int
     np.testing.assert_array_equal(_similar_pairs(supervision, block), x[:, None] == z[None, :])
     keys = supervision.similar_pairs(slice(0, 400), slice(0, 350))
     assert len(keys) == 2  # class 7 has more than 64 pairs
-
-
-def test_pair_counts_are_those_of_a_hand_worked_case() -> None:
-    supervision = Labels(["a", "b", "b", "c"], ["b", "a", "a"])
-    assert (supervision.n_similar, supervision.n_dissimilar) == (4, 8)
 
 
 def test_orders_visit_each_sample_once_class_by_class() -> None:
@@ -91,30 +113,6 @@ def test_unusable_labels_are_refused(x: Any, z: Any, words: str) -> None:
         Labels(x, z)
 
 
-def _overlapping(
-    n: int, m: int, n_labels: int, density: float, seed: int = 0
-) -> tuple[npt.NDArray[np.bool], ...]:
-    rng = np.random.default_rng(seed)
-    return rng.random((n, n_labels)) < density, rng.random((m, n_labels)) < density
-
-
-@pytest.mark.parametrize("block", [1, 3, 7, 100])
-@pytest.mark.parametrize(
-    ("n_labels", "density"), [(3, 0.3), (30, 0.1)]
-)  # few distinct sets of labels; all distinct
-def test_masks_of_every_block_split_cover_exactly_the_pairs_that_share_a_label(
-    block: int, n_labels: int, density: float
-) -> None:
-    x, z = _overlapping(23, 17, n_labels, density)  # some samples have no label at all
-    supervision = MultiLabels(x, z)
-    expected = (x[:, None, :] & z[None, :, :]).any(axis=2)
-    np.testing.assert_array_equal(_similar_pairs(supervision, block), expected)
-    sparse = MultiLabels(scipy.sparse.csr_array(x), scipy.sparse.coo_matrix(z))
-    np.testing.assert_array_equal(_similar_pairs(sparse, block), expected)
-    assert supervision.n_similar == np.count_nonzero(expected)
-    assert supervision.n_dissimilar == np.count_nonzero(~expected)
-
-
 def test_samples_that_all_differ_in_their_labels_need_no_array_of_all_pairs() -> None:
     x, z = _overlapping(4500, 4400, 40, 0.15)
     assert len(np.unique(x, axis=0)) > 4300  # hardly any two samples alike
@@ -134,23 +132,6 @@ def test_samples_that_all_differ_in_their_labels_need_no_array_of_all_pairs() ->
     assert n_similar == supervision.n_similar
     # Blocks of 300 rows take 5 MB in float32, a mask of all pairs 20 MB and their scores 79 MB.
     assert peak < 4500 * 4400
-
-
-@pytest.mark.parametrize("block", [1, 2, 3, 7, 100])
-def test_one_label_each_is_the_same_as_classes(block: int) -> None:
-    rng = np.random.default_rng(1)
-    x, z = rng.integers(0, 5, 23), rng.integers(2, 8, 17)
-    by_class, by_indicator = Labels(x, z), MultiLabels(np.eye(8)[x], np.eye(8)[z])
-    np.testing.assert_array_equal(_similar_pairs(by_indicator, block), _similar_pairs(by_class, block))
-    assert by_indicator.n_similar == by_class.n_similar
-    assert by_indicator.n_dissimilar == by_class.n_dissimilar
-
-
-@pytest.mark.parametrize("block", [1, 3, 7, 100])
-def test_diagonals_of_every_block_split_cover_exactly_the_rows_with_their_partners(block: int) -> None:
-    supervision = PairedRows(20)
-    np.testing.assert_array_equal(_similar_pairs(supervision, block), np.eye(20, dtype=bool))
-    assert (supervision.n_similar, supervision.n_dissimilar) == (20, 380)
 
 
 def test_restricted_supervision_names_the_pairs_of_the_chosen_samples() -> None:

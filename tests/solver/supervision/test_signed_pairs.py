@@ -16,6 +16,7 @@ from solver.losses.base import FactoredPoint
 from solver.losses.pair_losses import ListedPairLoss, PairLogisticLoss
 from solver.optimisation.convergence import certify
 from solver.validation import SupervisionError
+from tests.solver.dense import DenseProblem
 
 EPS = {dtype: float(np.finfo(dtype).eps) for dtype in (np.float32, np.float64)}
 
@@ -29,41 +30,6 @@ def _weights(signs: npt.NDArray[np.float64], seed: int = 1) -> npt.NDArray[np.fl
     return np.where(signs != 0, np.random.default_rng(seed).uniform(0.1, 5.0, signs.shape), 0.0)
 
 
-def _dense_weights(
-    signs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64] | None = None
-) -> npt.NDArray[np.float64]:
-    """Return the weights of all pairs: each sign's sum to one, absent pairs have none."""
-    given = (signs != 0).astype(float) if weights is None else weights
-    return sum(
-        (given * (signs == sign) / given[signs == sign].sum() for sign in (-1, 1)), np.zeros(signs.shape)
-    )
-
-
-class _Reference:
-    """The loss over a dense array of signs, written down directly in float64."""
-
-    def __init__(self, X: Any, Z: Any, signs: Any, weights: Any = None) -> None:
-        self.X, self.Z = np.asarray(X, np.float64), np.asarray(Z, np.float64)
-        self.Y, self.W = signs, _dense_weights(signs, weights)
-
-    def scores(self, M: Any) -> Any:
-        return self.Y * (self.X @ M @ self.Z.T)
-
-    def loss(self, M: Any) -> float:
-        return float(np.sum(self.W * np.logaddexp(0.0, -self.scores(M))))
-
-    def gradient(self, M: Any) -> Any:
-        return -(self.X.T @ (self.W * self.Y * scipy.special.expit(-self.scores(M))) @ self.Z)
-
-    def entropy(self, M: Any, scale: float) -> float:
-        p = scale * scipy.special.expit(-self.scores(M))
-        return float(np.sum(self.W * (scipy.special.entr(p) + scipy.special.entr(1.0 - p))))
-
-    def curvature(self, M: Any) -> float:
-        p = scipy.special.expit(self.scores(M))
-        return float(np.mean(self.W * p * (1.0 - p)))
-
-
 def _samples(m: int = 30, n: int = 20) -> tuple[Any, Any]:
     rng = np.random.default_rng(2)
     return rng.standard_normal((m, 5)), rng.standard_normal((n, 4))
@@ -71,41 +37,6 @@ def _samples(m: int = 30, n: int = 20) -> tuple[Any, Any]:
 
 def _csr(array: Any) -> Any:
     return scipy.sparse.csr_array(array)
-
-
-@pytest.mark.parametrize("sparse_samples", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
-def test_listed_pairs_equal_the_dense_formula(
-    dtype: type, weighted: bool, scale: float, sparse_samples: bool
-) -> None:
-    X, Z = (samples.astype(dtype) for samples in _samples())
-    signs = _signs()
-    weights = _weights(signs) if weighted else None
-    dense = _Reference(X, Z, signs, weights)
-    pairs = SignedPairs(_csr(signs), None if weights is None else _csr(weights))
-    loss = ListedPairLoss(*((_csr(X), _csr(Z)) if sparse_samples else (X, Z)), pairs, dtype)
-    rng = np.random.default_rng(3)
-    A, B = (scale * rng.standard_normal((5, 2))).astype(dtype), rng.standard_normal((4, 2)).astype(dtype)
-    M = A.astype(np.float64) @ B.astype(np.float64).T
-    point = FactoredPoint(A, B)
-    # Scores of up to 10 * scale are exact to a few eps, their loss and derivative have slopes of at most 1.
-    tolerance = 100 * EPS[dtype] * (1.0 + scale)
-    value, gradient = loss.value_and_gradient(point)
-    assert value == pytest.approx(dense.loss(M), abs=tolerance)
-    np.testing.assert_allclose(gradient, dense.gradient(M), atol=tolerance)
-    assert loss.dual_value(point, 0.7) == pytest.approx(dense.entropy(M, 0.7), abs=tolerance)
-    assert loss.mean_curvature(point) == pytest.approx(dense.curvature(M), rel=100 * tolerance)
-    other, on_A, on_B = loss.value_and_factor_gradients(A, B)
-    assert other == pytest.approx(dense.loss(M), abs=tolerance)
-    np.testing.assert_allclose(on_A, dense.gradient(M) @ B, atol=10 * tolerance)
-    np.testing.assert_allclose(on_B, dense.gradient(M).T @ A, atol=10 * tolerance * (1 + scale))
-    assert on_A.dtype == on_B.dtype == np.float64
-    assert loss.value(from_factors(A.astype(np.float64), B.astype(np.float64))) == pytest.approx(
-        dense.loss(M), abs=tolerance
-    )
-    assert loss.shape == (5, 4)
 
 
 @settings(max_examples=60)
@@ -140,7 +71,7 @@ def test_any_list_equals_the_dense_float64_formula(
     A *= scale / max(float(np.abs(X @ A @ B.T @ Z.T).max()), 1e-9)
     point = FactoredPoint(A.astype(dtype), B.astype(dtype))
     M = point.left.astype(np.float64) @ point.right.astype(np.float64).T
-    dense = _Reference(X, Z, signs, weights)
+    dense = DenseProblem.of_pairs(X, Z, signs, weights)
     pairs = SignedPairs(_csr(signs), None if weights is None else _csr(weights))
     loss = ListedPairLoss(*((_csr(X), _csr(Z)) if as_sparse else (X, Z)), pairs, dtype)
     # Scores of at most `scale` are sums of products that may cancel, known to some eps times their terms.
@@ -151,6 +82,9 @@ def test_any_list_equals_the_dense_float64_formula(
     np.testing.assert_allclose(gradient, dense.gradient(M), atol=10 * tolerance)
     other, on_A, on_B = loss.value_and_factor_gradients(point.left, point.right)
     assert other == value
+    assert on_A.dtype == on_B.dtype == np.float64
+    exact = from_factors(point.left.astype(np.float64), point.right.astype(np.float64))
+    assert loss.value(exact) == pytest.approx(value, abs=tolerance)
     largest = 1.0 + max(float(np.abs(factor).max(initial=0.0)) for factor in (point.left, point.right))
     np.testing.assert_allclose(on_A, dense.gradient(M) @ point.right, atol=40 * tolerance * largest)
     np.testing.assert_allclose(on_B, dense.gradient(M).T @ point.left, atol=40 * tolerance * largest)
@@ -158,19 +92,7 @@ def test_any_list_equals_the_dense_float64_formula(
     assert loss.mean_curvature(point) == pytest.approx(dense.curvature(M), abs=tolerance / (m * n))
 
 
-def test_gradient_is_the_derivative_of_the_value() -> None:
-    signs = _signs()
-    loss = ListedPairLoss(*_samples(), SignedPairs(_csr(signs), _csr(_weights(signs))), np.float64)
-
-    def evaluate(flat: npt.NDArray[np.float64]) -> tuple[float, Any]:
-        return loss.value_and_gradient(FactoredPoint(flat.reshape(5, 4), np.eye(4)))
-
-    start = np.random.default_rng(4).standard_normal(20)
-    error = scipy.optimize.check_grad(lambda at: evaluate(at)[0], lambda at: evaluate(at)[1].ravel(), start)
-    assert error < 1e-6  # forward differences: root of eps
-
-
-def test_all_pairs_listed_by_class_are_the_loss_of_the_classes(dense_problem: Callable[..., Any]) -> None:
+def test_all_pairs_listed_by_class_are_the_loss_of_the_classes() -> None:
     X, Z = _samples()
     rng = np.random.default_rng(5)
     x_labels, z_labels = rng.integers(0, 3, 30), rng.integers(0, 3, 20)
@@ -188,7 +110,7 @@ def test_many_pairs_are_scored_in_parts() -> None:
     signs = np.random.default_rng(6).choice([-1.0, 1.0], (400, 300))  # 120 000 pairs
     loss = ListedPairLoss(X, Z, SignedPairs(_csr(signs)), np.float64)
     M = np.random.default_rng(7).standard_normal((5, 4))
-    expected = _Reference(X, Z, signs).loss(M)
+    expected = DenseProblem.of_pairs(X, Z, signs).loss(M)
     assert loss.value_and_gradient(FactoredPoint(M, np.eye(4)))[0] == pytest.approx(expected, rel=1e-12)
 
 
@@ -293,12 +215,6 @@ def test_unusable_signs_are_refused(signs: Any, words: str) -> None:
 def test_unusable_weights_are_refused(weights: Any, words: str) -> None:
     with pytest.raises(SupervisionError, match=words):
         SignedPairs(_csr(_signs()), weights)
-
-
-@pytest.mark.parametrize(("m", "n", "name"), [(29, 20, "X"), (30, 21, "Z")])
-def test_another_number_of_samples_is_refused_by_name(m: int, n: int, name: str) -> None:
-    with pytest.raises(SupervisionError, match=f"^{name} has"):
-        ListedPairLoss(*_samples(m, n), SignedPairs(_csr(_signs())))
 
 
 def test_signs_weights_and_samples_stay_unmodified() -> None:
