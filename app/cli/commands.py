@@ -354,6 +354,9 @@ def _read_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
+_OTHER_FORMS = re.compile(r"\.(tar\.\w+|t[bgx]z2?|csv|tsv|xlsx?|ods|parquet|zip)$", re.IGNORECASE)
+
+
 def export(
     collection: str,
     file: Annotated[
@@ -377,8 +380,11 @@ def export(
     read_filter(label, where)
     file = None if file == Path("-") else file
     is_tar = form == "tar" if form or file is None else file.suffix.lower() == ".tar"
-    if file is not None and not form and re.search(r"\.(tar\.\w+|t[bgx]z2?)$", file.name, re.IGNORECASE):
-        raise typer.BadParameter("a tar file is written without compression: name it .tar", param_hint="FILE")
+    if file is not None and not form and _OTHER_FORMS.search(file.name):
+        message = (
+            "is written as NDJSON, or as tar without compression: name it .ndjson or .tar, or give --format"
+        )
+        raise typer.BadParameter(message, param_hint="FILE")
     if file is not None and file.is_file() and not replace:
         raise typer.BadParameter(f"{file} exists: name a new one, or give --replace", param_hint="FILE")
     with open_backend(url, key) as backend:

@@ -93,8 +93,9 @@ def test_a_tar_file_comes_back_as_it_was(lrbs_inside: LrbsInside, shop: Path) ->
     said(lrbs_inside("export", "shop", str(shop / "other"), "--format", "tar"))
     said(lrbs_inside("export", "shop", str(file), "--replace", "--label", "red"))
     assert (shop / "other").read_bytes() == whole
-    compressed = lrbs_inside("export", "shop", str(shop / "shop.tar.gz"))
-    assert (compressed.returncode, "without compression" in compressed.stderr) == (2, True)
+    for name in ("shop.tar.gz", "shop.csv", "shop.XLSX"):
+        refused = lrbs_inside("export", "shop", str(shop / name))
+        assert (refused.returncode, ".ndjson" in refused.stderr) == (2, True)
     with tarfile.open(file) as archive:
         assert archive.getnames() == names[:4]
     assert sorted(one.name for one in shop.iterdir()) == ["other", "shop.tar"]
