@@ -387,8 +387,8 @@ def search_composed(
     collection, target, **options
         As of `search`.
     """
-    asked = without_none(include_given=include_given, **options)
-    body = {"queries": [_encode(query) for query in queries]} | asked
+    encoded = [_encode(query) for query in queries]
+    body = {"queries": encoded, **without_none(include_given=include_given, **options)}
     address = path(_COLLECTION + "/search/{}", collection, target)
     return Call("POST", address, answers.SearchResult, json=body, is_repeatable=True)
 

@@ -232,29 +232,6 @@ class Gate:
     ] = field(default_factory=dict)
 
     @property
-    def refusal(self) -> str | None:
-        """Why the new version should not serve; None if it may: what is worse beyond chance or below a floor
-        may not."""
-        for name, (value, floor) in self.fallen.items():
-            return (
-                f"its held-out {name} of {value:.4f} is below the objective's floor of {floor:.4f}, "
-                f"a share of what version {self.compared_with} has on the same items"
-            )
-        if (
-            self.new_value is None
-            or self.active_value is None
-            or self.new_value >= self.active_value - self.tolerance
-            or (self.interval is not None and self.interval[1] >= 0.0)
-        ):
-            return None
-        measure = measure_of(self.objective)
-        certainty = "" if self.interval is None else f", and it is lower beyond chance: {self.certainty}"
-        return (
-            f"its held-out {measure} of {self.new_value:.4f} is more than {self.tolerance:g} below the "
-            f"{self.active_value:.4f} of version {self.compared_with} on the same items{certainty}"
-        )
-
-    @property
     def certainty(self) -> str | None:
         """How sure the difference is; None where this was not measured."""
         if self.interval is None:
@@ -633,14 +610,6 @@ class IndexRecall:
             if choice.spec.kind != EXACT and name in self.recall_at_10
         }
 
-    @property
-    def refusal(self) -> str | None:
-        """Why the new version should not serve; None if it may."""
-        for name, recall in self.recall_at_10.items():
-            if recall < self.needed:
-                return f"the index of {name!r} has a recall@10 of {recall:.4f}, {self.needed:g} is needed"
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
@@ -656,11 +625,6 @@ class TrainingReport:
     gate: Gate
     index: IndexRecall
     not_activated: Annotated[str | None, Says("why the version does not serve")] = None
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the version should not serve; None if it may."""
-        return self.index.refusal or self.gate.refusal
 
     def to_answer(self, is_whole: bool) -> dict[str, Any]:
         """Return JSON values, with or without the long lists."""

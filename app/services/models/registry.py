@@ -102,7 +102,7 @@ class ModelRegistry:
         with self._database.write() as work:
             collection = work.collections.lock(job.collection)
             work.jobs.heartbeat(job, lease_seconds, progress)
-            reason = built.report.refusal
+            reason = built.report.not_activated
             if reason is None and collection.active_version != built.expected_active:
                 reason = f"version {collection.active_version} was activated while this one was trained"
             report = replace(built.report, not_activated=reason)

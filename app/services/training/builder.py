@@ -25,7 +25,7 @@ from app.services.models.originals import Originals
 from app.services.models.placement import check_size, fill_galleries, names_of
 from app.services.training.data import LabelledItems
 from app.services.training.facets import Judgements, judgements_of, weigh
-from app.services.training.gate import compare_with_active, compare_with_untrained
+from app.services.training.gate import compare_with_active, compare_with_untrained, refusal_of
 from app.services.training.index_tuning import IndexTuner
 from app.services.training.progress import Report, StagedReport, add_time_left
 from app.services.training.reencoding import Encoders, Reencoder, modalities_with
@@ -88,6 +88,7 @@ class ModelBuilder:
         staged.enter(*_STAGES["judging"])
         staged({"phase": "judging"})
         not_ranked = LeftOut.of_each(_not_ranked(model.galleries, inputs.items))
+        gate = self._compare(inputs.collection, inputs.active, selected, inputs.items)
         training_report = TrainingReport(
             selected.method,
             parameters,
@@ -101,8 +102,9 @@ class ModelBuilder:
             selected.selection,
             selected.fit,
             selected.held_out_quality,
-            self._compare(inputs.collection, inputs.active, selected, inputs.items),
+            gate,
             index_recall,
+            not_activated=refusal_of(gate, index_recall),
         )
         staged.enter(*_STAGES["writing"])
         self._reencoder.encode_all(name, encoders, staged)  # what was written since

@@ -1,4 +1,5 @@
-"""The gate: why a new version is refused, beside the active one or beside what ranks before any training."""
+"""The gate: a new version beside the active one, or beside what ranks before any training, and why it is
+refused."""
 
 from __future__ import annotations
 
@@ -23,6 +24,32 @@ from app.services.training.evaluation import (
 )
 
 _NO_COMMON_CLASS = "the items that are new to both have no class in common"
+
+
+def refusal_of(gate: reports.Gate, index: reports.IndexRecall) -> str | None:
+    """Return why a new version should not serve, None if it may: an index that misses too much may not, nor
+    what is below a floor, or worse beyond chance."""
+    for name, recall in index.recall_at_10.items():
+        if recall < index.needed:
+            return f"the index of {name!r} has a recall@10 of {recall:.4f}, {index.needed:g} is needed"
+    for name, (value, floor) in gate.fallen.items():
+        return (
+            f"its held-out {name} of {value:.4f} is below the objective's floor of {floor:.4f}, "
+            f"a share of what version {gate.compared_with} has on the same items"
+        )
+    if (
+        gate.new_value is None
+        or gate.active_value is None
+        or gate.new_value >= gate.active_value - gate.tolerance
+        or (gate.interval is not None and gate.interval[1] >= 0.0)
+    ):
+        return None
+    certainty = "" if gate.interval is None else f", and it is lower beyond chance: {gate.certainty}"
+    return (
+        f"its held-out {reports.measure_of(gate.objective)} of {gate.new_value:.4f} is more than "
+        f"{gate.tolerance:g} below the {gate.active_value:.4f} of version {gate.compared_with} on the same "
+        f"items{certainty}"
+    )
 
 
 def compare_with_untrained(

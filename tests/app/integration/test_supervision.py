@@ -229,7 +229,7 @@ def test_pairs_suffice(shop: Pairs, colours: bool) -> None:
         assert (quality.recall_at_10 or 0.0) > 0.6
     again = train(shop, replace(COMPOSITE, objective="recall"))
     assert (again.gate.compared_with, again.gate.skipped, again.gate.new_map) == (1, None, None)
-    assert (again.gate.objective, again.refusal) == ("recall", None)
+    assert (again.gate.objective, again.not_activated) == ("recall", None)
     assert shop.ids("a")
 
 

@@ -10,11 +10,12 @@ from app.domain.reports import (
     DirectionQuality,
     Gate,
     HeldOutQuality,
+    IndexRecall,
     Supervision,
     TrainingData,
     TrainingReport,
 )
-from app.services.training.gate import fallen_measures
+from app.services.training.gate import fallen_measures, refusal_of
 from solver import Annotations, measure_quality
 from tests.app.earlier_reports import FACTS, OF_FORMAT_2, OF_FORMAT_3
 from tests.app.refused import refused
@@ -78,7 +79,7 @@ def facts_of(report: TrainingReport) -> dict[str, Any]:
             "items": gate["items"],
             "map": {"new": gate["new_map"], "active": gate["active_map"]},
             "tolerance": gate["tolerance"],
-            "passed": report.gate.refusal is None,
+            "passed": refusal_of(report.gate, report.index) is None,
         }
     if fit["posteriors"]:
         facts["posteriors"] = [
@@ -101,9 +102,9 @@ def test_the_recorded_reports_are_of_every_method_and_outcome() -> None:
     reports = {name: TrainingReport.from_json(facts) for name, facts in FACTS.items()}
     assert {report.method for report in reports.values()} == {"lrbs", "semantic", "squared"}
     refused = reports["refused"]
-    assert refused.refusal == refused.not_activated is not None
+    assert refusal_of(refused.gate, refused.index) == refused.not_activated is not None
     assert reports["squared"].gate.compared_with == 2
-    assert reports["squared"].refusal is None
+    assert refusal_of(reports["squared"].gate, reports["squared"].index) is None
     assert reports["semantic"].fit.posteriors
     assert reports["lrbs"].data.not_learned_from["x"].first == ("far",)
     assert reports["unplaced"].data.not_ranked["x"].count == 1
@@ -126,7 +127,7 @@ def test_a_report_of_the_first_release_lacks_only_what_was_not_recorded() -> Non
     assert report.data == TrainingData({}, tuple(FACTS["lrbs"]["classes"]), {}, "")
     assert report.parameters.seed == 7
     assert {name: quality.map for name, quality in report.held_out.directions.items()} == facts["held_out"]
-    assert report.refusal is None
+    assert refusal_of(report.gate, report.index) is None
 
 
 @pytest.mark.parametrize("name", OF_FORMAT_2)
@@ -209,9 +210,10 @@ def test_a_version_is_refused_only_if_it_is_worse_beyond_chance(
     interval: tuple[float, float] | None, refused: bool
 ) -> None:
     gate = Gate(1, None, {"image": 57, "text": 57}, None, None, 0.02, "ndcg", 0.78, 0.803, interval)
-    assert (gate.refusal is not None) is refused
+    refusal = refusal_of(gate, IndexRecall({}, 0.0))
+    assert (refusal is not None) is refused
     if refused and interval is not None:
-        assert "by -0.0600 to -0.0010 with 95 % confidence" in str(gate.refusal)
+        assert "by -0.0600 to -0.0010 with 95 % confidence" in str(refusal)
 
 
 def test_a_version_below_a_floor_of_the_objective_is_refused_though_it_is_better() -> None:
@@ -224,4 +226,6 @@ def test_a_version_below_a_floor_of_the_objective_is_refused_though_it_is_better
     assert fallen == {"recall_1": (pytest.approx(0.75), pytest.approx(0.8))}
     assert fallen_measures(qualities[0], qualities[1], objective, 0.06) == {}
     better = Gate(1, None, {"image": 20}, None, None, 0.02, objective, 0.9, 0.8, (0.05, 0.15), fallen)
-    assert "recall_1 of 0.7500 is below the objective's floor of 0.8000" in str(better.refusal)
+    assert "recall_1 of 0.7500 is below the objective's floor of 0.8000" in str(
+        refusal_of(better, IndexRecall({}, 0.0))
+    )
