@@ -28,7 +28,7 @@ from solver.bilinear.solving import BilinearProblem
 from solver.datasets import load_npz, load_wikipedia, make_low_rank_pairs
 from solver.linalg import FloatArray
 from solver.optimisation.paper import DensePairs, iterate_paper
-from solver.progress import IterationProgress
+from solver.progress import IterationProgress, OnIteration
 from solver.scaling.estimator import FeatureScaler
 from solver.supervision.kinds import Labels
 from solver.threads import even_slices, map_chunks
@@ -243,7 +243,7 @@ def evaluation_cost(instance: Instance, model: LowRankBilinear) -> dict[str, flo
     }
 
 
-def _run_apg(instance: Instance, callback: Callable[[IterationProgress], None] | None) -> Curve:
+def _run_apg(instance: Instance, callback: OnIteration | None) -> Curve:
     curve, begin = Curve("apg"), time.perf_counter()
 
     def record(progress: IterationProgress) -> None:
@@ -265,9 +265,7 @@ def _run_apg(instance: Instance, callback: Callable[[IterationProgress], None] |
     return curve
 
 
-def _fit(
-    instance: Instance, dtype: type, tol: float, callback: Callable[[IterationProgress], None] | None = None
-) -> LowRankBilinear:
+def _fit(instance: Instance, dtype: type, tol: float, callback: OnIteration | None = None) -> LowRankBilinear:
     model = LowRankBilinear(alpha_fraction=instance.alpha_fraction, tol=tol, dtype=dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -21,6 +21,9 @@ from solver.validation import InvalidInputError
 FloatArray = npt.NDArray[Any]
 """A float32 or float64 array; which one is part of each function's contract."""
 
+Sides = tuple[FloatArray, FloatArray]
+"""An array for each modality."""
+
 Samples = Any
 """A two-dimensional array of samples by features: dense, or sparse by rows (`scipy.sparse.csr_array`)."""
 
@@ -71,7 +74,7 @@ class LowRankMatrix:
         dense: FloatArray = (self.U * self.s) @ self.V.T
         return dense
 
-    def balanced_factors(self) -> tuple[FloatArray, FloatArray]:
+    def balanced_factors(self) -> Sides:
         """Return ``U sqrt(S)`` and ``V sqrt(S)``, whose rows' inner products are the entries of M."""
         root = np.sqrt(self.s)
         return self.U * root, self.V * root

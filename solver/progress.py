@@ -63,6 +63,13 @@ class StepProgress(Progress):
     share: float | None = None
 
 
+OnProgress = Callable[[Progress], None]
+OnIteration = Callable[[IterationProgress], None]
+
+Heartbeat = Callable[[], None]
+"""Called before each of many short steps; what it raises ends the computation."""
+
+
 class WorkPlan:
     """Counts steps of planned stages; calling it begins a step, and passes on the share (0 to 1) of the
     work."""
@@ -96,7 +103,7 @@ class WorkPlan:
         self._on_step(1.0)
 
 
-def number_steps(callback: Callable[[Progress], None] | None) -> Callable[[float], None]:
+def number_steps(callback: OnProgress | None) -> Callable[[float], None]:
     """Return what passes shares of the work on to a callback, if there is one, as numbered steps."""
     steps = itertools.count(1)
 

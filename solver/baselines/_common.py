@@ -12,11 +12,11 @@ import scipy.linalg
 from typing_extensions import override
 
 from solver.base import CrossModalEstimator, LinearCrossModalEstimator
-from solver.linalg import FloatArray, check_samples, to_dense
+from solver.linalg import FloatArray, Samples, Sides, check_samples, to_dense
 from solver.logistic import class_targets
 from solver.supervision.annotations import AnyLabels, BoolArray, check_sizes
 from solver.supervision.kinds import AnySupervision, Indices
-from solver.validation import InvalidInputError, NumericalError, one_of
+from solver.validation import COUNT, InvalidInputError, NumericalError, one_of, optional, parameter
 
 METRIC = one_of("cosine", "inner")  # rule of the parameter `metric`
 PAIRS = one_of("auto", "rows", "similar")  # rule of the parameter `pairs`
@@ -97,14 +97,17 @@ class LinearBaseline(LinearCrossModalEstimator):
         (self.x_factors_, self.x_intercept_), (self.z_factors_, self.z_intercept_) = x, z
 
 
-def class_indicators(supervision: AnySupervision, needed_by: str) -> tuple[FloatArray, FloatArray]:
+def class_indicators(supervision: AnySupervision, needed_by: str) -> Sides:
     """Return (n_samples, n_classes) arrays of 0 and 1; parameters and errors as in `class_targets`."""
     x_targets, z_targets = class_targets(supervision, needed_by)
     return x_targets.indicators, z_targets.indicators
 
 
+@dataclass(eq=False, repr=False)
 class BasisEstimator(CrossModalEstimator):
     """Base of the methods whose `fit` takes the bases of both modalities, if the caller already has them."""
+
+    n_components: int | None = parameter(None, optional(COUNT))
 
     _needs_classes: ClassVar[bool] = False  # whether the supervision has to be `Labels` or `MultiLabels`
 
@@ -128,28 +131,25 @@ class BasisEstimator(CrossModalEstimator):
         return self
 
     @abstractmethod
-    def _fit(
-        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, bases: Bases | None
-    ) -> None:
+    def _fit(self, X: Samples, Z: Samples, supervision: AnySupervision, bases: Bases | None) -> None:
         """Learn the two projections with checked parameters."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BasisBaseline(BasisEstimator, LinearBaseline):
     """Base of the linear methods that look for directions among the principal axes of both modalities."""
 
+    metric: str = parameter("cosine", METRIC)
+
     @override
-    def _fit(
-        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, bases: Bases | None
-    ) -> None:
+    def _fit(self, X: Samples, Z: Samples, supervision: AnySupervision, bases: Bases | None) -> None:
         x, z = bases or (CentredBasis.of(X, "X"), CentredBasis.of(Z, "Z"))
         check_sizes(x.coordinates, z.coordinates, supervision)
         left, right = self._learn_directions(x, z, supervision)
         self._keep(x.lift(left), z.lift(right))
 
     @abstractmethod
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         """Return the directions of either modality, one a column, in the coordinates of its basis."""
 
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.baselines._common import PAIRS, Bases, BasisEstimator
 from solver.baselines.subspace import CCA
-from solver.linalg import FloatArray, project_affinely
+from solver.linalg import FloatArray, Samples, project_affinely
 from solver.logistic import Regression, class_targets
 from solver.supervision.annotations import AnyLabels, check_sizes
 from solver.supervision.kinds import AnySupervision
@@ -97,7 +97,7 @@ class SemanticMatching(CrossModalEstimator):
         return classifier.to_posteriors(project_affinely(samples, factors, intercepts, side.upper()))
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SCM(BasisEstimator):
     """Semantic matching in the space of canonical correlations.
 
@@ -126,8 +126,6 @@ class SCM(BasisEstimator):
     .. [1] N. Rasiwasia et al., "A New Approach to Cross-Modal Multimedia Retrieval", ACM Multimedia 2010.
     """
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     reg: float = parameter(0.1, NOT_NEGATIVE)
     correlation_power: float = parameter(0.0, NOT_NEGATIVE)
     pairs: str = parameter("auto", PAIRS)
@@ -139,9 +137,7 @@ class SCM(BasisEstimator):
     _needs_classes: ClassVar[bool] = True
 
     @override
-    def _fit(
-        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, bases: Bases | None
-    ) -> None:
+    def _fit(self, X: Samples, Z: Samples, supervision: AnySupervision, bases: Bases | None) -> None:
         cca = CCA(
             self.n_components,
             reg=self.reg,

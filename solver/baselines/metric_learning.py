@@ -7,11 +7,10 @@ passes `force_all_finite`, which is gone) and its pairs are drawn within one set
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 from scipy.optimize import minimize
@@ -30,7 +29,7 @@ from solver.baselines._common import (
     whitening,
 )
 from solver.baselines.subspace import CCA
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Samples, Sides
 from solver.supervision.annotations import BoolArray
 from solver.supervision.kinds import AnySupervision, Indices, SignedPairs, Supervision
 from solver.threads import row_blocks
@@ -41,7 +40,6 @@ from solver.validation import (
     SEED,
     InvalidInputError,
     one_of,
-    optional,
     parameter,
 )
 
@@ -64,13 +62,13 @@ class DistanceBaseline(LinearBaseline):
         return np.hstack([np.sqrt(2.0) * projections, *((squares, ones) if is_x else (ones, squares))])
 
 
-def distance_gradients(x: FloatArray, z: FloatArray, weights: Any) -> tuple[FloatArray, FloatArray]:
+def distance_gradients(x: FloatArray, z: FloatArray, weights: Any) -> Sides:
     """Return the derivatives of ``sum_ij w_ij |x_i - z_j|^2`` with respect to the rows of x and z."""
     x_degrees, z_degrees = (weights.sum(axis=axis)[:, None] for axis in (1, 0))
     return 2.0 * (x_degrees * x - weights @ z), 2.0 * (z_degrees * z - weights.T @ x)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class CMML(BasisBaseline, DistanceBaseline):
     """Metric learning across modalities from similar and dissimilar pairs.
 
@@ -117,8 +115,6 @@ class CMML(BasisBaseline, DistanceBaseline):
     .. [1] A. Mignon, F. Jurie, "CMML: a New Metric Learning Approach for Cross Modal Matching", ACCV 2012.
     """
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     reg: float = parameter(0.1, NOT_NEGATIVE)
     beta: float = parameter(3.0, POSITIVE)
     n_pairs: int = parameter(10, COUNT)
@@ -127,9 +123,7 @@ class CMML(BasisBaseline, DistanceBaseline):
     random_state: int = parameter(0, SEED)
 
     @override
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         x_whitening, z_whitening = x.whitening(self.reg), z.whitening(self.reg)
         if isinstance(supervision, SignedPairs):
             pairs = supervision.rows, supervision.columns, supervision.signs, supervision.weights
@@ -181,7 +175,7 @@ class _Problem:
     signs: FloatArray
     weights: FloatArray
 
-    def split(self, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def split(self, flat: FloatArray) -> Sides:
         n_x, n_z = self.x.shape[1], self.z.shape[1]
         left, right = np.split(flat.reshape(n_x + n_z, -1), [n_x])
         return left, right
@@ -251,13 +245,11 @@ class CommonSpace:
         return np.vstack([self.x, self.z]), indicators[:, indicators.any(axis=0)]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
     """Base of the metrics that are learned in the space of canonical correlations.
     The projections of the first step, `cca_`, are compared by the learned metric."""
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     reg: float = parameter(0.1, NOT_NEGATIVE)
     pairs: str = parameter("auto", PAIRS)
     metric: str = parameter("distance", DISTANCE_METRIC)
@@ -265,9 +257,7 @@ class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
     _needs_classes: ClassVar[bool] = True
 
     @override
-    def _fit(
-        self, X: npt.ArrayLike, Z: npt.ArrayLike, supervision: AnySupervision, bases: Bases | None
-    ) -> None:
+    def _fit(self, X: Samples, Z: Samples, supervision: AnySupervision, bases: Bases | None) -> None:
         indicators = class_indicators(supervision, type(self).__name__)
         cca = CCA(self.n_components, reg=self.reg, metric="inner", pairs=self.pairs)
         cca.fit(X, Z, supervision, bases=bases)

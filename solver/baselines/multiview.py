@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,16 +13,15 @@ from sklearn.metrics import pairwise_distances_chunked
 from typing_extensions import override
 
 from solver.baselines._common import (
-    METRIC,
     BasisBaseline,
     CentredBasis,
     class_indicators,
     smallest_allowed,
     whitening,
 )
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Sides
 from solver.supervision.kinds import AnySupervision
-from solver.validation import COUNT, NOT_NEGATIVE, POSITIVE, InvalidInputError, optional, parameter
+from solver.validation import COUNT, NOT_NEGATIVE, POSITIVE, InvalidInputError, parameter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,25 +33,20 @@ class View:
     anchors: FloatArray  # (n_classes, rank), row c of one modality goes with row c of the other
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class MultiviewBaseline(BasisBaseline):
     """Base of the methods that solve the eigenproblem of generalized multiview analysis."""
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     coupling: float = parameter(10.0, NOT_NEGATIVE)
     mu: float = parameter(1.0, POSITIVE)
     gamma: float = parameter(1.0, POSITIVE)
     reg: float = parameter(0.1, NOT_NEGATIVE)
     eigenvalue_power: float = parameter(0.0, NOT_NEGATIVE)
-    metric: str = parameter("cosine", METRIC)
 
     _needs_classes: ClassVar[bool] = True
 
     @override
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         indicators = class_indicators(supervision, type(self).__name__)
         x_view, z_view = (
             self._view(basis.coordinates, side) for basis, side in zip((x, z), indicators, strict=True)
@@ -237,7 +231,7 @@ def _laplacian_scatter(coordinates: FloatArray, graph: Any) -> FloatArray:
     return (scatter + scatter.T) / 2.0
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class MvDA(BasisBaseline):
     """Linear discriminant analysis of both modalities in one common space.
 
@@ -275,17 +269,12 @@ class MvDA(BasisBaseline):
     .. [2] M. Kan et al., "Multi-View Discriminant Analysis", IEEE TPAMI 38, 2016.
     """
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     reg: float = parameter(0.1, NOT_NEGATIVE)
     eigenvalue_power: float = parameter(0.0, NOT_NEGATIVE)
-    metric: str = parameter("cosine", METRIC)
     _needs_classes: ClassVar[bool] = True
 
     @override
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         indicators = class_indicators(supervision, type(self).__name__)
         x_scale, z_scale = (np.sqrt(np.mean(basis.coordinates**2)) for basis in (x, z))
         anchors, within = _scatters((x.coordinates / x_scale, z.coordinates / z_scale), indicators)

@@ -20,7 +20,7 @@ from solver.baselines._common import (
     LinearBaseline,
     class_indicators,
 )
-from solver.linalg import FloatArray, leading_triplets
+from solver.linalg import FloatArray, Sides, leading_triplets
 from solver.supervision.annotations import AnyLabels, check_sizes
 from solver.supervision.kinds import AnySupervision, Indices, Labels, MultiLabels, PairedRows
 from solver.validation import (
@@ -34,7 +34,7 @@ from solver.validation import (
 )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class CCA(BasisBaseline):
     """Canonical correlation analysis with a ridge.
 
@@ -88,17 +88,12 @@ class CCA(BasisBaseline):
     (60, 50)
     """
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     reg: float = parameter(0.1, NOT_NEGATIVE)
     correlation_power: float = parameter(0.0, NOT_NEGATIVE)
-    metric: str = parameter("cosine", METRIC)
     pairs: str = parameter("auto", PAIRS)
 
     @override
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         x_whitening, z_whitening = x.whitening(self.reg), z.whitening(self.reg)
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         U, s, Vt = scipy.linalg.svd(x_whitening[:, None] * cross * z_whitening, full_matrices=False)
@@ -115,7 +110,7 @@ _MAX_ITER = 10_000
 """Power iterations for each direction: they converge slowly where two covariances are close."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PLS(BasisBaseline):
     """Partial least squares between two modalities.
 
@@ -149,16 +144,11 @@ class PLS(BasisBaseline):
     .. [2] R. Rosipal, N. Kramer, "Overview and Recent Advances in Partial Least Squares", SLSFS 2005.
     """
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     deflation: str = parameter("cross", one_of("cross", "canonical"))
-    metric: str = parameter("cosine", METRIC)
     pairs: str = parameter("auto", PAIRS)
 
     @override
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         cross = mean_cross_product(x.coordinates, z.coordinates, supervision, self.pairs)
         if self.deflation == "cross":
             U, _, Vt = scipy.linalg.svd(cross, full_matrices=False)
@@ -233,7 +223,7 @@ class MsAlg(LinearBaseline):
 Groups = list[tuple[Indices, Indices]]  # rows of either modality that belong together, group by group
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class WMCA(BasisBaseline):
     """Maximum covariance analysis that finds out which samples of a class belong together.
 
@@ -275,16 +265,11 @@ class WMCA(BasisBaseline):
     .. [1] C. H. Lampert, O. Kroemer, "Weakly-Paired Maximum Covariance Analysis ...", ECCV 2010.
     """
 
-    n_components: int | None = parameter(None, optional(COUNT))
-    _: KW_ONLY
     max_iter: int = parameter(20, COUNT)
-    metric: str = parameter("cosine", METRIC)
     _needs_classes: ClassVar[bool] = True
 
     @override
-    def _learn_directions(
-        self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision
-    ) -> tuple[FloatArray, FloatArray]:
+    def _learn_directions(self, x: CentredBasis, z: CentredBasis, supervision: AnySupervision) -> Sides:
         indicators = class_indicators(supervision, type(self).__name__)
         groups = _common_groups(*indicators)
         left, _, right = self._leading(_mean_cross_product(x.coordinates, z.coordinates, groups))

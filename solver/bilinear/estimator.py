@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
@@ -27,7 +27,7 @@ from solver.linalg import Centered, FloatArray, LowRankMatrix, RowSpaceBasis, Sa
 from solver.losses.base import LOSSES
 from solver.optimisation.checkpoints import Checkpoint, FitRecord, current_checkpoints
 from solver.optimisation.convergence import ConvergenceMonitor, StopReason
-from solver.progress import IterationProgress, Progress
+from solver.progress import OnIteration, OnProgress, Progress
 from solver.projector import AffineProjector
 from solver.scaling.estimator import FeatureScaler
 from solver.scaling.scaler import SCALINGS
@@ -163,7 +163,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnyLabels = None,
         *,
-        callback: Callable[[IterationProgress], None] | None = None,
+        callback: OnIteration | None = None,
         start: Checkpoint | None = None,
     ) -> Self:
         """Learn M.
@@ -191,7 +191,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnyLabels = None,
         *,
-        callback: Callable[[IterationProgress], None] | None = None,
+        callback: OnIteration | None = None,
         start: Checkpoint | None = None,
     ) -> Iterator[Checkpoint]:
         """Return an iterator that fits the estimator while it is consumed, one step at a time.
@@ -221,7 +221,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self,
         problem: BilinearProblem,
         samples: tuple[Samples, Samples],
-        callback: Callable[[IterationProgress], None] | None = None,
+        callback: OnIteration | None = None,
         start: Checkpoint | None = None,
     ) -> Self:
         for _ in self._solve(problem, samples, callback, start):
@@ -234,7 +234,7 @@ class LowRankBilinear(LinearCrossModalEstimator):
         self,
         problem: BilinearProblem,
         samples: tuple[Samples, Samples],
-        callback: Callable[[IterationProgress], None] | None,
+        callback: OnIteration | None,
         start: Checkpoint | None,
     ) -> Iterator[Checkpoint]:
         is_paper = self.solver == "paper"
@@ -377,7 +377,7 @@ def fit_projector(
     scaling: str,
     estimator: LowRankBilinear,
     alpha_fraction: float | None,
-    callback: Callable[[IterationProgress], None] | None = None,
+    callback: OnIteration | None = None,
 ) -> AffineProjector:
     """Scale both modalities and fit the estimator.
 
@@ -409,7 +409,7 @@ def select_on(
     scalings: tuple[str, ...] = DEFAULT_SCALINGS,
     alpha_fractions: tuple[float, ...] = DEFAULT_FRACTIONS,
     loss: str = "logistic",
-    callback: Callable[[Progress], None] | None = None,
+    callback: OnProgress | None = None,
 ) -> list[Candidate]:
     """Score each scaling on a held-out part, along a warm-started path of penalty weights.
 
@@ -459,7 +459,7 @@ def _walk_path(
     scaling: str,
     alpha_fractions: tuple[float, ...],
     loss: str,
-    callback: Callable[[Progress], None] | None,
+    callback: OnProgress | None,
 ) -> Iterator[Candidate]:
     """Yield the candidates of one scaling, from the strongest penalty to the weakest."""
     x_scaler, z_scaler = FeatureScaler(scaling).fit(fitting.X), FeatureScaler(scaling).fit(fitting.Z)
@@ -577,7 +577,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnyLabels = None,
         *,
-        callback: Callable[[IterationProgress], None] | None = None,
+        callback: OnIteration | None = None,
     ) -> Self:
         """Choose alpha and learn M.
 
@@ -628,7 +628,7 @@ class LowRankBilinearCV(LinearCrossModalEstimator):
         targets: tuple[npt.NDArray[Any], npt.NDArray[Any]],
         alphas: FloatArray,
         held_out: tuple[Indices, Indices],
-        callback: Callable[[IterationProgress], None] | None,
+        callback: OnIteration | None,
     ) -> Iterator[tuple[float, float, int, float]]:
         """Yield the MAP of both directions, rank and gap along the path of one fold."""
         (X, Z), (x_held_out, z_held_out) = samples, held_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from solver.linalg import (
     LowRankMatrix,
     RowSpaceBasis,
     Samples,
+    Sides,
     check_samples,
     from_factors,
     is_sparse,
@@ -32,7 +33,7 @@ from solver.optimisation.convergence import ConvergenceMonitor
 from solver.optimisation.descent import RESUMED, Descent, DescentState, GramSpectrum
 from solver.optimisation.paper import DensePairs, iterate_paper
 from solver.optimisation.subsample import PairSubsample, SubsampledLoss, assign_blocks
-from solver.progress import IterationProgress
+from solver.progress import OnIteration
 from solver.supervision.annotations import AnyLabels, check_sizes, supervision_of
 from solver.supervision.kinds import AnySupervision, Indices, SignedPairs
 from solver.threads import row_blocks, single_threaded_blas
@@ -246,7 +247,7 @@ class PathPoint:
     M: LowRankMatrix
     duality_gap: float  # certified, relative to the objective
 
-    def project(self, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def project(self, X: FloatArray, Z: FloatArray) -> Sides:
         """Return the samples of both modalities, without constant features, in the common space."""
         left, right = self.M.balanced_factors()
         return _affine(X, left), _affine(Z, right)
@@ -258,7 +259,7 @@ def regularisation_path(
     *,
     tol: float,
     max_iter: int,
-    callback: Callable[[IterationProgress], None] | None = None,
+    callback: OnIteration | None = None,
 ) -> Iterator[PathPoint]:
     """Yield the solution for each of several penalty weights in the user's units, fastest when descending.
     `tol` (relative duality gap) and `max_iter` are those of each; `callback` may raise to end the path."""
@@ -323,7 +324,7 @@ class FactorRounding:
         self._dtype = np.dtype(dtype)
         self._means = [_mean(side) if fit_intercept else None for side in (X, Z)]
 
-    def factors(self, M: LowRankMatrix) -> tuple[FloatArray, FloatArray]:
+    def factors(self, M: LowRankMatrix) -> Sides:
         """Return the rounded, balanced factors of a point of the problem.
         NumericalError if they are too large or too small for the precision."""
         left, right = self._problem.lift(M).balanced_factors()

@@ -31,7 +31,7 @@ from solver.baselines import (
 )
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.solving import BilinearProblem, regularisation_path
-from solver.linalg import FloatArray, Samples
+from solver.linalg import FloatArray, Samples, Sides
 from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig, check_features
 from solver.semantic.estimator import SemanticBilinear
 from solver.semantic.search import INVERSE_PENALTIES, SEARCHED_SCALINGS, WIDTHS
@@ -100,7 +100,7 @@ SCALING_CHOICES = ("l2", "standard", "center", "none", "sqrt")
 """Kinds of `FeatureScaler` that a method may choose from; "none" is raw."""
 
 Parameters = Mapping[str, Any]
-Project = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+Project = Callable[[FloatArray, FloatArray], Sides]
 """Takes samples of both modalities to the common space."""
 Walk = Callable[[FloatArray, FloatArray, Labels, Sequence[Any]], Iterator[Project]]
 
@@ -200,7 +200,7 @@ class Method:
             yield functools.partial(_project, self.fit(X, Z, labels, parameters, bases))
 
 
-def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _project(fitted: CrossModalEstimator, X: FloatArray, Z: FloatArray) -> Sides:
     return fitted.project_x(X), fitted.project_z(Z)
 
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from solver.base import CrossModalEstimator
 from solver.composite.learning import Choice, LearningOptions, learn
 from solver.linalg import FloatArray, check_samples
-from solver.progress import Progress, WorkPlan, number_steps
+from solver.progress import OnProgress, WorkPlan, number_steps
 from solver.supervision.annotations import Annotations, AnyLabels, Queries, annotations_of, check_sizes
 from solver.validation import InvalidInputError, SupervisionError
 
@@ -98,7 +98,7 @@ class CompositeBilinear(LearningOptions, CrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnyLabels = None,
         *,
-        callback: Callable[[Progress], None] | None = None,
+        callback: OnProgress | None = None,
         reuse: CompositeBilinear | None = None,
         queries: Callable[[Annotations], tuple[Queries | None, Queries | None]] | None = None,
         with_content: tuple[bool, bool] = (False, False),

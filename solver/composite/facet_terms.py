@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import scipy.sparse
 from scipy.special import expit, log_expit, softmax
 
 from solver.linalg import Centered, FloatArray, Samples, is_sparse
+from solver.progress import Heartbeat
 from solver.scaling.feature_maps import (
     MIN_RELATIVE_EIGENVALUE,
     FeatureMap,
@@ -351,7 +352,7 @@ class FacetLearner:
     `variances` are given where the axes are the principal ones of all samples."""
 
     def __init__(
-        self, coordinates: FloatArray, heartbeat: Callable[[], None], variances: FloatArray | None = None
+        self, coordinates: FloatArray, heartbeat: Heartbeat, variances: FloatArray | None = None
     ) -> None:
         self._coordinates, self._variances = coordinates, variances
         self._heartbeat = heartbeat
@@ -466,7 +467,7 @@ def choose_map(
     samples: Samples,
     configs: Sequence[FeatureMapConfig],
     targets: Sequence[tuple[Indices, FloatArray]],
-    heartbeat: Callable[[], None],
+    heartbeat: Heartbeat,
 ) -> FeatureMapConfig:
     """Return the kind of map with the smallest left-out error, or a linear one that is hardly worse."""
     # Targets are rows and what is known of them; kernels are taken as they are here, without landmarks. What

@@ -40,7 +40,6 @@ from solver.composite.placement import (
     BothQueries,
     HeldOutVectors,
     RankedScores,
-    Sides,
     choose_content_weight,
     choose_partner_share,
     content_of,
@@ -60,8 +59,8 @@ from solver.composite.projector import (
 from solver.composite.weights import COSINE, SIGNS, GradedGain, HeldOutScores, JudgedScores, WeightSearch
 from solver.evaluation.metrics import FIRST_PAGE
 from solver.evaluation.quality import Objective, check_objective, default_objective
-from solver.linalg import FloatArray, Samples, check_samples, to_dense
-from solver.progress import WorkPlan
+from solver.linalg import FloatArray, Samples, Sides, check_samples, to_dense
+from solver.progress import Heartbeat, WorkPlan
 from solver.projector import WEAK_PROBABILITY
 from solver.scaling.feature_maps import KERNELS, FeatureMapConfig, landmark_rows
 from solver.scaling.scaler import SCALINGS
@@ -325,8 +324,6 @@ _N_PARTNER_TARGETS = 32
 _MOST_COMPARED = 300  # samples of a part, with landmarks of the others
 _LONGEST_NAME = 100  # of a facet, in a reason
 _FEWEST_ALIKE = 20  # samples of a value on average: those of one product are fewer
-
-Heartbeat = Callable[[], None]
 
 
 def learn(

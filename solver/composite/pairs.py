@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.utils.extmath import randomized_svd
 
 from solver.bilinear.estimator import LowRankBilinear
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Sides
 from solver.supervision.kinds import Indices, SignedPairs
 from solver.validation import ConvergenceWarning
 
@@ -42,14 +42,12 @@ class CanonicalDirections:
             self.x_coefficients[:, :number], self.z_coefficients[:, :number], self.correlations[:number]
         )
 
-    def project(self, x: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def project(self, x: FloatArray, z: FloatArray) -> Sides:
         """Return the components of principal coordinates along the directions of their modality."""
         return x @ self.x_coefficients, z @ self.z_coefficients
 
     @classmethod
-    def fit(
-        cls, cross: FloatArray, variances: tuple[FloatArray, FloatArray], n_pairs: int, ridge: float
-    ) -> CanonicalDirections:
+    def fit(cls, cross: FloatArray, variances: Sides, n_pairs: int, ridge: float) -> CanonicalDirections:
         """Find the directions by the singular value decomposition of the whitened cross-covariance.
         `ridge` is added to the variances, as a share of their sum."""
         # Each direction is multiplied by the root of its correlation, so that the inner product of two
@@ -62,7 +60,7 @@ class CanonicalDirections:
         return cls(whitening[0][:, None] * U * roots, whitening[1][:, None] * Vt.T * roots, s)
 
 
-def cross_covariance(coordinates: tuple[FloatArray, FloatArray], pairs: Indices) -> FloatArray:
+def cross_covariance(coordinates: Sides, pairs: Indices) -> FloatArray:
     """Return the mean product of the principal coordinates of pairs (n_pairs, 2): (x_rank, z_rank)."""
     x, z = (side[pairs[:, number]] for number, side in enumerate(coordinates))
     cross: FloatArray = x.T @ z / len(pairs)
@@ -90,7 +88,7 @@ class JudgedSimilarity:
 
     @classmethod
     def fit(
-        cls, coordinates: tuple[FloatArray, FloatArray], signs: scipy.sparse.csr_array, tol: float = 1e-3
+        cls, coordinates: Sides, signs: scipy.sparse.csr_array, tol: float = 1e-3
     ) -> JudgedSimilarity | None:
         """Fit to judged pairs (+1 relevant, -1 not); None unless some are relevant and some are not.
         Coordinates have similar lengths along all axes; `tol` is a relative duality gap."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from solver.composite.weights import GradedGain
-from solver.linalg import FloatArray, Samples, is_sparse, to_dense
+from solver.linalg import FloatArray, Samples, Sides, is_sparse, to_dense
 from solver.supervision.annotations import Annotations, BoolArray, Queries, join_posteriors
 
 _MOST_DIMENSIONS = 512
@@ -204,8 +204,6 @@ def _entropy_gap(posteriors: FloatArray, block: Block) -> FloatArray:
 
 Carried = Mapping[str, BoolArray]
 """Which values of a facet, of the model's, each sample carries, (n_samples, n_values)."""
-Sides = tuple[FloatArray, FloatArray]
-"""An array for each modality."""
 BothQueries = tuple[Queries | None, Queries | None]
 """Short queries of each modality."""
 PARTNER_SHARES = (0.25, 0.5, 0.75)

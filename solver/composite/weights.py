@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from solver.evaluation import metrics
 from solver.evaluation.quality import USUAL_OBJECTIVE, Objective, check_objective, floors_of
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Sides
+from solver.progress import Heartbeat
 from solver.supervision.annotations import LABEL, Annotations, BoolArray, Queries
 from solver.supervision.kinds import Indices
 from solver.validation import SupervisionError
@@ -166,7 +167,7 @@ class HeldOutScores:
     @classmethod
     def of(
         cls,
-        terms: Mapping[str, tuple[FloatArray, FloatArray]],
+        terms: Mapping[str, Sides],
         annotations: Annotations,
         queries: tuple[Queries | None, Queries | None] = (None, None),
     ) -> HeldOutScores:
@@ -329,7 +330,7 @@ class WeightSearch:
             np.mean([gain.mean(total) for gain, total in zip(self._query_gains, totals, strict=True)])
         )
 
-    def run(self, heartbeat: Callable[[], None]) -> tuple[dict[str, float], float]:
+    def run(self, heartbeat: Heartbeat) -> tuple[dict[str, float], float]:
         """Return the weights and their quality; the largest weight is 1."""
         others = [name for name in self._parts[0].terms if name != SIGNS]
         weights = dict.fromkeys(others or [SIGNS], 1.0)
@@ -342,7 +343,7 @@ class WeightSearch:
             weights = self._with_judged(weights)
         return _with_largest_one(weights), self.quality(weights)
 
-    def emphases(self, weights: Mapping[str, float], beat: Callable[[], None]) -> dict[str, dict[str, float]]:
+    def emphases(self, weights: Mapping[str, float], beat: Heartbeat) -> dict[str, dict[str, float]]:
         """Return, for each measure of `OBJECTIVES`, the weights that do best by it, of the terms that have a
         weight among these; floors hold for them, too."""
         none = {name for name in self._parts[0].terms if not weights.get(name)}
@@ -368,7 +369,7 @@ class WeightSearch:
         signs = {SIGNS: weights[SIGNS]} if SIGNS in weights else {}
         return {measure: {**_with_largest_one(trial), **signs} for measure, trial in best.items()}
 
-    def _start(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
+    def _start(self, weights: dict[str, float], heartbeat: Heartbeat) -> dict[str, float]:
         """Return weights with which the floors hold: equal ones, where these do."""
         if not self._shares:
             return weights
@@ -405,7 +406,7 @@ class WeightSearch:
 
         return is_allowed
 
-    def _suit_queries(self, weights: dict[str, float], heartbeat: Callable[[], None]) -> dict[str, float]:
+    def _suit_queries(self, weights: dict[str, float], heartbeat: Heartbeat) -> dict[str, float]:
         if not self._query_gains:
             return weights
         is_allowed = self._is_within(_TOLERATED_LOSS, weights)
@@ -466,7 +467,7 @@ class WeightSearch:
         value: Callable[[Mapping[str, float]], float],
         factors: Sequence[float],
         is_allowed: Callable[[Mapping[str, float]], bool],
-        heartbeat: Callable[[], None],
+        heartbeat: Heartbeat,
     ) -> dict[str, float]:
         """Return weights of a higher value: one at a time is changed as long as that is allowed and gains."""
         reached, best = dict(weights), value(weights)

@@ -10,7 +10,7 @@ import scipy.sparse.csgraph
 import scipy.stats
 
 from solver.evaluation.quality import Objective, check_objective, query_values
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Sides
 from solver.supervision.annotations import Annotations
 from solver.validation import COUNT, FRACTION, SEED, InvalidInputError, integer_from
 
@@ -178,7 +178,7 @@ def objective_interval(
     return bootstrap_interval(len(sums) * sums, level=level, random_state=random_state)
 
 
-def sums_of_partners(contributions: tuple[FloatArray, FloatArray], annotations: Annotations) -> FloatArray:
+def sums_of_partners(contributions: Sides, annotations: Annotations) -> FloatArray:
     """Return what samples of both modalities contribute as queries, summed over those that are paired."""
     n_x, n_z = annotations.shape
     links = scipy.sparse.coo_array(

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import joblib
 import numpy as np
 
-from solver.linalg import FloatArray
+from solver.linalg import FloatArray, Sides
 from solver.losses.pair_blocks import (
     Block,
     BlockMap,
@@ -174,22 +174,22 @@ class FitCost:
         )
 
 
-def sample_tiles(pairs: PairBlocks) -> tuple[Block, FloatArray, FloatArray]:
+def sample_tiles(pairs: PairBlocks) -> tuple[Block, Sides]:
     """Return a row of tiles of the first block with factors of their samples, for `time_tiles`."""
     block = Block(slice(0, pairs.sizes.tile_height), pairs.sizes.split()[0].columns)
     left, right = (np.full((side.stop, RANK), 1e-3, pairs.dtype) for side in block)
-    return block, left, right
+    return block, (left, right)
 
 
-def time_tiles(pairs: PairBlocks, block: Block, left: FloatArray, right: FloatArray) -> tuple[float, float]:
+def time_tiles(pairs: PairBlocks, block: Block, factors: Sides) -> tuple[float, float]:
     """Return how long a pair takes, and how long of that a processor is at work on it."""
     # A block of a grid projects its samples once for far more rows than these: that does not count.
     of_rows = PairBlocks(pairs.sizes, pairs.Z, pairs.supervision)
     began, processor_began, n_rounds = time.perf_counter(), time.thread_time(), 0
     while not n_rounds or time.perf_counter() - began < _TIMED_SECONDS:
-        of_rows.weigh_factors(block, left, right)
+        of_rows.weigh_factors(block, factors)
         n_rounds += 1
-    n_pairs = n_rounds * len(left) * len(right)
+    n_pairs = n_rounds * len(factors[0]) * len(factors[1])
     return (time.perf_counter() - began) / n_pairs, (time.thread_time() - processor_began) / n_pairs
 
 
@@ -217,16 +217,11 @@ class DaskBlockMap:
         _store(pairs, folder)
 
     def map(
-        self,
-        measure: Measure[_Part],
-        blocks: Sequence[Block],
-        left: FloatArray,
-        right: FloatArray,
-        *numbers: float,
+        self, measure: Measure[_Part], blocks: Sequence[Block], factors: Sides, *numbers: float
     ) -> Iterator[_Part]:
         """Yield the measure of each block, in the order of the blocks."""
         files = [self._folder / f"{name}-{uuid.uuid4().hex}.npy" for name in ("left", "right")]
-        for file, factor in zip(files, (left, right), strict=True):
+        for file, factor in zip(files, factors, strict=True):
             np.save(file, factor)
         names = [file.name for file in files]
         try:
@@ -241,8 +236,8 @@ class DaskBlockMap:
 
     def time_tiles(self, n_tasks: int) -> list[tuple[float, float]]:
         """Return the seconds, of the clock and of a processor, that workers take for a pair."""
-        block, left, right = sample_tiles(self._pairs)
-        return list(self.map(time_tiles, [block] * n_tasks, left, right))
+        block, factors = sample_tiles(self._pairs)
+        return list(self.map(time_tiles, [block] * n_tasks, factors))
 
 
 def compute_block(
@@ -251,7 +246,7 @@ def compute_block(
     """Compute a block: what a worker does. `folder` has the pairs, and the files of both factors."""
     left, right = (_map_array(Path(folder) / name) for name in factors)
     with single_threaded_blas():
-        return measure(_load(folder), block, left, right, *numbers)
+        return measure(_load(folder), block, (left, right), *numbers)
 
 
 def _store(pairs: PairBlocks, folder: Path) -> None:

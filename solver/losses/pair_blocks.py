@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from solver.linalg import FloatArray, Samples, is_sparse
+from solver.linalg import FloatArray, Samples, Sides, is_sparse
 from solver.supervision.kinds import PairKey, Supervision
 from solver.threads import even_slices, map_chunks
 
@@ -314,17 +314,17 @@ class PairBlocks:
             return int(right.nbytes)
         return max(int(left.nbytes + right.nbytes), len(left) * len(right) * self.dtype.itemsize)
 
-    def sum_values(self, block: Block, left: FloatArray, right: FloatArray) -> float:
-        left, right = self._project(block, left, right)
+    def sum_values(self, block: Block, factors: Sides) -> float:
+        left, right = self._project(block, factors)
         value, buffers = 0.0, self._buffers()
         for tile in self._tiles(block):
             scores = buffers.score(left[tile.own_rows], right[tile.own_columns])
             value += self._weigh(sum_losses(scores, buffers.factors_like(scores), self._keys(tile)))
         return value
 
-    def weigh_columns(self, block: Block, left: FloatArray, right: FloatArray) -> tuple[float, FloatArray]:
+    def weigh_columns(self, block: Block, factors: Sides) -> tuple[float, FloatArray]:
         """Return the loss of a block, and for each row the sum of Z weighted by the derivatives."""
-        left, right = self._project(block, left, right)
+        left, right = self._project(block, factors)
         value, buffers = 0.0, self._buffers()
         weighted_Z = np.zeros((len(left), self.Z.shape[1]), self.dtype)
         for tile in self._tiles(block):
@@ -334,12 +334,10 @@ class PairBlocks:
             weighted_Z[tile.own_rows] += derivatives @ self.Z[tile.columns]
         return value, self._gather(self.X, block.rows, weighted_Z)
 
-    def weigh_factors(
-        self, block: Block, left: FloatArray, right: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
+    def weigh_factors(self, block: Block, factors: Sides) -> tuple[float, FloatArray, FloatArray]:
         """Return the loss of a block, and the sums of either factor weighted by the derivatives.
         The first are of each row, the second of each column."""
-        left, right = self._project(block, left, right)
+        left, right = self._project(block, factors)
         value, buffers = 0.0, self._buffers()
         along_rows, along_columns = np.zeros_like(left), np.zeros_like(right)
         for tile in self._tiles(block):
@@ -354,9 +352,9 @@ class PairBlocks:
             self._gather(self.Z, block.columns, along_columns),
         )
 
-    def sum_entropies(self, block: Block, left: FloatArray, right: FloatArray, scale: float) -> float:
+    def sum_entropies(self, block: Block, factors: Sides, scale: float) -> float:
         """Return ``sum_ij w_ij H(scale * q_ij)`` over a block: q = sigma(-y s), H the entropy in nats."""
-        left, right = self._project(block, left, right)
+        left, right = self._project(block, factors)
         total, buffers = 0.0, self._buffers()
         for tile in self._tiles(block):
             scores = buffers.score(left[tile.own_rows], right[tile.own_columns])
@@ -369,10 +367,10 @@ class PairBlocks:
             total += self.w_dissimilar * sum_entropies(q)
         return total
 
-    def sum_curvatures(self, block: Block, left: FloatArray, right: FloatArray) -> tuple[float, int]:
+    def sum_curvatures(self, block: Block, factors: Sides) -> tuple[float, int]:
         """Return ``sum_ij w_ij sigma'(s_ij)`` over the first tile of a block, and its number of pairs."""
         tile, buffers = next(self._tiles(block)), self._buffers()
-        scores = buffers.score(*self._project(Block(tile.rows, tile.columns), left, right))
+        scores = buffers.score(*self._project(Block(tile.rows, tile.columns), factors))
         _, slopes = self._value_and_derivatives(tile, scores, buffers)
         # sigma' = sigma(s) sigma(-s), where one factor is 1 / F and the other 1 - 1 / F.
         slopes /= buffers.factors_like(scores)
@@ -380,8 +378,9 @@ class PairBlocks:
             slopes[key] *= 1.0 - buffers.factors_like(scores)[key]
         return self.w_dissimilar * float(slopes.sum(dtype=np.float64)), slopes.size
 
-    def _project(self, block: Block, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _project(self, block: Block, factors: Sides) -> Sides:
         """Return the factors of the scores of a block, with a row for each of its samples."""
+        left, right = factors
         if self.X is None:
             return left[block.rows], right[block.columns]
         return self.X[block.rows] @ left, self.Z[block.columns] @ right
@@ -424,19 +423,14 @@ _SUM_BYTES = 1 << 28
 """Memory of the sums of the blocks that are computed before the first of them is taken: 256 MiB."""
 
 Measure = Callable[..., _Part]
-"""A method of `PairBlocks`, whose arguments are a block, left, right and perhaps a number."""
+"""A method of `PairBlocks`, whose arguments are a block, both factors and perhaps a number."""
 
 
 class BlockMap(Protocol):
     """Computes measures of the blocks of one loss."""
 
     def map(
-        self,
-        measure: Measure[_Part],
-        blocks: Sequence[Block],
-        left: FloatArray,
-        right: FloatArray,
-        *numbers: float,
+        self, measure: Measure[_Part], blocks: Sequence[Block], factors: Sides, *numbers: float
     ) -> Iterator[_Part]:
         """Yield the measure of each block, in the order of the blocks, by whole factors of shape (n, k).
         Who adds them up as they come needs memory for few of them, however many blocks there are."""
@@ -459,17 +453,12 @@ class LocalBlockMap:
     _n_threads: int
 
     def map(
-        self,
-        measure: Measure[_Part],
-        blocks: Sequence[Block],
-        left: FloatArray,
-        right: FloatArray,
-        *numbers: float,
+        self, measure: Measure[_Part], blocks: Sequence[Block], factors: Sides, *numbers: float
     ) -> Iterator[_Part]:
         def evaluate(block: Block) -> _Part:
-            return measure(self._pairs, block, left, right, *numbers)
+            return measure(self._pairs, block, factors, *numbers)
 
-        n_at_once = max(_SUM_BYTES // max(self._pairs.sum_bytes(left, right), 1), self._n_threads)
+        n_at_once = max(_SUM_BYTES // max(self._pairs.sum_bytes(*factors), 1), self._n_threads)
         for first in range(0, len(blocks), n_at_once):
             yield from map_chunks(evaluate, blocks[first : first + n_at_once], self._n_threads)
 

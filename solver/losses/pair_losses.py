@@ -13,7 +13,7 @@ import scipy.sparse
 import scipy.special
 from scipy.special import logsumexp, xlogy
 
-from solver.linalg import FloatArray, LowRankMatrix, Samples, to_dense
+from solver.linalg import FloatArray, LowRankMatrix, Samples, Sides, to_dense
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import Block, BlockMap, Engine, LocalBlockMap, PairBlocks, SampleProducts
 from solver.supervision.annotations import check_sizes
@@ -55,14 +55,14 @@ class PairLogisticLoss:
         return self.X.shape[1], self.Z.shape[1]
 
     def value(self, M: LowRankMatrix) -> float:
-        left, right = self._take_factors(FactoredPoint.of(M))
-        return sum(self._blocks.map(PairBlocks.sum_values, self._pairs.sizes.split(), left, right))
+        factors = self._take_factors(FactoredPoint.of(M))
+        return sum(self._blocks.map(PairBlocks.sum_values, self._pairs.sizes.split(), factors))
 
     def value_and_gradient(self, point: FactoredPoint) -> tuple[float, FloatArray]:
         """Return l and its gradient ``-X^T T Z``, an (n_features_x, n_features_z) array."""
-        left, right = self._take_factors(point)
+        factors = self._take_factors(point)
         value, blocks, sums = 0.0, self._pairs.sizes.split(), self._make_sums(self.Z.shape[1])
-        parts = self._blocks.map(PairBlocks.weigh_columns, blocks, left, right)
+        parts = self._blocks.map(PairBlocks.weigh_columns, blocks, factors)
         for block, (block_value, block_sums) in zip(blocks, parts, strict=True):
             value += block_value
             sums[self._place(block)] += block_sums
@@ -76,7 +76,7 @@ class PairLogisticLoss:
         left, right = self._take_factors(FactoredPoint(A, B))
         value, along_x, along_z = 0.0, self._make_sums(left.shape[1]), np.zeros(right.shape)
         blocks = self._pairs.sizes.split()
-        parts = self._blocks.map(PairBlocks.weigh_factors, blocks, left, right)
+        parts = self._blocks.map(PairBlocks.weigh_factors, blocks, (left, right))
         for block, (block_value, along_rows, along_columns) in zip(blocks, parts, strict=True):
             value += block_value
             along_x[self._place(block)] += along_rows
@@ -88,20 +88,20 @@ class PairLogisticLoss:
     def dual_value(self, point: FactoredPoint, scale: float) -> float:
         """Return ``sum_ij w_ij H(scale * q_ij)`` with q = sigma(-y s) and H the binary entropy in nats:
         the dual objective of the pair variables ``scale * q`` (`solver.optimisation.convergence`)."""
-        left, right = self._take_factors(point)
-        return sum(self._blocks.map(PairBlocks.sum_entropies, self._pairs.sizes.split(), left, right, scale))
+        factors = self._take_factors(point)
+        return sum(self._blocks.map(PairBlocks.sum_entropies, self._pairs.sizes.split(), factors, scale))
 
     def mean_curvature(self, point: FactoredPoint) -> float:
         """Return an estimate of ``sum_ij w_ij sigma'(s_ij)`` over the number of pairs, from some tiles."""
-        left, right = self._take_factors(point)
+        factors = self._take_factors(point)
         curvature, n_pairs = 0.0, 0
         # In this process whatever the engine: a tile takes less time than to ask another one for it.
         for block in self._pairs.sizes.sample():
-            block_curvature, n_of_block = self._pairs.sum_curvatures(block, left, right)
+            block_curvature, n_of_block = self._pairs.sum_curvatures(block, factors)
             curvature, n_pairs = curvature + block_curvature, n_pairs + n_of_block
         return curvature / n_pairs
 
-    def _take_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
+    def _take_factors(self, point: FactoredPoint) -> Sides:
         """Return what blocks take as factors: those of all samples; in a grid, those of the point."""
         if self._pairs.is_grid:
             return point.left.astype(self._dtype, copy=False), point.right.astype(self._dtype, copy=False)
@@ -269,7 +269,7 @@ def _gram(samples: Samples) -> FloatArray:
     return gram
 
 
-def _exact(left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _exact(left: FloatArray, right: FloatArray) -> Sides:
     return left.astype(np.float64), right.astype(np.float64)
 
 
@@ -424,7 +424,7 @@ class PairSoftmaxLoss:
 
     def _visit_moderate(
         self, left: FloatArray, right: FloatArray, visit: Callable[[slice, FloatArray, FloatArray], None]
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> Sides:
         """Do so with one exponential per pair, where none overflows; return the `_log_sums`."""
         by_row, by_column = np.zeros(len(left)), np.zeros(len(right))
         blocks, exponentials = list(self._blocks()), np.empty((0, 0), self._dtype)
@@ -446,7 +446,7 @@ class PairSoftmaxLoss:
         of_matches = float(np.vdot(left, self._linear @ right))
         return float(self._rows.weights @ by_row + self._columns.weights @ by_column) - of_matches
 
-    def _log_sums(self, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _log_sums(self, left: FloatArray, right: FloatArray) -> Sides:
         by_row = np.zeros(len(left))
         peaks, sums = np.full(len(right), -np.inf), np.zeros(len(right))
         for rows in self._blocks():
@@ -458,7 +458,7 @@ class PairSoftmaxLoss:
             peaks = higher
         return by_row, peaks + np.log(sums)
 
-    def _score_factors(self, point: FactoredPoint) -> tuple[FloatArray, FloatArray]:
+    def _score_factors(self, point: FactoredPoint) -> Sides:
         left, right = (side.astype(self._dtype) for side in (point.left, point.right))
         return np.asarray(self._X @ left), np.asarray(self._Z @ right)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from solver.linalg import FloatArray, LowRankMatrix, spectral_norm
 from solver.losses.base import CertifiableLoss, FactoredPoint
-from solver.progress import IterationProgress
+from solver.progress import IterationProgress, OnIteration
 from solver.threads import single_threaded_blas
 from solver.validation import NumericalError
 
@@ -112,7 +112,7 @@ class ConvergenceMonitor:
 
     tol: float
     max_iter: int
-    callback: Callable[[IterationProgress], None] | None
+    callback: OnIteration | None
     check_every: int = 1
     history: list[IterationProgress] = field(default_factory=list, init=False)
     certificate: Certificate = field(default=Certificate(np.inf, 0.0), init=False)

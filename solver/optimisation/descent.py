@@ -14,6 +14,7 @@ from solver.linalg import (
     FloatArray,
     LowRankMatrix,
     Samples,
+    Sides,
     from_factors,
     is_sparse,
     singular_triplets_above,
@@ -165,14 +166,6 @@ _MEMORY = 20
 """Pairs of vectors that L-BFGS stores, instead of its usual 10: vectors are small beside the pairs."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Refinement:
-    """The refined point, and the norm of the scaled gradient at which the refinement was to stop."""
-
-    M: LowRankMatrix
-    gradient_target: float
-
-
 def refine_factors(
     loss: SmoothLoss,
     spectra: tuple[GramSpectrum, GramSpectrum],
@@ -183,9 +176,9 @@ def refine_factors(
     reduction: float,
     gradient_target: float = np.inf,
     relative_tolerance: float = 0.0,
-) -> Refinement:
-    """Descend from `M`, of rank 1 at least, within its rank; in its dtype.
-    The objective is at most that of `M`, up to rounding."""
+) -> tuple[LowRankMatrix, float]:
+    """Descend from `M`, of rank 1 at least, within its rank; in its dtype. Return the refined point, and the
+    norm of the scaled gradient to stop at. The objective is at most that of `M`, up to rounding."""
     # It stops when the norm of the scaled gradient is at most the fraction `reduction` of its first value and
     # no larger than `gradient_target`, when a step decreases the objective by less than the fraction
     # `relative_tolerance` of max(objective, 1), or after `max_evaluations` of the loss.
@@ -212,7 +205,7 @@ def refine_factors(
         },
     )
     refined = from_factors(*descent.factors(result.x)).astype(M.U.dtype)
-    return Refinement(refined, target)
+    return refined, target
 
 
 class _FactorDescent:
@@ -230,7 +223,7 @@ class _FactorDescent:
         self.gradient_norm = np.inf
         self._last_evaluation: tuple[FloatArray, tuple[float, FloatArray]] | None = None
 
-    def factors(self, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def factors(self, flat: FloatArray) -> Sides:
         shape = (-1, self._rank)
         left, right = flat[: self._split].reshape(shape), flat[self._split :].reshape(shape)
         return self._left.factor(left), self._right.factor(right)
@@ -411,7 +404,7 @@ class Descent:
         if M.rank == 0:
             return M, np.inf
         dtype, is_final = M.s.dtype, alpha == self._alpha
-        refinement = refine_factors(
+        refined, target = refine_factors(
             loss,
             self._problem.spectra,
             alpha,
@@ -421,7 +414,7 @@ class Descent:
             gradient_target=gradient_target,
             relative_tolerance=_FLOAT32_TOLERANCE if dtype == np.float32 else 0.0,
         )
-        return refinement.M, refinement.gradient_target if is_final else np.inf
+        return refined, target if is_final else np.inf
 
     def _is_at_float32_floor(self, old: DescentState, new: DescentState) -> bool:
         """Return whether float32 rounding hides any further decrease."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
 
@@ -12,9 +11,9 @@ from typing_extensions import override
 
 from solver.base import CrossModalEstimator
 from solver.bilinear.estimator import LowRankBilinear
-from solver.linalg import FloatArray, is_sparse, most_compact
+from solver.linalg import FloatArray, Sides, is_sparse, most_compact
 from solver.logistic import Targets, class_targets
-from solver.progress import Progress, WorkPlan, number_steps
+from solver.progress import Heartbeat, OnProgress, WorkPlan, number_steps
 from solver.scaling.feature_maps import check_features
 from solver.semantic.learners import Posteriors
 from solver.semantic.search import (
@@ -123,7 +122,7 @@ class SemanticBilinear(SearchOptions, CrossModalEstimator):
         Z: npt.ArrayLike,
         supervision: AnyLabels = None,
         *,
-        callback: Callable[[Progress], None] | None = None,
+        callback: OnProgress | None = None,
         reuse: SemanticBilinear | None = None,
     ) -> Self:
         """Learn the posteriors, then M.
@@ -227,11 +226,11 @@ class SemanticBilinear(SearchOptions, CrossModalEstimator):
 
     def _choose_alpha_fraction(
         self,
-        predicted: tuple[FloatArray, FloatArray],
+        predicted: Sides,
         targets: tuple[Targets, Targets],
         supervision: Supervision,
         options: SearchOptions,
-        heartbeat: Callable[[], None],
+        heartbeat: Heartbeat,
     ) -> float | None:
         if self.alpha_fraction is not None:
             return float(self.alpha_fraction)

@@ -23,6 +23,7 @@ from solver.linalg import (
     lift_factors,
 )
 from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
+from solver.progress import Heartbeat
 from solver.scaling.feature_maps import FeatureMap, FeatureMapConfig
 from solver.semantic.ensemble import (
     MAX_INVERSE_TEMPERATURE,
@@ -180,7 +181,7 @@ class RidgeScreening:
 
     @classmethod
     def of(
-        cls, mapped: FloatArray, targets: Targets, folds: Sequence[Indices], heartbeat: Callable[[], None]
+        cls, mapped: FloatArray, targets: Targets, folds: Sequence[Indices], heartbeat: Heartbeat
     ) -> RidgeScreening:
         """Try all of `RIDGES`; call `heartbeat` before each fold."""
         indicators, exact = targets.indicators, mapped.astype(np.float64)
@@ -294,7 +295,7 @@ def fit_ensemble(
     plans: Sequence[ClassifierPlan],
     folds: Sequence[Indices],
     n_jobs: int | None,
-    heartbeat: Callable[[], None],
+    heartbeat: Heartbeat,
 ) -> Posteriors:
     """Fit classifiers on all samples, and without each fold where their out-of-fold predictions are missing.
     `heartbeat` is called before each classifier and after each fold; an exception it raises ends the fit."""
@@ -327,7 +328,7 @@ def cross_predict(
     targets: Targets,
     folds: Sequence[Indices],
     n_jobs: int | None,
-    heartbeat: Callable[[], None],
+    heartbeat: Heartbeat,
 ) -> FloatArray:
     """Return a prediction for each sample by a classifier fitted on the other folds; one of `fits` a fold."""
     # Sparse and `Centered` samples are fitted one fold at a time, whatever `n_jobs`: the optimiser keeps tens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,9 +14,10 @@ from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 from solver.bilinear.estimator import LowRankBilinear
 from solver.bilinear.solving import BilinearProblem, regularisation_path
 from solver.evaluation.metrics import bidirectional_map
-from solver.linalg import FloatArray, Samples, compact, lift_factors
+from solver.linalg import FloatArray, Samples, Sides, compact, lift_factors
 from solver.logistic import IMPOSSIBLE_SCORE, LinearClassifier, Regression, Targets
 from solver.losses.base import LOSSES
+from solver.progress import Heartbeat
 from solver.scaling.feature_maps import KERNELS, FeatureMap, FeatureMapConfig
 from solver.scaling.scaler import SCALINGS
 from solver.semantic import learners
@@ -93,7 +94,7 @@ def fit_posteriors(
     samples: Samples,
     targets: Targets,
     options: SearchOptions,
-    heartbeat: Callable[[], None],
+    heartbeat: Heartbeat,
     configs: Sequence[learners.ClassifierConfig] = (),
 ) -> learners.Posteriors:
     """Choose classifiers by out-of-fold predictions and fit them, or fit the choice `configs` again.
@@ -153,7 +154,7 @@ class _Search:
     targets: Targets
     folds: list[Indices]
     options: SearchOptions
-    heartbeat: Callable[[], None]
+    heartbeat: Heartbeat
 
     def screen_feature_maps(self) -> list[_ScreenedMap]:
         """Return the feature maps with the smallest out-of-fold error of ridge regression, best first.
@@ -260,9 +261,7 @@ class Side:
     posteriors: learners.Posteriors
 
 
-def blend_kernel_ridge(
-    side: Side, options: SearchOptions, heartbeat: Callable[[], None]
-) -> learners.Posteriors:
+def blend_kernel_ridge(side: Side, options: SearchOptions, heartbeat: Heartbeat) -> learners.Posteriors:
     """Return posteriors with a share of kernel ridge regression, where out of fold that is more likely.
     The given ones come back where classes overlap, no feature map has an RBF kernel, or no share helps."""
     # The kernel is that of the heaviest feature map with an RBF kernel; at most `max_samples` are landmarks.
@@ -297,11 +296,7 @@ class _Regression:
 
 
 def _best_regression(
-    kernel: FloatArray,
-    targets: Targets,
-    folds: Sequence[Indices],
-    others: FloatArray,
-    heartbeat: Callable[[], None],
+    kernel: FloatArray, targets: Targets, folds: Sequence[Indices], others: FloatArray, heartbeat: Heartbeat
 ) -> _Regression | None:
     """Return the regression and the share that are most likely together with other posteriors."""
     best, best_loss = None, targets.log_loss(others)
@@ -360,11 +355,11 @@ _TOL, _MAX_ITER = 3e-2, 20
 
 
 def choose_alpha_fraction(
-    posteriors: tuple[FloatArray, FloatArray],
+    posteriors: Sides,
     targets: tuple[Targets, Targets],
     supervision: Supervision,
     options: SearchOptions,
-    heartbeat: Callable[[], None],
+    heartbeat: Heartbeat,
 ) -> float | None:
     """Return the `ALPHA_FRACTIONS` entry with the highest MAP among those that beat the identity on every
     fold. None if none does. The posteriors, (n_samples, n_classes), are out of fold."""
@@ -375,9 +370,9 @@ def choose_alpha_fraction(
     rng = np.random.default_rng(options.random_state)
     gains: list[list[float]] = []
     for number in range(len(x_folds)):
-        split = _Split.of(x_folds, z_folds, number, rng)
+        split = [_split(folds, number, rng) for folds in (x_folds, z_folds)]
         try:
-            identity, *learned = split.qualities(posteriors, targets, supervision, options, heartbeat)
+            identity, *learned = _qualities(split, posteriors, targets, supervision, options, heartbeat)
         except SupervisionError:
             return None
         gains.append([quality - identity for quality in learned])
@@ -404,56 +399,40 @@ def warn_of_low_rank(rank: int, loss: str, targets: tuple[Targets, Targets]) -> 
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Split:
-    """Rows of both modalities to learn M from, and those to judge it on."""
+def _split(folds: Sequence[Indices], number: int, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Return the rows to learn M from, and those of one fold, in random order, to judge it on."""
+    # Ties are ranked by row number, which must not say anything about the class.
+    fitting = np.concatenate([fold for other, fold in enumerate(folds) if other != number])
+    return fitting, rng.permutation(folds[number])
 
-    fitting: tuple[Indices, Indices]
-    held_out: tuple[Indices, Indices]
 
-    @classmethod
-    def of(
-        cls, x_folds: Sequence[Indices], z_folds: Sequence[Indices], number: int, rng: np.random.Generator
-    ) -> _Split:
-        """Return the split whose held-out rows, in random order, are those of one fold."""
-        fitting = tuple(
-            np.concatenate([fold for other, fold in enumerate(folds) if other != number])
-            for folds in (x_folds, z_folds)
-        )
-        # Ties are ranked by row number, which must not say anything about the class.
-        held_out = tuple(rng.permutation(folds[number]) for folds in (x_folds, z_folds))
-        return cls((fitting[0], fitting[1]), (held_out[0], held_out[1]))
-
-    def qualities(
-        self,
-        posteriors: tuple[FloatArray, FloatArray],
-        targets: tuple[Targets, Targets],
-        supervision: Supervision,
-        options: SearchOptions,
-        heartbeat: Callable[[], None],
-    ) -> Iterator[float]:
-        """Yield the MAP of the held-out rows under the identity, then under M of each penalty weight.
-        SupervisionError if the other rows lack similar or dissimilar pairs, or nothing separates them."""
-        (P, Q), (x_rows, z_rows) = posteriors, self.held_out
-        classes = _classes(targets[0], x_rows), _classes(targets[1], z_rows)
-        yield bidirectional_map(P[x_rows], Q[z_rows], *classes).mean
-        x_fitting, z_fitting = self.fitting
-        problem = BilinearProblem(
-            P[x_fitting],
-            Q[z_fitting],
-            supervision.subset(x_fitting, z_fitting),
-            fit_intercept=False,
-            n_threads=options.n_jobs,
-            loss=options.loss,
-        )
-        if problem.largest_alpha == 0.0:
-            raise SupervisionError("no posterior separates similar pairs from dissimilar ones")
-        alphas = [fraction * problem.largest_alpha for fraction in ALPHA_FRACTIONS]
-        path = regularisation_path(
-            problem, alphas, tol=_TOL, max_iter=_MAX_ITER, callback=lambda _: heartbeat()
-        )
-        for point in path:
-            yield bidirectional_map(*point.project(P[x_rows], Q[z_rows]), *classes).mean
+def _qualities(
+    split: Sequence[tuple[Indices, Indices]],
+    posteriors: Sides,
+    targets: tuple[Targets, Targets],
+    supervision: Supervision,
+    options: SearchOptions,
+    heartbeat: Heartbeat,
+) -> Iterator[float]:
+    """Yield the MAP of the held-out rows under the identity, then under M of each penalty weight.
+    SupervisionError if the other rows lack similar or dissimilar pairs, or nothing separates them."""
+    (P, Q), ((x_fitting, x_rows), (z_fitting, z_rows)) = posteriors, split
+    classes = _classes(targets[0], x_rows), _classes(targets[1], z_rows)
+    yield bidirectional_map(P[x_rows], Q[z_rows], *classes).mean
+    problem = BilinearProblem(
+        P[x_fitting],
+        Q[z_fitting],
+        supervision.subset(x_fitting, z_fitting),
+        fit_intercept=False,
+        n_threads=options.n_jobs,
+        loss=options.loss,
+    )
+    if problem.largest_alpha == 0.0:
+        raise SupervisionError("no posterior separates similar pairs from dissimilar ones")
+    alphas = [fraction * problem.largest_alpha for fraction in ALPHA_FRACTIONS]
+    path = regularisation_path(problem, alphas, tol=_TOL, max_iter=_MAX_ITER, callback=lambda _: heartbeat())
+    for point in path:
+        yield bidirectional_map(*point.project(P[x_rows], Q[z_rows]), *classes).mean
 
 
 def _classes(targets: Targets, rows: Indices) -> FloatArray:
@@ -471,7 +450,7 @@ _BLEND_FOLDS = 3
 
 
 def fuse(
-    x: Side, z: Side, supervision: Supervision, options: SearchOptions, heartbeat: Callable[[], None]
+    x: Side, z: Side, supervision: Supervision, options: SearchOptions, heartbeat: Heartbeat
 ) -> tuple[learners.Posteriors, learners.Posteriors]:
     """Return the posteriors of both modalities, each blended with a neighbour classifier;
     the given ones for share 0, or if without some fold no similar pair or no informative feature is left."""
@@ -536,7 +515,7 @@ def _fit_classifiers(
     rows: tuple[Indices, Indices],
     supervision: Supervision,
     options: SearchOptions,
-    heartbeat: Callable[[], None],
+    heartbeat: Heartbeat,
 ) -> list[NeighbourClassifier] | None:
     """Learn a similarity from some rows of both modalities, and return a classifier of either by the other.
     None if no pair of them is similar, or if no feature distinguishes similar pairs."""

@@ -248,7 +248,7 @@ def test_workers_that_do_not_see_the_folder_are_named(cluster: Cluster, tmp_path
         for file in tmp_path.glob("*/*"):
             file.unlink()
         with pytest.raises(EngineError, match=f"cannot read {tmp_path}"):
-            list(blocks.map(PairBlocks.sum_values, pairs.sizes.split(), X[:, :2], Z[:, :2]))
+            list(blocks.map(PairBlocks.sum_values, pairs.sizes.split(), (X[:, :2], Z[:, :2])))
 
 
 def test_what_is_stored_for_workers_goes_with_the_engine_whoever_holds_it(

@@ -18,7 +18,6 @@ from solver.optimisation.descent import (
     FactorPreconditioner,
     GramSpectrum,
     NuclearNorm,
-    Refinement,
     proximal_step,
     refine_factors,
 )
@@ -270,7 +269,7 @@ def _point(rank: int, seed: int = 0) -> LowRankMatrix:
     return singular_triplets_above(rng.standard_normal((8, rank)) @ rng.standard_normal((rank, 6)), 1e-8)
 
 
-def _refine(pairs: SyntheticPairs, M: LowRankMatrix, **options: Any) -> Refinement:
+def _refine(pairs: SyntheticPairs, M: LowRankMatrix, **options: Any) -> tuple[LowRankMatrix, float]:
     loss = _loss(pairs, M.s.dtype.type)
     spectra = GramSpectrum.of(pairs.X), GramSpectrum.of(pairs.Z)
     return refine_factors(loss, spectra, ALPHA, M, **{"max_evaluations": 1000, "reduction": 0.0, **options})
@@ -284,7 +283,7 @@ def test_refinement_never_raises_the_objective_nor_the_rank(
     dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
     for rank in (1, 3, 6):
         M = _point(rank).astype(dtype)
-        refined = _refine(pairs, M, max_evaluations=max_evaluations, relative_tolerance=1e-9).M
+        refined = _refine(pairs, M, max_evaluations=max_evaluations, relative_tolerance=1e-9)[0]
         before, after = dense.objective(M.dense(), ALPHA), dense.objective(refined.dense(), ALPHA)
         assert after <= before * (1 + 10 * float(np.finfo(dtype).eps))  # rounding of one evaluation
         assert refined.rank <= rank
@@ -292,7 +291,7 @@ def test_refinement_never_raises_the_objective_nor_the_rank(
 
 
 def test_refined_point_is_stationary_on_its_own_subspaces(pairs: SyntheticPairs) -> None:
-    refined = _refine(pairs, _point(2), max_evaluations=5000).M
+    refined = _refine(pairs, _point(2), max_evaluations=5000)[0]
     gradient = _loss(pairs).value_and_gradient(FactoredPoint.of(refined))[1]
     # l' V = -alpha U and l'^T U = -alpha V; float64 hides decreases of 1e-15, the square of this.
     np.testing.assert_allclose(gradient @ refined.V, -ALPHA * refined.U, atol=1e-6)
@@ -310,7 +309,7 @@ def test_neither_modality_is_preferred_where_one_has_features_of_very_different_
         loss = _CountingLoss(X, Z, Labels(x_labels, z_labels), np.float64)
         spectra = GramSpectrum.of(X), GramSpectrum.of(Z)
         start = from_factors(left, right)
-        points.append(refine_factors(loss, spectra, 1e-4, start, max_evaluations=500, reduction=0.01).M)
+        points.append(refine_factors(loss, spectra, 1e-4, start, max_evaluations=500, reduction=0.01)[0])
         counts.append(loss.n_evaluations)
     # The two descents mirror each other, up to rounding: a scaling of one side alone would differ by itself.
     assert counts[0] == counts[1]
