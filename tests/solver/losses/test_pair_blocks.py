@@ -124,7 +124,7 @@ def test_the_curvature_is_sampled_in_few_tiles_of_a_grid(grids: pytest.MonkeyPat
 
 
 def test_a_fit_through_a_grid_is_certified_at_the_same_objective(grids: pytest.MonkeyPatch) -> None:
-    arguments, rng = _arguments(330, 410), np.random.default_rng(1)
+    arguments, rng = _arguments(230, 400), np.random.default_rng(1)
     in_grid, in_rows = _evaluate_both(
         grids, lambda: LowRankBilinear(alpha_fraction=1 / 100, tol=1e-5).fit(*arguments)
     )

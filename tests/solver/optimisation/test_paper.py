@@ -72,7 +72,7 @@ def test_states_are_those_of_algorithm_1(first_step: float, pairs: SyntheticPair
 
 def test_objective_is_within_the_rate_of_accelerated_gradient(pairs: SyntheticPairs) -> None:
     dense = DenseProblem(pairs.X, pairs.Z, pairs.x_labels, pairs.z_labels)
-    states = list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.02, 1.0), 3000))
+    states = list(itertools.islice(iterate_paper(_dense_pairs(pairs), 0.02, 1.0), 1200))
     optimum, solution = states[-1].objective, states[-1].M.dense()
     assert dense.relative_gap(solution, 0.02) < 1e-6
     for state in states[:500]:
