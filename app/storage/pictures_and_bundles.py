@@ -1,5 +1,4 @@
-"""Pictures and bundles of models, in the data folder or in an object store, and the trash that keeps what is
-unused for a while."""
+"""Pictures and bundles of models, in the data folder or an object store, and the trash of what is unused."""
 # Each folder of the trash is named by the hour in which its files were put there: its start, in seconds since
 # the epoch. On this machine a file moves there, and back, by a single rename: a process killed in between
 # leaves it whole in one place or the other.

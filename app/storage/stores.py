@@ -1,5 +1,4 @@
-"""The stores of a service: pictures and bundles at their places, their copies, and the mark of the database
-that all of it belongs to."""
+"""The stores of a service, their copies, and the mark of the database that all of it belongs to."""
 
 from __future__ import annotations
 

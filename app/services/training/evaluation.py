@@ -285,8 +285,7 @@ def gains_untrained(
     annotations: solver.Annotations,
     queries: tuple[solver.Queries | None, solver.Queries | None],
 ) -> list[Vector]:
-    """Return the graded nDCG@10 of each query before anything is learned, by words and likeness, for each
-    ranking of items as people find them."""
+    """Return the graded nDCG@10 of each query before any training, for each ranking as people find items."""
     partners = held_out.X[annotations.pairs[:, 0]], held_out.Z[annotations.pairs[:, 1]]
     shares_space = share_space(*partners, held_out.encoders or ()) is not False
     untrained = solver.untrained_projector(

@@ -1,5 +1,4 @@
-"""The gate: a new version beside the active one, or beside what ranks before any training, and why it is
-refused."""
+"""The gate: a new version beside the active one, or what ranks before any training; why it is refused."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ _NO_COMMON_CLASS = "the items that are new to both have no class in common"
 
 
 def refusal_of(gate: reports.Gate, index: reports.IndexRecall) -> str | None:
-    """Return why a new version should not serve, None if it may: an index that misses too much may not, nor
-    what is below a floor, or worse beyond chance."""
+    """Return why a new version should not serve; None if it may."""
     for name, recall in index.recall_at_10.items():
         if recall < index.needed:
             return f"the index of {name!r} has a recall@10 of {recall:.4f}, {index.needed:g} is needed"
