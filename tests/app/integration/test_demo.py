@@ -21,7 +21,7 @@ def ignore(*_: object) -> None:
     pass
 
 
-def make_small_sample(services: Services, mislabelled: bool = False) -> None:
+def make_small_sample(services: Services) -> None:
     modalities = [Modality("image", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     services.catalogue.create(demo.COLLECTION, modalities)
     rng = np.random.default_rng(1)
@@ -29,11 +29,9 @@ def make_small_sample(services: Services, mislabelled: bool = False) -> None:
         chosen = words.split()
         for number in range(8):
             split = "test" if number % 4 == 0 else "train"
-            # A held-out picture under another kind's name: no model can rank it right.
-            pictured = kind + 1 if mislabelled and split == "test" else kind
             facts: dict[str, Any] = {"labels": (str(kind),), "metadata": {"split": split}}
             facts["train"] = split == "train"
-            vector = np.eye(3)[pictured % 3] + 0.1 * rng.normal(size=3)
+            vector = np.eye(3)[kind] + 0.1 * rng.normal(size=3)
             text = f"{chosen[number % 3]} {chosen[(number + 1) % 3]}"
             items = [
                 NewItem("image", Content(vector=vector.tolist()), f"i{kind}-{number}", **facts),
@@ -59,14 +57,6 @@ def test_a_check_needs_no_open_search_and_leaves_no_key(pairs: Any, fails: bool)
         assert summary["passed"] is True
     assert [key.id for key in closed.access.list_keys()] == [kept.id]
     close(closed)
-
-
-def test_a_check_fails_when_the_answers_are_wrong(pairs: Any) -> None:
-    make_small_sample(pairs.services, mislabelled=True)
-    summary = demo.evaluate(pairs.services)
-    assert summary["ready"] is True
-    assert all(figures["map"] <= 2 * figures["chance"] for figures in summary["test"].values())
-    assert summary["passed"] is False
 
 
 @pytest.mark.parametrize(

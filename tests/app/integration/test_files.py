@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from app.bootstrap import build
-from app.db.schema import DatabaseSchema
-from app.domain.entities import Content, Item, Modality
+from app.domain.entities import Content, Item
 from app.domain.errors import DatabaseUnavailableError, InvalidFieldError
 from app.domain.filters import ItemFilter
 from app.services.catalogue.imports import ItemSpool
@@ -47,8 +46,7 @@ def grow_old(folder: Path) -> None:
 
 @pytest.fixture
 def album(pairs: Any) -> Any:
-    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    pairs.services.catalogue.create("album", modalities)
+    pairs.make("album", image="hog-color", text="tfidf")
     return pairs
 
 
@@ -58,9 +56,9 @@ def pictures(album: Any) -> Path:
     return folder
 
 
-def bad_items() -> list[tuple[str, NewItem]]:
+def test_a_refused_request_leaves_no_picture(album: Any, pictures: Path) -> None:
     text = Content(text="words")
-    return [
+    for field, bad in (
         ("items.1.text", NewItem("text", Content(text=""))),
         ("items.1.id", NewItem("text", text, "..")),
         ("items.1.id", NewItem("text", text, "i" * 200)),
@@ -68,15 +66,11 @@ def bad_items() -> list[tuple[str, NewItem]]:
         ("items.1.pair_id", NewItem("text", text, "a", pair_id="a/b")),
         ("items.1.labels.0", NewItem("text", text, "a", ("\x00",))),
         ("items.1.metadata", NewItem("text", text, "a", metadata={"a": ["\x00"]})),
-    ]
-
-
-@pytest.mark.parametrize(("field", "bad"), bad_items())
-def test_a_refused_request_leaves_no_picture(album: Any, pictures: Path, field: str, bad: NewItem) -> None:
-    with pytest.raises(InvalidFieldError) as refused:
-        album.services.catalogue.add_items("album", [picture("p", 1), bad])
-    assert refused.value.field == field
-    assert files_under(pictures) == set()
+    ):
+        with pytest.raises(InvalidFieldError) as refused:
+            album.services.catalogue.add_items("album", [picture("p", 1), bad])
+        assert refused.value.field == field
+        assert files_under(pictures) == set()
 
 
 def test_a_taken_id_leaves_no_picture(album: Any, pictures: Path) -> None:
@@ -288,30 +282,3 @@ def test_a_deleted_collections_files_go_and_its_snapshot_lives_on(pairs: Any) ->
     current(fresh.snapshots, "kept")
     close(fresh)
     assert pairs.ids("kept") == kept_before
-
-
-def test_another_databases_files_are_left_alone(album: Any, pictures: Path, tmp_path: Path) -> None:
-    album.services.catalogue.add_items("album", [picture("p", 1)])
-    album.services.garbage_collector.sweep()
-    grow_old(pictures)
-    url = f"sqlite:///{tmp_path / 'other.sqlite3'}"
-    other = build(album.services.settings.model_copy(update={"database_url": url}))
-    with refused("wrong-database"):
-        other.schema.set_up()
-    DatabaseSchema(other.database.engine).upgrade()
-    assert other.garbage_collector.sweep() == 0
-    close(other)
-    assert album.services.catalogue.content("album", "p")[0] == png(1)
-    assert album.services.garbage_collector.sweep() == 0
-
-
-def test_a_worker_sweeps_when_it_starts(album: Any, pictures: Path) -> None:
-    from app.worker.worker import make_worker
-
-    Blobs(LocalFolder(pictures)).put(b"refused")
-    grow_old(pictures)
-    deadline = time.monotonic() + 60.0
-    make_worker(
-        album.services, lambda: not files_under(pictures) or time.monotonic() > deadline
-    ).run_forever()
-    assert files_under(pictures) == set()

@@ -58,26 +58,6 @@ def test_chance_is_that_of_the_held_out_items_not_of_the_number_of_classes(pairs
     assert not any("chance" in line for line in validation_lines(of_older_version))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "field"),
-    [
-        ({"alpha": -3.0}, "alpha"),
-        ({"alpha": float("nan")}, "alpha"),
-        ({"scaling": "foo"}, "scaling"),
-        ({"tol": 0.0}, "tol"),
-        ({"max_iter": 0}, "max_iter"),
-    ],
-)
-def test_bad_parameters_are_refused_before_a_job_is_queued(
-    pairs: Any, parameters: dict[str, Any], field: str
-) -> None:
-    pairs.fill("a")
-    with pytest.raises(InvalidFieldError) as refused:
-        pairs.services.training.request("a", TrainingParameters(**parameters))
-    assert refused.value.field == field
-    assert pairs.train("a") == 1
-
-
 def test_items_kept_out_of_training_do_not_count(pairs: Any) -> None:
     pairs.make("a")
     for side in "xz":

@@ -68,15 +68,15 @@ def test_a_name_taken_again_is_another_identity(database: Database) -> None:
 
 
 def test_a_name_is_given_once_to_many_who_ask_at_the_same_time(database: Database) -> None:
-    def ask(_: int) -> bool:
+    def ask(_: int) -> str:
         try:
             add(database, "wanted")
-        except ConflictError:
-            return False
-        return True
+        except ConflictError as error:
+            return error.code
+        return "made"
 
     with ThreadPoolExecutor(6) as pool:
-        assert sorted(pool.map(ask, range(6))) == [False] * 5 + [True]
+        assert sorted(pool.map(ask, range(6))) == ["collection-exists"] * 5 + ["made"]
 
 
 def test_revisions_have_no_gap_and_a_write_that_failed_takes_none(database: Database) -> None:
