@@ -15,7 +15,6 @@ import sqlalchemy
 from app.bootstrap import Services, build
 from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Content, Job, JobState, Modality
-from app.domain.filters import ItemFilter
 from app.domain.names import Scope
 from app.domain.searches import SearchResult
 from app.main import create_app
@@ -49,9 +48,10 @@ class Pairs:
     readers: frozenset[str] | None = None
     """Keys that search here, whose writes are waited for; None: every write is."""
 
-    def make(self, name: str, z_name: str = "z") -> None:
-        modalities = [Modality("x", {"type": "vector"}), Modality(z_name, {"type": "vector"})]
-        self.services.catalogue.create(name, modalities)
+    def make(self, name: str, **types: str) -> None:
+        """Create a collection of modalities of some types of encoders, or of vectors, x and z."""
+        modalities = [Modality(side, {"type": kind}) for side, kind in types.items()]
+        self.services.catalogue.create(name, modalities or MODALITIES)
 
     def fill(self, name: str, prefix: str = "") -> None:
         self.make(name)
@@ -69,9 +69,7 @@ class Pairs:
 
     def try_to_train(self, name: str, parameters: TrainingParameters = PARAMETERS) -> Job:
         self.services.training.request(name, parameters)
-        job = run_here(self.services)
-        assert job is not None
-        return job
+        return run_here(self.services)
 
     def train(self, name: str, parameters: TrainingParameters = PARAMETERS) -> int:
         job = self.try_to_train(name, parameters)
@@ -83,7 +81,7 @@ class Pairs:
         """Search x with a vector of z."""
         vector = np.asarray(self.data.Z[0] if row is None else row).tolist()
         query = [Query(Content(vector=vector))]
-        (result,) = find(self.services, name, "z", "x", query, k, 0, ItemFilter(), readers=self.readers)
+        (result,) = find(self.services, name, "z", "x", query, k, readers=self.readers)
         return result
 
     def ids(self, name: str) -> list[str]:
@@ -158,6 +156,13 @@ def copy_of(
         yield copy
 
 
+def train_all(pairs: Pairs, names: str) -> None:
+    """Fill and train a collection for each letter: for `copy_of`."""
+    for name in names:
+        pairs.fill(name)
+        pairs.train(name)
+
+
 def choose_at_any_speed(patch: pytest.MonkeyPatch) -> None:
     """Galleries of a test are too small, and its machine too busy, for a measured speed to decide."""
     patch.setattr(index_tuning, "_MIN_SPEEDUP", 0.0)
@@ -213,6 +218,19 @@ def keep_trained(
         yield settings
 
 
+@contextlib.contextmanager
+def keep_approximate(
+    request: pytest.FixtureRequest, folder: Path, vectors: SyntheticPairs, **others: Any
+) -> Iterator[Settings]:
+    """As `keep_trained`, with 60 items for many, which an approximate index searches."""
+    with contextlib.ExitStack() as until_ended:
+        with pytest.MonkeyPatch.context() as patch:
+            choose_at_any_speed(patch)
+            trained = keep_trained(request, folder, vectors, approximate_from_items=55, **others)
+            settings = until_ended.enter_context(trained)
+        yield settings
+
+
 @pytest.fixture(scope="session")
 def _kept_a(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
@@ -256,6 +274,13 @@ def trained(_kept_named: Settings, tmp_path: Path) -> Iterator[Services]:
         yield services
 
 
+@pytest.fixture(scope="module")
+def lasting_trained(_kept_named: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """As `trained`, for the tests of a module that only read."""
+    with copy_services(_kept_named, tmp_path_factory.mktemp("lasting")) as services:
+        yield services
+
+
 @pytest.fixture(params=EITHER)
 def either(
     request: pytest.FixtureRequest,
@@ -292,6 +317,12 @@ def trained_either(
         yield Pairs(services, vectors)
 
 
+@pytest.fixture
+def postgres_url(postgres_url: str) -> str:
+    """URL of an empty database of this test's own, with the driver that the service takes."""
+    return psycopg_url(postgres_url).render_as_string(hide_password=False)
+
+
 MODALITIES = (Modality("x", {"type": "vector"}), Modality("z", {"type": "vector"}))
 
 
@@ -302,8 +333,7 @@ def engine(
     """The engine of an empty database; of one with the current schema where a test has `database`."""
     is_migrated = "database" in request.fixturenames
     if request.param == "postgres":
-        name = "migrated_postgres_url" if is_migrated else "postgres_url"
-        url = psycopg_url(request.getfixturevalue(name)).render_as_string(hide_password=False)
+        url = request.getfixturevalue("migrated_postgres_url" if is_migrated else "postgres_url")
     else:
         url = f"sqlite:///{tmp_path / DATABASE_FILE}"
         if is_migrated:

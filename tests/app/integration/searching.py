@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.bootstrap import Services
-from app.domain.entities import Content, JobState, Modality
+from app.domain.entities import Content, Modality
 from app.domain.filters import ItemFilter
 from app.domain.reports import TrainingParameters
 from app.domain.searches import SearchResult
@@ -15,7 +15,7 @@ from app.services.catalogue.preparation import NewItem
 from app.services.serving.reloads import ReleaseSlot
 from app.services.serving.search import Query, Search, results_of
 from solver.datasets import SyntheticPairs
-from tests.app.integration.in_process import run_here
+from tests.app.integration.in_process import run_well
 
 NAME = "pairs"
 PARAMETERS = TrainingParameters(alpha=1e-1, scaling="standard", max_iter=20)
@@ -27,9 +27,7 @@ def vector_item(modality: str, item_id: str, row: Any, *labels: str, **facts: An
 
 def train(services: Services, parameters: TrainingParameters = PARAMETERS) -> int:
     services.training.request(NAME, parameters)
-    job = run_here(services)
-    assert job is not None
-    assert job.state is JobState.SUCCEEDED, job.error
+    job = run_well(services)
     assert job.model_version is not None
     return job.model_version
 

@@ -16,7 +16,7 @@ from app.domain.errors import DatabaseUnavailableError
 from app.services.training.requests import TrainingParameters
 from app.worker.attempts import Failure, Lease, Outcome
 from tests.app.closing import close
-from tests.app.integration.in_process import run_with, train_here
+from tests.app.integration.in_process import run_one, run_with, train_here
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 LEASE_SECONDS, LOCK_WAIT_SECONDS, HELD_SECONDS = 1.0, 0.2, 3.0
@@ -82,7 +82,7 @@ def claim_all_the_time(services: Services, until: Callable[[], bool], found: lis
     """What an idle worker does."""
     while not until():
         try:
-            job = run_with(services, train=lambda *_: Failure("the rival had it", may_pass=False))
+            job = run_one(services, lambda *_: Failure("the rival had it", may_pass=False))
             if job is not None:
                 found.append(job)
         except DatabaseUnavailableError:
@@ -113,7 +113,6 @@ def test_a_model_outlasts_a_lock_held_for_longer_than_its_lease(
     finally:
         stop.set()
         rival.join()
-    assert job is not None
     assert (job.state, job.error, job.attempts) == (JobState.SUCCEEDED, None, 1)
     assert job.model_version == 1
     assert found == []
@@ -135,7 +134,6 @@ def test_a_model_that_waits_for_its_collection_can_be_cancelled(either: Any, hur
         job = run_with(hurried, train=train)
     finally:
         holding.__exit__(None, None, None)
-    assert job is not None
     assert job.state is JobState.CANCELLED
     assert hurried.versions.models("a") == []
 
@@ -147,11 +145,9 @@ def test_an_attempt_that_the_database_refused_is_none(hurried: Services) -> None
     hurried.training.request("a", PARAMETERS)
     for _ in range(3):
         job = run_with(hurried, train=refused)
-        assert job is not None
         assert (job.state, job.attempts) == (JobState.QUEUED, 0)
         time.sleep(0.2)
     job = run_with(hurried, train=train_here)
-    assert job is not None
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
 
 
@@ -164,5 +160,4 @@ def test_how_a_job_ended_is_written_when_the_lock_is_free(hurried: Services) -> 
 
     hurried.training.request("a", PARAMETERS)
     job = run_with(hurried, train=fail)
-    assert job is not None
     assert (job.state, job.error) == (JobState.FAILED, "no labels")

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +20,6 @@ from app.db.session import Database, make_engine
 from app.domain.entities import Collection, Counts, Item, ModelVersion
 from app.domain.errors import CollectionNotFoundError
 from app.domain.reports import TrainingReport
-from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
 
 ROOT = Path(__file__).parents[3]
@@ -42,6 +42,16 @@ def version(number: int) -> ModelVersion:
         datetime.now(UTC),
         False,
     )
+
+
+def migrate(
+    engine: sqlalchemy.Engine, revision: str, act: Callable[[Config, str], None] = command.upgrade
+) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        act(config, revision)
 
 
 def tables_of(engine: sqlalchemy.Engine) -> set[str]:
@@ -67,11 +77,7 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
     DatabaseSchema(engine).upgrade()
     DatabaseSchema(engine).upgrade()
     assert tables_of(engine) == set(Base.metadata.tables)
-    config = Config()
-    config.set_main_option("script_location", str(ROOT / "migrations"))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "base")
+    migrate(engine, "base", command.downgrade)
     assert tables_of(engine) == set()
     assert not DatabaseSchema(engine).is_current()
     DatabaseSchema(engine).upgrade()
@@ -79,11 +85,8 @@ def test_an_upgrade_can_be_repeated_and_taken_back(engine: sqlalchemy.Engine) ->
 
 
 def test_the_version_that_serves_opens_the_history_of_an_older_database(engine: sqlalchemy.Engine) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(ROOT / "migrations"))
+    migrate(engine, "0002")
     with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0002")
         now = "'2026-01-02 03:04:05'"
         connection.exec_driver_sql(
             "INSERT INTO collections (name, modalities, revision, active_version, created_at) "
@@ -95,36 +98,10 @@ def test_the_version_that_serves_opens_the_history_of_an_older_database(engine: 
                 f"facts, created_at) SELECT id, {number}, 'b', 'h', 1, '{{}}', {now} "
                 "FROM collections WHERE name = 'a'"
             )
-        command.upgrade(config, "head")
+    migrate(engine, "head")
+    with engine.connect() as connection:
         found = connection.exec_driver_sql("SELECT version, previous, actor FROM activations").all()
     assert [tuple(row) for row in found] == [(2, None, "migration")]
-
-
-def test_collections_are_added_once_and_deleted_with_everything(
-    database: Database, collection: Collection
-) -> None:
-    with refused("collection-exists"), database.write() as work:
-        work.collections.add("pairs", MODALITIES)
-    put(database, collection, Item("a", "x"))
-    with database.write() as work:
-        work.models.add(collection, version(1))
-        work.jobs.enqueue(collection, {})
-        work.collections.delete("pairs")
-    with database.read() as work:
-        assert work.collections.list() == []
-        with pytest.raises(CollectionNotFoundError):
-            work.collections.get("pairs")
-    with database.write() as work:
-        while work.collections.remove_some(collection.id, 100, 1 << 20) is not None:
-            pass
-    with database.engine.connect() as connection:
-        for name in ("items", "feedback", "model_versions", "jobs"):
-            count = connection.scalar(
-                sqlalchemy.select(sqlalchemy.func.count()).select_from(Base.metadata.tables[name])
-            )
-            assert count == 0
-    with pytest.raises(CollectionNotFoundError), database.write() as work:
-        work.collections.next_revision(collection)
 
 
 def test_an_option_that_became_known_is_kept(database: Database, collection: Collection) -> None:
@@ -271,17 +248,6 @@ def test_deleted_items_leave_a_tombstone_and_can_come_back(
         assert work.items.counts(collection) == {"x": 1, "z": 1}
 
 
-def test_pages_follow_creation_and_survive_changes(database: Database, collection: Collection) -> None:
-    put(database, collection, *(Item(f"i{number}", "xz"[number % 2]) for number in range(7)))
-    put(database, collection, Item("i1", "z", text="changed"))
-    with database.read() as work:
-        first = work.items.page(collection, None, 0, 3)
-        second = work.items.page(collection, None, first[-1][0], 10)
-        only_z = work.items.page(collection, "z", 0, 10)
-    assert [item.id for _, item in first + second] == [f"i{number}" for number in range(7)]
-    assert [item.id for _, item in only_z] == ["i1", "i3", "i5"]
-
-
 def test_changes_come_in_order_of_revision(database: Database, collection: Collection) -> None:
     first = put(database, collection, *(Item(f"i{number}", "x") for number in range(1200)))
     second = put(database, collection, Item("i5", "x", text="changed"))
@@ -318,20 +284,17 @@ def test_a_failed_write_leaves_nothing(database: Database, collection: Collectio
         assert work.jobs.claim("nobody", 1.0, 3) is None
 
 
-@pytest.mark.parametrize("item_id", ["a\x00b", "é", "a" * 5000])
-def test_an_id_that_cannot_be_is_not_found(database: Database, collection: Collection, item_id: str) -> None:
-    with database.read() as work, refused("item-not-found"):
-        work.items.get(collection, item_id)
-    with database.read() as work, pytest.raises(CollectionNotFoundError):
-        work.collections.get(item_id)
-    with database.read() as work, refused("job-not-found"):
-        work.jobs.get(item_id)
+def test_an_id_that_cannot_be_is_not_found(database: Database, collection: Collection) -> None:
+    for item_id in ("a\x00b", "é", "a" * 5000):
+        with database.read() as work, refused("item-not-found"):
+            work.items.get(collection, item_id)
+        with database.read() as work, pytest.raises(CollectionNotFoundError):
+            work.collections.get(item_id)
+        with database.read() as work, refused("job-not-found"):
+            work.jobs.get(item_id)
 
 
-def test_a_read_sees_one_state(
-    database: Database,
-    collection: Collection,
-) -> None:
+def test_a_read_sees_one_state(database: Database, collection: Collection) -> None:
     put(database, collection, Item("a", "x"))
     with database.read() as work:
         before = work.collections.get("pairs").revision

@@ -1,4 +1,4 @@
-"""What a process has in memory of collections that are deleted, or created again under the same name."""
+"""What a process has in memory of collections that are deleted, made again, or evicted for others."""
 
 import contextlib
 import gc
@@ -17,14 +17,8 @@ from app.services.serving.snapshot import Snapshot, replay
 from app.services.serving.snapshot_loader import SnapshotLoader
 from app.services.storage.pacing import no_pause
 from tests.app.closing import close
-from tests.app.integration.conftest import CopyOf, Pairs
-from tests.app.integration.loading import current
-
-
-def train_two(pairs: Pairs) -> None:
-    for name in ("a", "b"):
-        pairs.fill(name)
-        pairs.train(name)
+from tests.app.integration.conftest import CopyOf, Pairs, train_all
+from tests.app.integration.loading import current, load
 
 
 @pytest.mark.parametrize(
@@ -35,7 +29,7 @@ def train_two(pairs: Pairs) -> None:
 def test_memory_is_freed_at_once_and_by_other_processes_when_they_are_checked(
     copy_of: CopyOf, look: Callable[[Services], object]
 ) -> None:
-    pairs, _ = copy_of(train_two)
+    pairs, _ = copy_of(train_all, "ab")
     other = Pairs(build(pairs.services.settings), pairs.data)
     for each in (pairs, other):
         for name in ("a", "b"):
@@ -51,19 +45,21 @@ def test_memory_is_freed_at_once_and_by_other_processes_when_they_are_checked(
 
 
 def test_locks_are_freed_with_the_threads_that_waited(trained_pairs: Pairs) -> None:
-    trained_pairs.search("a")
-    trained_pairs.services.catalogue.delete_collection("a")
+    pairs = trained_pairs
+    pairs.search("a")
+    pairs.services.catalogue.delete_collection("a")
     with pytest.raises(CollectionNotFoundError):
-        trained_pairs.search("a")
+        pairs.search("a")
     gc.collect()
-    assert len(trained_pairs.services.snapshots._locks) == 0
+    assert len(pairs.services.snapshots._locks) == 0
 
 
 def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
     trained_either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained_either.search("a")
-    served = trained_either.services.snapshots
+    pairs = trained_either
+    pairs.search("a")
+    served = pairs.services.snapshots
     load = SnapshotLoader.load
     inside: dict[int, set[int]] = {}
     most: list[int] = []
@@ -98,25 +94,21 @@ def test_a_collection_created_again_is_changed_by_one_thread_at_a_time(
             current(served, "a")
 
     late = threading.Thread(target=look)
-    trained_either.services.catalogue.add_items(
-        "a", [trained_either.item("x", "new", trained_either.data.X[0])]
-    )
+    pairs.services.catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[0])])
     late.start()
-    trained_either.services.catalogue.delete_collection("a")
-    trained_either.fill("a", "again-")
-    trained_either.train("a")
+    pairs.services.catalogue.delete_collection("a")
+    pairs.fill("a", "again-")
+    pairs.train("a")
     for _ in range(2):
         others = [threading.Thread(target=lambda: current(served, "a")) for _ in range(3)]
         for thread in others:
             thread.start()
         for thread in others:
             thread.join(120.0)
-        trained_either.services.catalogue.add_items(
-            "a", [trained_either.item("x", "again-new", trained_either.data.X[0])], replace=True
-        )
+        pairs.services.catalogue.add_items("a", [pairs.item("x", "again-new", pairs.data.X[0])], replace=True)
     late.join(120.0)
     assert max(most) == 1
-    assert all(item_id.startswith("again-") for item_id in trained_either.ids("a"))
+    assert all(item_id.startswith("again-") for item_id in pairs.ids("a"))
 
 
 SECONDS = 60.0
@@ -160,32 +152,98 @@ def loading(trained_either: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lo
 def test_galleries_of_a_deleted_collection_do_not_serve_its_successor(
     trained_either: Any, loading: Loading
 ) -> None:
-    trained_either.services.catalogue.add_items(
-        "a", [trained_either.item("x", "more", trained_either.data.X[0])]
-    )
-    own = trained_either.services.catalogue.collection("a")[0].revision
+    pairs = trained_either
+    pairs.services.catalogue.add_items("a", [pairs.item("x", "more", pairs.data.X[0])])
+    own = pairs.services.catalogue.collection("a")[0].revision
     assert loading.pairs.search("a").index_revision == own, "what serves is ahead of what is loaded"
-    trained_either.services.catalogue.delete_collection("a")
-    trained_either.fill("a", "again-")
-    trained_either.train("a")
-    trained_either.services.versions.activate("a", trained_either.train("a"), "test")
+    pairs.services.catalogue.delete_collection("a")
+    pairs.fill("a", "again-")
+    pairs.train("a")
+    pairs.services.versions.activate("a", pairs.train("a"), "test")
     loading.end()
     assert {item_id[:6] for item_id in loading.pairs.ids("a")} == {"again-"}
 
 
 def test_a_load_that_ends_late_takes_nothing_of_the_successor(trained_either: Any, loading: Loading) -> None:
-    trained_either.services.catalogue.delete_collection("a")
-    trained_either.make("a")
+    pairs = trained_either
+    pairs.services.catalogue.delete_collection("a")
+    pairs.make("a")
     for side, rows, labels in (
-        ("x", trained_either.data.X[:30], trained_either.data.x_labels),
-        ("z", trained_either.data.Z[:30], trained_either.data.z_labels),
+        ("x", pairs.data.X[:30], pairs.data.x_labels),
+        ("z", pairs.data.Z[:30], pairs.data.z_labels),
     ):
-        items = [
-            trained_either.item(side, f"{side}{n}", row, f"class {labels[n]}") for n, row in enumerate(rows)
-        ]
-        trained_either.services.catalogue.add_items("a", items)
-    trained_either.train("a")
+        items = [pairs.item(side, f"{side}{n}", row, f"class {labels[n]}") for n, row in enumerate(rows)]
+        pairs.services.catalogue.add_items("a", items)
+    pairs.train("a")
     assert loading.pairs.search("a").hits
-    successor = trained_either.services.catalogue.collection("a")[0].id
+    successor = pairs.services.catalogue.collection("a")[0].id
     loading.end()
     assert list(loading.pairs.services.snapshots.peek_all()) == [successor]
+
+
+NAMES = "abc"
+
+
+@pytest.fixture
+def three(copy_of: CopyOf) -> Pairs:
+    pairs, _ = copy_of(train_all, NAMES)
+    return pairs
+
+
+def bounded(of: Pairs, max_bytes: int) -> Pairs:
+    settings = of.services.settings.model_copy(update={"max_snapshot_bytes": max_bytes})
+    return Pairs(build(settings), of.data)
+
+
+@pytest.fixture
+def two_fit(three: Pairs) -> Iterator[Pairs]:
+    """A process with room for two of three collections."""
+    three.search("a")
+    (size,) = (snapshot.estimated_bytes for snapshot in three.services.snapshots.peek_all().values())
+    services = bounded(three, int(2.5 * size))
+    yield services
+    close(services.services)
+
+
+def names(of: Pairs) -> set[str]:
+    return {snapshot.collection.name for snapshot in of.services.snapshots.peek_all().values()}
+
+
+def test_the_least_recently_searched_is_evicted(two_fit: Pairs) -> None:
+    for name, expected in (("a", "a"), ("b", "ab"), ("a", "ab"), ("c", "ac"), ("b", "bc"), ("b", "bc")):
+        two_fit.search(name)
+        assert names(two_fit) == set(expected)
+
+
+def test_an_evicted_collection_answers_as_before_with_later_writes(two_fit: Pairs) -> None:
+    before = two_fit.search("a").hits
+    for name in "bc":
+        two_fit.search(name)
+    assert "a" not in names(two_fit)
+    two_fit.services.catalogue.add_items("a", [two_fit.item("x", "new", two_fit.data.X[0])])
+    two_fit.services.catalogue.delete_item("a", "x05")
+    scores = {hit.id: hit.score for hit in two_fit.search("a").hits}
+    expected = {hit.id: hit.score for hit in before if hit.id != "x05"}
+    assert scores.keys() - expected.keys() == {"new"}
+    assert {item_id: scores[item_id] for item_id in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_process_is_ready_although_not_all_fit(two_fit: Pairs) -> None:
+    health = two_fit.services.health
+    assert load(two_fit.services).is_ready
+    in_memory = names(two_fit)
+    assert len(in_memory) == 2
+    for _ in range(3):
+        state = health.check()
+        assert (state.is_ready, state.reason) == (True, None)
+    assert names(two_fit) == in_memory, "a check loads nothing that was evicted"
+    _, statuses = two_fit.services.health.collections(10)
+    assert {status.name for status in statuses if status.served_version is not None} == in_memory
+
+
+def test_one_collection_stays_however_large_it_is(three: Pairs) -> None:
+    tiny = bounded(three, 1)
+    for name in (*NAMES, *NAMES):
+        assert len(tiny.ids(name)) == 60
+        assert names(tiny) == {name}
+    close(tiny.services)

@@ -15,7 +15,7 @@ from app.services.serving.recall_monitor import RecallMonitor
 from app.services.serving.reloads import Background
 from app.services.serving.snapshot import Snapshot, SnapshotCache
 from app.settings import Settings
-from tests.app.integration.conftest import Pairs, choose_at_any_speed, copy_services, keep_trained
+from tests.app.integration.conftest import Pairs, copy_services, keep_approximate
 from tests.app.waiting import wait_for
 
 
@@ -46,12 +46,7 @@ def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: Any
 ) -> Iterator[Settings]:
     """Settings of what `approximate` is a copy of."""
-    folder = tmp_path_factory.mktemp("approximate")
-    with ExitStack() as until_ended:
-        with pytest.MonkeyPatch.context() as patch:
-            choose_at_any_speed(patch)
-            trained = keep_trained(request, folder, vectors, approximate_from_items=55)
-            settings = until_ended.enter_context(trained)
+    with keep_approximate(request, tmp_path_factory.mktemp("approximate"), vectors) as settings:
         yield settings
 
 

@@ -1,5 +1,7 @@
-"""A full or read-only database, a database file that was exchanged, and damage to what no search reads."""
+"""A full or read-only database or disk, an exchanged database file, and damage to what no search reads."""
 
+import errno
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,14 +13,15 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
-from app.domain.entities import Content, JobState
+from app.domain.entities import Content, Item
+from app.services.catalogue.imports import ItemSpool
 from app.services.catalogue.preparation import NewItem
 from app.services.health import Readiness
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import check_problem
 from tests.app.integration.conftest import MODALITIES
-from tests.app.integration.in_process import run_here
+from tests.app.integration.in_process import run_well
 from tests.app.integration.loading import current, load
 from tests.app.refused import refused
 from tests.app.repairs import request_repairs
@@ -64,9 +67,7 @@ def test_what_sqlite_cannot_write_is_not_called_busy(pairs: Any, pragma: str, un
 @pytest.fixture
 def on_postgres(postgres_url: str, tmp_path: Path) -> Iterator[Services]:
     """A service whose database is PostgreSQL's, which is ready."""
-    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    shown = url.render_as_string(hide_password=False)
-    services = build(Settings(data_dir=tmp_path / "pg", database_url=shown))
+    services = build(Settings(data_dir=tmp_path / "pg", database_url=postgres_url))
     services.schema.set_up()
     services.catalogue.create("a", MODALITIES)
     assert load(services) == Readiness(True)
@@ -159,9 +160,55 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(trained_pairs: 
     assert "a: later versions cannot be compared" in str(found.reason)
     assert trained_pairs.ids("a") == expected
     assert request_repairs(trained_pairs.services) == ["a"]
-    job = run_here(trained_pairs.services)
-    assert job is not None
-    assert job.state is JobState.SUCCEEDED, job.error
+    run_well(trained_pairs.services)
     assert current(fresh.snapshots, "a").model.version == 2
     assert fresh.health.check() == Readiness(True)
     close(fresh)
+
+
+FULL = Path("/dev/full")
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+
+
+def lines(count: int) -> str:
+    items = [{"id": f"n{n}", "modality": "x", "vector": [float(n)] * 8} for n in range(count)]
+    return "".join(json.dumps(item) + "\n" for item in items)
+
+
+def test_an_import_that_finds_no_space_says_so_and_stores_nothing(
+    pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs.fill("a")
+    client = pairs.client()
+    before = client.get("/v1/collections/a").json()
+    path = "/v1/collections/a/items:import"
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "app.services.catalogue.imports.tempfile.SpooledTemporaryFile", lambda **_: FULL.open("r+b")
+        )
+        for count in (5, 2000):  # what a buffer takes, and more
+            problem = check_problem(client.post(path, content=lines(count)), 507, "no space is left")
+            assert problem["type"] == "/problems/storage-full"
+    assert client.get("/v1/collections/a").json() == before
+    assert client.post(path, content=lines(5)).status_code == 201
+
+
+def test_ids_that_find_no_space_are_a_full_disk_too(tmp_path: Path) -> None:
+    spool = ItemSpool(tmp_path)
+    spool._ids.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(OSError, match="No space left") as raised:
+        spool.add([(n, Item(f"a long id of an item {n}", "x")) for n in range(5000)])
+    assert raised.value.errno == errno.ENOSPC
+    spool.close()
+
+
+def test_other_errors_of_the_system_are_internal(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs.make("a")
+
+    def fail(**_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "denied")
+
+    monkeypatch.setattr("app.services.catalogue.imports.tempfile.SpooledTemporaryFile", fail)
+    answer = pairs.client().post("/v1/collections/a/items:import", content=lines(1))
+    assert answer.status_code == 500
+    assert answer.json()["type"] == "/problems/internal"

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from app.settings import Settings
 from solver.datasets import make_low_rank_pairs
 from tests.app.closing import close
 from tests.app.filters import accepts
-from tests.app.integration.conftest import FINE, Pairs, choose_at_any_speed, copy_services, keep_trained
+from tests.app.integration.conftest import FINE, Pairs, copy_services, keep_approximate
 from tests.app.integration.index_recall import index_recall
 from tests.app.integration.test_saved_galleries import folders, wait
 from tests.app.waiting import wait_for
@@ -47,18 +47,6 @@ def test_the_published_index_finds_what_new_queries_look_for() -> None:
     assert [trial.recall_at_10 >= 0.99 for trial in choice.trials] == [True, True]
     assert choice.exact_milliseconds is not None
     assert index_recall(chosen.index, queries[1000:]) > 0.98
-
-
-def test_where_every_candidate_fails_the_gallery_stays_exact_and_says_so() -> None:
-    """Rows without any structure: whatever has the recall visits most of them."""
-    rows, queries = np.split(np.random.default_rng(0).normal(size=(3300, 64)).astype(np.float32), [3000])
-    chosen, choice = tuner().choose(rows, queries)
-    assert chosen is None
-    assert choice.spec == IndexSpec("exact")
-    assert "no candidate reached a recall@10 of 0.99" in choice.reason
-    assert len(choice.trials) == 2
-    assert all(trial.rejected is not None for trial in choice.trials)
-    assert choice.exact_milliseconds is not None
 
 
 def test_too_few_queries_measure_nothing() -> None:
@@ -147,12 +135,8 @@ def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: Any
 ) -> Iterator[Settings]:
     """Settings of what `large` is a copy of."""
-    folder, others = tmp_path_factory.mktemp("large"), {"save_after_items": 12}
-    with ExitStack() as until_ended:
-        with pytest.MonkeyPatch.context() as patch:
-            choose_at_any_speed(patch)
-            trained = keep_trained(request, folder, vectors, approximate_from_items=55, **others)
-            settings = until_ended.enter_context(trained)
+    folder = tmp_path_factory.mktemp("large")
+    with keep_approximate(request, folder, vectors, save_after_items=12) as settings:
         yield settings
 
 

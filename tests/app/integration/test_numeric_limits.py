@@ -7,46 +7,41 @@ import numpy as np
 import pytest
 
 from app.bootstrap import build
-from app.domain.entities import JobState
 from app.domain.errors import InvalidFieldError
 from app.domain.ports import GalleryIndex
 from app.domain.reports import LeftOut, TrainingParameters
 from app.index import ExactIndex, build_candidates
 from app.services.health import Readiness
 from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import CopyOf, train_all
 from tests.app.integration.loading import current, load, saved_galleries
 
-HUGE = (3e38, -3e38)
 
-
-@pytest.mark.parametrize("value", [*HUGE, 1e13, float("inf"), float("nan")])
-def test_a_number_that_would_overflow_is_refused_by_name(trained_pairs: Any, value: float) -> None:
+def test_a_number_that_would_overflow_is_refused_by_name(trained_pairs: Any) -> None:
     before, _ = trained_pairs.services.catalogue.collection("a")
-    good, bad = (
-        trained_pairs.item("x", "good", [1.0] * 8),
-        trained_pairs.item("x", "big", [value] + [0.0] * 7),
-    )
-    with pytest.raises(InvalidFieldError) as refused:
-        trained_pairs.services.catalogue.add_items("a", [good, bad])
-    assert refused.value.field.startswith("items.1")
-    with pytest.raises(InvalidFieldError, match="vector"):
-        trained_pairs.search("a", row=[value] * 6)
+    good = trained_pairs.item("x", "good", [1.0] * 8)
+    for value in (3e38, -3e38, 1e13, np.inf, np.nan):
+        bad = trained_pairs.item("x", "big", [value] + [0.0] * 7)
+        with pytest.raises(InvalidFieldError) as refused:
+            trained_pairs.services.catalogue.add_items("a", [good, bad])
+        assert refused.value.field.startswith("items.1")
+        with pytest.raises(InvalidFieldError, match="vector"):
+            trained_pairs.search("a", row=[value] * 6)
     assert trained_pairs.services.catalogue.collection("a")[0] == before
     assert len(trained_pairs.ids("a")) == 60
 
 
-@pytest.mark.parametrize("scaling", [None, "none", "center", "standard", "l2"])
-def test_the_largest_numbers_allowed_disturb_nothing(trained_pairs: Any, scaling: str | None) -> None:
+def test_the_largest_numbers_allowed_disturb_nothing(trained_pairs: Any) -> None:
     largest = [1e12, -1e12] * 4
     trained_pairs.services.catalogue.add_items("a", [trained_pairs.item("x", "big", largest, "class 0")])
     result = trained_pairs.search("a")
     assert len({hit.id for hit in result.hits}) == 61
     assert np.isfinite([hit.score for hit in result.hits]).all()
     assert np.isfinite([hit.score for hit in trained_pairs.search("a", row=[1e12, -1e12] * 3).hits]).all()
-    job = trained_pairs.try_to_train("a", TrainingParameters(alpha=1e-3, scaling=scaling, max_iter=3))
-    assert job.state is JobState.SUCCEEDED, job.error
-    assert len(set(trained_pairs.ids("a"))) == 61
+    for scaling in (None, "none", "center", "standard", "l2"):
+        version = trained_pairs.train("a", TrainingParameters(alpha=1e-3, scaling=scaling, max_iter=3))
+        trained_pairs.services.versions.activate("a", version, "test")
+        assert len(set(trained_pairs.ids("a"))) == 61
 
 
 def test_what_a_model_cannot_place_is_left_out_and_refused(pairs: Any) -> None:
@@ -161,11 +156,8 @@ def test_held_out_items_beyond_the_range_are_left_out_of_the_figures(pairs: Any)
     assert all(np.isfinite(quality.map) for quality in held_out.directions.values())
 
 
-def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs: Any) -> None:
-    pairs.fill("a")
-    pairs.fill("b")
-    for name in "ab":
-        pairs.train(name)
+def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(train_all, "ab")
     with pairs.services.database.engine.begin() as connection:
         # No release wrote such a row: an item of a vector modality without its features.
         connection.exec_driver_sql(
@@ -181,34 +173,13 @@ def test_one_collection_that_cannot_be_loaded_does_not_take_readiness_away(pairs
     assert len(pairs.ids("b")) == 60
 
 
-@pytest.fixture(scope="module")
-def filled(lasting_pairs: Pairs) -> Pairs:
-    lasting_pairs.fill("a")
-    return lasting_pairs
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        *({"alpha": alpha} for alpha in (0.0, 1e-300, 1e-38, 1e300, float("inf"), float("nan"))),
-        *({"tol": tol} for tol in (0.0, 1.0, float("nan"))),
-        *({"max_iter": limit} for limit in (0, 10**9)),
-        *({"seed": seed} for seed in (-1, 2**32)),
-    ],
-)
-def test_parameters_no_training_could_use_are_refused_by_name(
-    filled: Pairs, parameters: dict[str, Any]
-) -> None:
-    with pytest.raises(InvalidFieldError) as refused:
-        filled.services.training.request("a", TrainingParameters(**parameters))
-    assert [refused.value.field] == list(parameters)
-
-
-def test_rows_that_faiss_does_not_know_are_no_results() -> None:
-    vectors = np.ones((4, 2), np.float32)
-    vectors[1] = np.nan
-    rows, _ = ExactIndex(vectors).search(np.ones(2, np.float32), 4, None)
-    assert set(rows.tolist()) <= {0, 2, 3}
+def test_parameters_that_json_cannot_say_are_refused_by_name(pairs: Any) -> None:
+    pairs.fill("a")
+    for name, value in (("alpha", 1e-38), ("alpha", np.inf), ("alpha", np.nan), ("tol", np.nan)):
+        with pytest.raises(InvalidFieldError) as refused:
+            pairs.services.training.request("a", TrainingParameters(**{name: value}))
+        assert refused.value.field == name
+    assert pairs.services.training.jobs("a", 10) == []
 
 
 ROWS = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)

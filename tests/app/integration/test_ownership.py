@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.copies import copy_sqlite
@@ -315,15 +314,13 @@ def test_what_an_earlier_version_said_of_another_database_still_holds(opened: Op
 def test_an_empty_folder_is_not_that_of_a_database_in_use(
     opened: Opened, postgres_url: str, tmp_path: Path
 ) -> None:
-    found = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    url = found.render_as_string(hide_password=False)
-    filled(opened(tmp_path / "data", url))
-    services = opened(tmp_path / "mounted-too-late", url)
+    filled(opened(tmp_path / "data", postgres_url))
+    services = opened(tmp_path / "mounted-too-late", postgres_url)
     assert "mount it" in str(services.health.check().reason)
     assert request_repairs(services) == []
     with refused("wrong-database"):
         store(services, 20)
-    assert opened(tmp_path / "data", url).health.check().reason is None
+    assert opened(tmp_path / "data", postgres_url).health.check().reason is None
 
 
 def sqlite(path: Path) -> str:

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from app.domain.entities import Content
-from app.domain.filters import ItemFilter
 from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import CopyOf, Pairs, train_all
 from tests.app.integration.loading import pace
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
@@ -30,7 +29,7 @@ def release_slot() -> Iterator[None]:
 
 def search_as_request(pairs: Pairs, name: str) -> Any:
     query = [Query(Content(vector=pairs.data.Z[0].tolist()))]
-    (result,) = find(pairs.services, name, "z", "x", query, 5, 0, ItemFilter(), release_slot=release_slot)
+    (result,) = find(pairs.services, name, "z", "x", query, 5, release_slot=release_slot)
     return result
 
 
@@ -58,11 +57,12 @@ def write(pairs: Pairs, name: str, count: int, prefix: str = "new") -> int:
     return pairs.services.catalogue.add_items(name, items, replace=True).revision
 
 
-def test_a_long_replay_does_not_delay_other_collections(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_replay_does_not_delay_other_collections(
+    copy_of: CopyOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both were written to by this process, and so both searches need their replay."""
-    for name in ("a", "b"):
-        pairs.fill(name)
-        pairs.train(name)
+    pairs, _ = copy_of(train_all, "ab")
+    for name in "ab":
         pairs.search(name)
     released, reached = threading.Event(), threading.Event()
 
@@ -136,11 +136,9 @@ def test_a_version_that_cannot_be_loaded_leaves_the_one_before_serving(
     assert search_as_request(pairs, "a").model_version == version
 
 
-def test_reloads_do_not_freeze_garbage(pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reloads_do_not_freeze_garbage(trained_pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.services.serving.snapshot._MAX_INLINE_CHANGES", 5)
     monkeypatch.setattr("app.services.serving.snapshot._LARGE_COLLECTION_ITEMS", 20)
-    pairs.fill("a")
-    pairs.train("a")
     gc.unfreeze()
     gc.collect()
     gc.disable()
@@ -149,8 +147,8 @@ def test_reloads_do_not_freeze_garbage(pairs: Any, monkeypatch: pytest.MonkeyPat
             for _ in range(300):  # as requests leave it behind
                 knot: list[Any] = []
                 knot.append(knot)
-            revision = write(pairs, "a", 12)
-            assert pairs.search("a").index_revision == revision
+            revision = write(trained_pairs, "a", 12)
+            assert trained_pairs.search("a").index_revision == revision
         gc.collect()
         assert gc.get_freeze_count() > 0, "the rows of the first load are passed over"
         gc.unfreeze()

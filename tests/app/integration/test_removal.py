@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,16 @@ import numpy as np
 import pytest
 import sqlalchemy
 from alembic import command
-from alembic.config import Config
 
 from app.db.schema import DatabaseSchema
 from app.db.session import Database
 from app.domain.entities import Collection, Item, JobState
 from app.domain.errors import CollectionNotFoundError
-from app.worker.worker import make_worker
 from tests.app.integration.conftest import MODALITIES
+from tests.app.integration.in_process import at_work
+from tests.app.integration.test_database import migrate, version
 from tests.app.refused import refused
+from tests.app.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 MANY = 20_000
@@ -59,13 +58,6 @@ def items_left(database: Database, collection_id: int) -> int:
 def deleted(database: Database) -> list[int]:
     with database.read() as work:
         return list(work.collections.deleted_ids())
-
-
-def in_time(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60.0
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return is_so()
 
 
 def test_a_deleted_one_is_gone_with_its_jobs_before_its_rows_are(
@@ -116,6 +108,7 @@ def test_rows_are_removed_in_steps_of_bounded_rows_and_bytes(
     items = [Item(f"i{n}", "x", features=vector, content_hash=f"{n % 4:064d}") for n in range(10)]
     put(database, collection, *items)
     with database.write() as work:
+        work.models.add(collection, version(1))
         job = work.jobs.enqueue(collection, {})
         work.jobs.request_cancel(job.id)
     assert step(database, collection) is None, "it is not deleted"
@@ -127,12 +120,13 @@ def test_rows_are_removed_in_steps_of_bounded_rows_and_bytes(
         left.append(items_left(database, collection.id))
     assert left == [7, 5, 4, 0]
     assert pictures == {f"{n:064d}" for n in range(4)}
-    assert step(database, collection) == set(), "the job that had ended"
+    assert step(database, collection) == set(), "the version and the job that had ended"
     assert step(database, collection) is None
     assert step(database, collection) is None
     assert items_left(database, other.id) == 1
     with database.engine.connect() as connection:
-        for table, count in (("collections", 1), ("items", 1), ("jobs", 0), ("job_events", 0)):
+        counts = {"collections": 1, "items": 1, "model_versions": 0, "jobs": 0, "job_events": 0}
+        for table, count in counts.items():
             assert connection.scalar(sqlalchemy.text(f"SELECT count(*) FROM {table}")) == count
 
 
@@ -168,7 +162,8 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
         "LRBS_SWEEP_GRACE_SECONDS": "0",
     }
     with subprocess.Popen([sys.executable, "-c", _DELETE], env=environment, cwd=ROOT) as process:
-        assert in_time(lambda: items_left(database, large.id) < MANY)
+        while items_left(database, large.id) == MANY:
+            assert process.poll() is None
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert 0 < items_left(database, large.id) < MANY
@@ -177,15 +172,9 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
         services.catalogue.collection("large")
     either.fill("large")
     ids = [item.id for _, item in services.catalogue.page("large", None, 0, 1000).rows]
-    stopping = threading.Event()
-    worker = threading.Thread(target=make_worker(services, stopping.is_set).run_forever)
-    worker.start()
-    try:
-        assert in_time(lambda: not deleted(database))
-        assert in_time(lambda: picture not in services.catalogue._preparation.blobs.names())
-    finally:
-        stopping.set()
-        worker.join()
+    with at_work(services):
+        wait_for(lambda: not deleted(database))
+        wait_for(lambda: picture not in services.catalogue._preparation.blobs.names())
     assert items_left(database, large.id) == 0
     assert [item.id for _, item in services.catalogue.page("large", None, 0, 1000).rows] == ids
 
@@ -198,13 +187,10 @@ def test_an_older_schema_is_left_nothing_of_deleted_collections(engine: sqlalche
             made = work.collections.add(name, MODALITIES)
         put(database, made, Item("i", "x"))
     delete(database, "a")
-    config = Config()
-    config.set_main_option("script_location", str(ROOT / "migrations"))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0009")
+    migrate(engine, "0009", command.downgrade)
+    with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT name FROM collections").scalars().all() == ["b"]
         assert connection.exec_driver_sql("SELECT count(*) FROM items").scalar() == 1
-        command.upgrade(config, "head")
+    migrate(engine, "head")
     with database.read() as work:
         assert [found.name for found in work.collections.list()] == ["b"]

@@ -1,26 +1,17 @@
 """What a search finds, and in which order."""
 
-import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from app.bootstrap import Services, build
-from app.domain.entities import Content, Modality
+from app.bootstrap import Services
+from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
 from app.domain.filters import ItemFilter
-from app.services.catalogue.service import NewItem
-from app.services.health import Readiness
 from app.services.serving.search import Query
-from app.services.training.requests import TrainingParameters
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs, make_low_rank_pairs
-from tests.app.closing import close
-from tests.app.filters import accepts
-from tests.app.integration.loading import load
 from tests.app.integration.searching import NAME, bundle_of, fill, find, ids, search, train, vector_item
 from tests.app.refused import refused
 
@@ -35,11 +26,11 @@ def similarities(services: Services, queries: Any, gallery: Any) -> Any:
     return rows @ columns.T
 
 
-def test_the_ranking_is_that_of_the_solver(trained: Services, vectors: SyntheticPairs) -> None:
-    expected = similarities(trained, vectors.Z, vectors.X)
+def test_the_ranking_is_that_of_the_solver(lasting_trained: Services, vectors: SyntheticPairs) -> None:
+    expected = similarities(lasting_trained, vectors.Z, vectors.X)
     assert np.ptp(expected) > 0.1
     queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
-    results = find(trained, NAME, "z", "x", queries, N_X, 0, ItemFilter())
+    results = find(lasting_trained, NAME, "z", "x", queries, N_X)
     for row, result in zip(expected, results, strict=True):
         assert [hit.rank for hit in result.hits] == list(range(1, N_X + 1))
         scores = np.array([hit.score for hit in result.hits])
@@ -56,24 +47,19 @@ def test_a_query_of_a_batch_is_answered_as_it_is_alone(services: Services) -> No
     fill(services, make_low_rank_pairs(N_X, N_Z, n_features_x=200, n_features_z=300, random_state=1))
     train(services)
     queries = [Query(item_id=f"z{n:02d}") for n in range(N_Z)]
-    together = find(services, NAME, "z", "x", queries, N_X, 0, ItemFilter())
+    together = find(services, NAME, "z", "x", queries, N_X)
     for query, result in zip(queries, together, strict=True):
-        (alone,) = find(services, NAME, "z", "x", [query], N_X, 0, ItemFilter())
+        (alone,) = find(services, NAME, "z", "x", [query], N_X)
         assert [(hit.id, hit.score) for hit in alone.hits] == [(hit.id, hit.score) for hit in result.hits]
 
 
-def test_both_directions_agree_and_find_the_class(trained: Services, vectors: SyntheticPairs) -> None:
+def test_both_directions_agree_and_find_the_class(lasting_trained: Services, vectors: SyntheticPairs) -> None:
     query = [Query(item_id="x00")]
-    (result,) = find(trained, NAME, "x", "z", query, N_Z, 0, ItemFilter())
-    expected = similarities(trained, vectors.Z, vectors.X[:1])[:, 0]
+    (result,) = find(lasting_trained, NAME, "x", "z", query, N_Z)
+    expected = similarities(lasting_trained, vectors.Z, vectors.X[:1])[:, 0]
     positions = [int(hit.id[1:]) for hit in result.hits]
     np.testing.assert_allclose([hit.score for hit in result.hits], expected[positions], rtol=1e-5, atol=1e-5)
     assert result.hits[0].item.labels == (f"class {vectors.x_labels[0]}",)
-
-
-def test_a_stored_query_and_the_same_vector_find_the_same(trained: Services, vectors: SyntheticPairs) -> None:
-    (stored,) = find(trained, NAME, "z", "x", [Query(item_id="z07")], 20, 0, ItemFilter())
-    assert ids(stored) == ids(search(trained, vectors.Z[7], 20))
 
 
 def test_equal_scores_are_ordered_by_id(trained: Services, vectors: SyntheticPairs) -> None:
@@ -86,23 +72,6 @@ def test_equal_scores_are_ordered_by_id(trained: Services, vectors: SyntheticPai
     # The tie stands across the end of the page.
     assert ids(search(trained, vectors.Z[0], 3)) == expected[:3]
     assert ids(search(trained, vectors.Z[0], 2, offset=3)) == expected[3:5]
-
-
-def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: SyntheticPairs) -> None:
-    everything = search(trained, vectors.Z[0], N_X)
-    for item_filter in (
-        ItemFilter.of(labels=("class 1",)),
-        ItemFilter.of(labels=("class 1", "class 2")),
-        ItemFilter.of(metadata={"odd": (True,)}),
-        ItemFilter.of(("class 0",), {"odd": (False,)}),
-        ItemFilter.of(metadata={"odd": (1,)}),
-        ItemFilter.of(("class 0",), {"odd": ("neither",)}),
-    ):
-        expected = [
-            hit.id for hit in everything.hits if accepts(item_filter, hit.item.labels, hit.item.metadata)
-        ]
-        for k in (1, 5, len(expected), N_X):
-            assert ids(search(trained, vectors.Z[0], k, item_filter=item_filter)) == expected[:k]
 
 
 @pytest.mark.parametrize(
@@ -118,26 +87,26 @@ def test_a_filter_gives_k_results_when_k_exist(trained: Services, vectors: Synth
     ],
 )
 def test_what_a_batch_passes_over_is_counted(
-    trained: Services, vectors: SyntheticPairs, n_queries: int, k: int, offset: int, field: str | None
+    lasting_trained: Services, vectors: SyntheticPairs, n_queries: int, k: int, offset: int, field: str | None
 ) -> None:
     queries = [Query(Content(vector=vectors.Z[0].tolist()))] * n_queries
     if field is None:
-        results = find(trained, NAME, "z", "x", queries, k, offset, ItemFilter())
+        results = find(lasting_trained, NAME, "z", "x", queries, k, offset, ItemFilter())
         assert [len(result.hits) for result in results] == [0 if offset else N_X] * n_queries
         return
     with pytest.raises(InvalidFieldError, match="at most 100000") as refused:
-        find(trained, NAME, "z", "x", queries, k, offset, ItemFilter())
+        find(lasting_trained, NAME, "z", "x", queries, k, offset, ItemFilter())
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("size", [1, 7, 60, 100])
-def test_pages_put_together_are_the_ranking(trained: Services, vectors: SyntheticPairs, size: int) -> None:
-    everything = ids(search(trained, vectors.Z[3], 1000))
+def test_pages_put_together_are_the_ranking(lasting_trained: Services, vectors: SyntheticPairs) -> None:
+    everything = ids(search(lasting_trained, vectors.Z[3], 1000))
     assert len(everything) == N_X
-    pages = [search(trained, vectors.Z[3], size, offset) for offset in range(0, N_X, size)]
-    assert [item_id for page in pages for item_id in ids(page)] == everything
-    assert [hit.rank for page in pages for hit in page.hits] == list(range(1, N_X + 1))
-    assert ids(search(trained, vectors.Z[3], size, offset=N_X)) == []
+    for size in (1, 7, 60, 100):
+        pages = [search(lasting_trained, vectors.Z[3], size, offset) for offset in range(0, N_X, size)]
+        assert [item_id for page in pages for item_id in ids(page)] == everything
+        assert [hit.rank for page in pages for hit in page.hits] == list(range(1, N_X + 1))
+        assert ids(search(lasting_trained, vectors.Z[3], size, offset=N_X)) == []
 
 
 def test_writes_after_training_are_seen_by_the_next_search(
@@ -169,51 +138,35 @@ def test_writes_after_training_are_seen_by_the_next_search(
     gone = search(trained, query, N_X + 5)
     assert set(ids(gone)) == {f"x{n:02d}" for n in range(N_X)} - {winner.id}
     with refused("item-not-found"):
-        find(trained, NAME, "x", "z", [Query(item_id=winner.id)], 5, 0, ItemFilter())
-
-
-def test_another_process_sees_the_same(trained: Services, vectors: SyntheticPairs) -> None:
-    search(trained, vectors.Z[0])
-    trained.catalogue.add_items(NAME, [vector_item("x", "new", vectors.X[0])])
-    trained.catalogue.add_items(NAME, [vector_item("x", "x01", -vectors.X[1], "other")], replace=True)
-    trained.catalogue.delete_item(NAME, "x02")
-    trained.catalogue.delete_item(NAME, "z02")
-    fresh = build(trained.settings)
-    there, here = (search(services, vectors.Z[0], 100) for services in (fresh, trained))
-    close(fresh)
-    assert ids(there) == ids(here)
-    np.testing.assert_allclose(
-        [hit.score for hit in there.hits], [hit.score for hit in here.hits], rtol=1e-5, atol=1e-6
-    )
-    assert load(trained) == Readiness(True)
+        find(trained, NAME, "x", "z", [Query(item_id=winner.id)], 5)
 
 
 def test_an_item_that_changes_sides_is_found_on_one(trained: Services, vectors: SyntheticPairs) -> None:
     trained.catalogue.add_items(NAME, [vector_item("z", "x05", vectors.Z[5])], replace=True)
     assert "x05" not in ids(search(trained, vectors.Z[0], 100))
-    (result,) = find(trained, NAME, "x", "z", [Query(item_id="x00")], 100, 0, ItemFilter())
+    (result,) = find(trained, NAME, "x", "z", [Query(item_id="x00")], 100)
     assert "x05" in ids(result)
 
 
-def test_bad_queries_are_refused(trained: Services, vectors: SyntheticPairs) -> None:
+def test_bad_queries_are_refused(lasting_trained: Services, vectors: SyntheticPairs) -> None:
     with pytest.raises(InvalidFieldError, match="expected 6"):
-        search(trained, vectors.Z[0][:3])
+        search(lasting_trained, vectors.Z[0][:3])
     with pytest.raises(InvalidFieldError, match="modality"):
-        find(trained, NAME, "z", "x", [Query(item_id="x00")], 5, 0, ItemFilter())
+        find(lasting_trained, NAME, "z", "x", [Query(item_id="x00")], 5)
     with refused("unknown-modality"):
-        find(trained, NAME, "z", "y", [Query(item_id="z00")], 5, 0, ItemFilter())
+        find(lasting_trained, NAME, "z", "y", [Query(item_id="z00")], 5)
 
 
 @pytest.mark.parametrize(("side", "n_items"), [("x", N_X), ("z", N_Z)])
 def test_items_of_one_modality_are_ranked_by_the_cosine_of_their_projections(
-    trained: Services, vectors: SyntheticPairs, side: str, n_items: int
+    lasting_trained: Services, vectors: SyntheticPairs, side: str, n_items: int
 ) -> None:
-    projector, _ = load_projector(bundle_of(trained))
+    projector, _ = load_projector(bundle_of(lasting_trained))
     project, rows = (projector.project_x, vectors.X) if side == "x" else (projector.project_z, vectors.Z)
     projected = np.asarray(project(np.asarray(rows, np.float32)), np.float64)
     directions = projected / np.linalg.norm(projected, axis=1, keepdims=True)
     queries = [Query(item_id=f"{side}{n:02d}") for n in range(n_items)]
-    results = find(trained, NAME, side, side, queries, n_items, 0, ItemFilter())
+    results = find(lasting_trained, NAME, side, side, queries, n_items)
     for number, result in enumerate(results):
         positions = [int(hit.id[1:]) for hit in result.hits]
         assert sorted(positions) == [n for n in range(n_items) if n != number]
@@ -259,46 +212,3 @@ def test_other_labels_leave_the_item_as_it_is(trained: Services, vectors: Synthe
         trained.catalogue.change_labels(NAME, "nothing", ())
     with pytest.raises(InvalidFieldError, match="labels"):
         trained.catalogue.change_labels(NAME, "x05", ("",))
-
-
-WORDS = ("boat sea sail", "tree leaf forest", "tower street city")
-COLOURS = ((20, 60, 200), (20, 160, 40), (150, 150, 150))
-
-
-def picture(kind: int, seed: int) -> bytes:
-    noise = np.random.default_rng(seed).integers(0, 40, (40, 40, 3))
-    stored = io.BytesIO()
-    Image.fromarray((np.array(COLOURS[kind]) + noise).astype(np.uint8)).save(stored, "PNG")
-    return stored.getvalue()
-
-
-def test_pictures_and_texts_find_each_other(services: Services) -> None:
-    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    services.catalogue.create(NAME, modalities)
-    for kind, words in enumerate(WORDS):
-        chosen: Sequence[str] = words.split()
-        items = [
-            item
-            for n in range(12)
-            for item in (
-                NewItem("image", Content(picture=picture(kind, n)), f"i{kind}-{n}", (str(kind),)),
-                NewItem(
-                    "text",
-                    Content(text=f"{chosen[n % 3]} {chosen[(n + 1) % 3]}"),
-                    f"t{kind}-{n}",
-                    (str(kind),),
-                ),
-            )
-        ]
-        services.catalogue.add_items(NAME, items)
-    train(services, TrainingParameters(alpha=1e-3, scaling="none", max_iter=50))
-    for kind, words in enumerate(WORDS):
-        fresh = build(services.settings)
-        by_text = [Query(Content(text=words))]
-        (result,) = find(fresh, NAME, "text", "image", by_text, 3, 0, ItemFilter())
-        assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
-        by_picture = [Query(Content(picture=picture(kind, 99)))]
-        (result,) = find(fresh, NAME, "image", "text", by_picture, 3, 0, ItemFilter())
-        assert {hit.item.labels for hit in result.hits} == {(str(kind),)}
-        close(fresh)
-    assert services.catalogue.content(NAME, "i0-0") == (picture(0, 0), "image/png")

@@ -1,6 +1,5 @@
 """Tombstones are purged after a while; who did not hear of a deletion in time finds out otherwise."""
 
-import threading
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,11 @@ from app.domain.entities import Collection, Item
 from app.services.storage.collection_lock import writing
 from app.services.storage.pacing import Round
 from app.services.storage.sweeping import Tombstones
-from app.worker.worker import make_worker
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
+from tests.app.integration.in_process import at_work
 from tests.app.integration.loading import current
+from tests.app.integration.test_saved_galleries import wait
 from tests.app.waiting import wait_for
 
 
@@ -138,28 +138,23 @@ def test_an_import_finds_what_it_has_planned_on(database: Database, collection: 
 
 
 def test_a_server_that_missed_deletions_drops_what_is_gone(trained_either: Any) -> None:
-    other = Pairs(build(trained_either.services.settings), trained_either.data)
+    pairs = trained_either
+    other = Pairs(build(pairs.services.settings), pairs.data)
     assert "x03" in other.ids("a")
-    catalogue = trained_either.services.catalogue
+    catalogue = pairs.services.catalogue
     for name in ("x03", "x05", "x07", "z01", "x59"):
         catalogue.delete_item("a", name)
-    catalogue.add_items("a", [trained_either.item("x", "new", trained_either.data.X[1])])
-    stopping = threading.Event()
-    worker = threading.Thread(target=make_worker(trained_either.services, stopping.is_set).run_forever)
-    worker.start()
-    try:
-        wait_for(lambda: len(tombstones(trained_either.services.database)) == 1)
-    finally:
-        stopping.set()
-        worker.join()
+    catalogue.add_items("a", [pairs.item("x", "new", pairs.data.X[1])])
+    with at_work(pairs.services):
+        wait_for(lambda: len(tombstones(pairs.services.database)) == 1)
     # One comes back, and is another row by now; one more goes.
-    catalogue.add_items("a", [trained_either.item("x", "x05", trained_either.data.X[5], "back")])
+    catalogue.add_items("a", [pairs.item("x", "x05", pairs.data.X[5], "back")])
     revision = catalogue.delete_item("a", "x11").revision
     wait_for(lambda: other.search("a").index_revision == revision)
-    fresh = Pairs(build(trained_either.services.settings), trained_either.data)
+    fresh = Pairs(build(pairs.services.settings), pairs.data)
     expected = [(hit.id, hit.item.labels) for hit in fresh.search("a").hits]
     assert [(hit.id, hit.item.labels) for hit in other.search("a").hits] == expected
-    assert [(hit.id, hit.item.labels) for hit in trained_either.search("a").hits] == expected
+    assert [(hit.id, hit.item.labels) for hit in pairs.search("a").hits] == expected
     ids = {item_id for item_id, _ in expected}
     assert {"new", "x05"} <= ids
     assert not {"x03", "x07", "x59", "x11"} & ids
@@ -176,9 +171,7 @@ def test_a_gallery_that_was_saved_before_drops_what_is_gone(either: Any, purges:
     items = [saving.item("x", f"new{n}", saving.data.X[n], "new") for n in range(15)]
     saving.services.catalogue.add_items("a", items)
     saving.ids("a")
-    for thread in threading.enumerate():
-        if thread.name == "save-galleries":
-            thread.join()
+    wait()
     database = saving.services.database
     with database.read() as work:
         assert work.collections.saved_gallery(work.collections.get("a")) is not None
