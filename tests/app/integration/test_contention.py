@@ -1,3 +1,5 @@
+"""Callers at the same time: locks, connections, and what others learn of a call that one of them makes."""
+
 import threading
 import time
 from collections import Counter
@@ -11,10 +13,12 @@ import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.session import Database, make_engine
-from app.domain.errors import CollectionNotFoundError, DatabaseUnavailableError, ServiceError
+from app.domain.errors import DatabaseUnavailableError, ServiceError
+from app.domain.names import Scope
+from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from tests.app.closing import close
-from tests.app.integration.conftest import EITHER, MODALITIES
+from tests.app.integration.conftest import EITHER, MODALITIES, PARAMETERS
 
 
 @pytest.fixture(params=EITHER)
@@ -30,33 +34,6 @@ def services(
     built = build(settings)
     yield built
     close(built)
-
-
-def test_of_creators_at_the_same_time_one_succeeds(services: Services) -> None:
-    outcomes: Counter[str] = Counter()
-
-    def create(name: str, barrier: threading.Barrier) -> None:
-        barrier.wait()
-        try:
-            services.catalogue.create(name, MODALITIES)
-            outcomes["created"] += 1
-        except ServiceError as error:
-            outcomes[error.code] += 1
-
-    for number in range(10):
-        barrier = threading.Barrier(3)
-        with ThreadPoolExecutor(3) as pool:
-            calls = [pool.submit(create, f"c{number}", barrier) for _ in range(3)]
-        for call in calls:
-            call.result()
-    assert outcomes == {"created": 10, "collection-exists": 20}
-
-
-def test_a_job_for_a_collection_that_is_gone_says_so(services: Services) -> None:
-    gone = services.catalogue.create("gone", MODALITIES)
-    services.catalogue.delete_collection("gone")
-    with pytest.raises(CollectionNotFoundError), services.database.write() as work:
-        work.jobs.enqueue(gone, {})
 
 
 def test_another_broken_constraint_is_no_retrain(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,3 +99,146 @@ def test_whether_the_schema_is_current_is_told_while_somebody_writes(pairs: Any)
         assert services.health.check().is_ready
         assert time.monotonic() - began < 30.0, "it waited for the writer"
     close(services)
+
+
+def test_as_many_transactions_as_may_run_find_a_connection(either: Any) -> None:
+    settings = either.services.settings.model_copy(update={"max_running": 8, "lock_wait_seconds": 0.5})
+    services = build(settings)
+    together = threading.Barrier(3 * 8)
+    failed: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            with services.database.read() as work:
+                work.collections.list()
+                together.wait(60.0)
+        except (DatabaseUnavailableError, threading.BrokenBarrierError) as error:
+            together.abort()
+            failed.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(3 * 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120.0)
+    assert failed == []
+    close(services)
+
+
+@pytest.mark.postgres
+def test_those_who_watch_do_not_wait_for_a_database_that_hangs(postgres_url: str, tmp_path: Path) -> None:
+    # It waits for locks for longer than the test lasts: what ends the waiting is the patience of the query.
+    services = build(Settings(data_dir=tmp_path, database_url=postgres_url, lock_wait_seconds=600.0))
+    services.schema.upgrade()
+    assert services.health.check().is_ready
+    outside = sqlalchemy.create_engine(postgres_url, poolclass=sqlalchemy.pool.NullPool)
+    for table in ("collections", "alembic_version"):
+        with outside.begin() as holder:
+            holder.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+            found = services.health.check()
+            assert not found.is_ready
+            assert "database" in (found.reason or "")
+            if table == "collections":
+                with pytest.raises(DatabaseUnavailableError):
+                    services.health.collections(10)
+    assert services.health.check().is_ready
+    # The patience ends with the transaction: other queries of the same connection may take their time.
+    with services.database.read(0.05), services.database.engine.connect() as connection:
+        assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "0"
+    close(services)
+
+
+@pytest.mark.postgres
+def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
+    import socket
+
+    from app.db.session import Database, make_engine
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        database = Database(make_engine(f"postgresql+psycopg://nobody@127.0.0.1:{port}/x", 0.1))
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnavailableError), database.read() as work:
+            work.collections.list()
+        assert time.monotonic() - began < 60.0, "the driver's own patience has no end"
+        database.engine.dispose()
+
+
+CALLERS = 6
+
+
+def outcomes(pairs: Any, call: Callable[[], object]) -> Counter[str]:
+    """Count how the call ends for callers that all found everything as it was before."""
+
+    def outcome() -> str:
+        try:
+            call()
+        except ServiceError as error:
+            return error.code
+        return "done"
+
+    engine: sqlalchemy.Engine = pairs.services.database.engine
+    with ThreadPoolExecutor(CALLERS) as pool:
+        with engine.begin() as holder:
+            # Nobody can write: on PostgreSQL all look first, then wait for these rows.
+            for table in ("collections", "api_keys", "jobs"):
+                holder.exec_driver_sql(f"UPDATE {table} SET id = id")
+            calls = [pool.submit(outcome) for _ in range(CALLERS)]
+            time.sleep(1.0)
+        return Counter(call.result(timeout=60) for call in calls)
+
+
+@pytest.mark.filterwarnings("ignore:DELETE statement on table:sqlalchemy.exc.SAWarning")  # as in production
+def test_one_caller_creates_deletes_and_revokes(either: Any) -> None:
+    either.fill("a")
+    services, new = either.services, either.item("x", "new", either.data.X[0])
+    key, _ = services.access.create(Scope.SEARCH)
+    for call, code in (
+        (lambda: services.catalogue.add_items("a", [new]), "item-exists"),
+        (lambda: services.catalogue.delete_item("a", "x00"), "item-not-found"),
+        (lambda: services.access.revoke(key.id), "key-not-found"),
+        (lambda: services.catalogue.delete_collection("a"), "collection-not-found"),
+    ):
+        assert outcomes(either, call) == {"done": 1, code: CALLERS - 1}
+
+
+def test_one_caller_asks_for_a_retrain_and_all_may_cancel_it(either: Any) -> None:
+    either.fill("a")
+    found = outcomes(either, lambda: either.services.training.request("a", PARAMETERS))
+    assert found == {"done": 1, "training-already-running": CALLERS - 1}
+    (job,) = either.services.training.jobs("a", 10)
+    assert outcomes(either, lambda: either.services.training.cancel(job.id)) == {"done": CALLERS}
+    _, events = either.services.training.events(job.id, 0, 100)
+    assert [event.data["state"] for event in events] == ["queued", "cancelled"]
+
+
+def test_one_caller_rolls_back_and_a_version_is_activated_once(either: Any) -> None:
+    either.fill("a")
+    for seed in (0, 1):
+        either.train("a", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20, seed=seed))
+    versions = either.services.versions
+    found = outcomes(either, lambda: versions.roll_back("a", "test"))
+    assert found == {"done": 1, "active-version-conflict": CALLERS - 1}
+    assert outcomes(either, lambda: versions.activate("a", 2, "test")) == {"done": CALLERS}
+    assert [entry.version for entry in versions.history("a", 10)] == [2, 1, 2, 1]
+
+
+def test_a_list_of_jobs_takes_as_many_queries_as_one_job(either: Any) -> None:
+    either.fill("a")
+    statements: list[str] = []
+
+    def listed(count: int) -> int:
+        while len(either.services.training.jobs("a", 100)) < count:
+            either.services.training.cancel(either.services.training.request("a", PARAMETERS).id)
+        statements.clear()
+        assert len(either.services.training.jobs("a", 100)) == count
+        return len(statements)
+
+    own = threading.get_ident()  # threads in the background ask the database, too
+
+    def note(*given: Any) -> None:
+        if threading.get_ident() == own:
+            statements.append(given[2])
+
+    sqlalchemy.event.listen(either.services.database.engine, "before_cursor_execute", note)
+    assert listed(1) == listed(12)

@@ -1,12 +1,19 @@
-"""Small writes of one step of the event loop are one packet, and nothing is lost or reordered."""
+"""Sockets and the loop of a server: small writes of one step are one packet, nothing lost or reordered."""
 
 import asyncio
+import gc
+import socket
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from app.cli.serve import bound_socket, keep_event_loop_responsive
+from app.settings import Settings
 from app.wire.protocol import JoiningTransport
 
 
@@ -105,3 +112,47 @@ def test_an_aborted_connection_gets_nothing_more(new_loop: Callable[[], Any]) ->
     except ConnectionResetError:
         return
     assert (data, sizes) == (b"", [])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_small_packets_of_an_answer_are_sent_at_once(host: str, tmp_path: Path) -> None:
+    found: list[int] = []
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        found.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def connect(listening: socket.socket) -> None:
+        async with await asyncio.start_server(answer, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+            assert await reader.read() == b""
+            writer.close()
+
+    with bound_socket(Settings(data_dir=tmp_path, database_url="", host=host, port=0)) as listening:
+        asyncio.run(connect(listening))
+    assert found == [1]
+
+
+def _blas_threads() -> set[int]:
+    # Not of the one that faiss brings, which counts for each thread apart: no search uses it.
+    return {
+        library["num_threads"]
+        for library in threadpool_info()
+        if library["user_api"] == "blas" and "faiss" not in library["filepath"]
+    }
+
+
+def test_a_server_collects_no_module_gives_its_loop_a_turn_soon_and_multiplies_in_one_thread() -> None:
+    before, frozen = sys.getswitchinterval(), gc.get_freeze_count()
+    try:
+        with threadpool_limits(2, user_api="blas"):
+            usual = _blas_threads()
+            with keep_event_loop_responsive():
+                assert gc.get_freeze_count() > frozen
+                assert sys.getswitchinterval() < before
+                assert _blas_threads() == {1}
+            assert _blas_threads() == usual == {2}
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)

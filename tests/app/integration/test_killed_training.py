@@ -1,20 +1,28 @@
-"""A training whose process is killed goes on from its last checkpoint, with the result of one that is not."""
+"""Trainings whose process is killed or that Dask workers evaluate, and the process of a trainer."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from app.bootstrap import Services, sweep_checkpoints
+import pytest
+
+from app.bootstrap import Services, build, sweep_checkpoints
 from app.domain.entities import BuiltModel
 from app.services.training.requests import TrainingParameters
-from app.worker.attempts import attempt
+from app.worker.attempts import Failure, attempt
+from solver import DaskEngine
+from tests.app.closing import close
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[3]
 PARAMETERS = TrainingParameters(method="lrbs", alpha=1e-3, scaling="standard", max_iter=20, tol=1e-9)
 KILL_AT = 12
 SCRIPT = """
@@ -95,3 +103,122 @@ def test_checkpoints_that_no_training_returns_to_are_swept(pairs: Any) -> None:
         os.utime(folder / name, (touched_at, touched_at))
     assert sweep_checkpoints(settings) == 1
     assert {path.name for path in folder.iterdir()} == {"fit-new", "other"}
+
+
+OF_DASK = TrainingParameters(method="lrbs", alpha=1e-3, scaling="standard", max_iter=20)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Return what a bundle serves with; its report and manifest tell times."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.safetensors"))
+    }
+
+
+def test_a_training_on_dask_workers_has_the_bytes_of_a_local_one(
+    pairs: Any, distributed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs.fill("a")
+    changes = {"training_engine": "dask", "dask_from_pairs": 0}
+    remote = build(pairs.services.settings.model_copy(update=changes))
+    blocks, written = pairs.services.settings.data_dir / "blocks", set[str]()
+
+    def look(_: object) -> None:
+        written.update(folder.name for folder in blocks.glob("*"))
+
+    with caplog.at_level(logging.INFO, "app"):
+        bundles = [services.builder.build("a", OF_DASK, look) for services in (pairs.services, remote)]
+    folders = [next(pairs.services.settings.data_dir.rglob(built.bundle)) for built in bundles]
+    local, far = map(_files, folders)
+    assert local != {}
+    assert far == local
+    assert len(written) >= 2  # samples in both precisions, and not where temporary files are
+    assert list(blocks.iterdir()) == []
+    announced = [message for message in caplog.messages if message.startswith("training on Dask: ")]
+    assert len(announced) == 2  # without the held-out items, and on all
+    assert all("MB of traffic" in message for message in announced)
+    close(remote)
+
+
+def test_a_training_whose_scheduler_is_away_may_be_tried_again(
+    pairs: Any, distributed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs.fill("a")
+    builder = pairs.services.builder
+    engine = partial(DaskEngine, "tcp://127.0.0.1:9", least_pairs=0, patience_seconds=0.1)
+    monkeypatch.setattr(builder, "_engine", engine)
+    outcome = attempt(builder, "a", asdict(OF_DASK), lambda _: None)
+    assert isinstance(outcome, Failure)
+    assert not isinstance(outcome, BuiltModel)
+    assert outcome.may_pass
+    assert "no Dask scheduler with a worker at tcp://127.0.0.1:9" in outcome.reason
+
+
+@contextmanager
+def trainer_of(order: dict[str, Any]) -> Iterator[tuple[IO[str], IO[str], Callable[[float], int]]]:
+    """Start a trainer with an order; yields its output, what it logs, and what waits for its end."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.worker.trainer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        yield process.stdout, process.stderr, process.wait
+
+
+def test_the_trainer_logs_as_the_service_does(pairs: Any) -> None:
+    pairs.make("a")
+    settings = pairs.services.settings.model_copy(update={"log_format": "json"})
+    order = {
+        "settings": settings.model_dump(mode="json"),
+        "collection": "a",
+        "parameters": {"of no training": 1},  # an error that the log explains
+    }
+    with trainer_of(order) as (output, errors, _):
+        assert "failure" in json.loads(output.read())
+        lines = [json.loads(line) for line in errors.read().splitlines()]
+    assert [(line["level"], line["logger"]) for line in lines] == [("ERROR", "app.worker.attempts")]
+    assert "of no training" in lines[0]["exc_info"]
+
+
+def test_a_trainer_whose_worker_was_killed_ends_without_a_word(pairs: Any) -> None:
+    pairs.fill("a")
+    order = {
+        "settings": pairs.services.settings.model_dump(mode="json"),
+        "collection": "a",
+        "parameters": asdict(TrainingParameters()),
+    }
+    with trainer_of(order) as (output, errors, wait):
+        output.close()
+        assert errors.read() == ""
+        assert wait(60.0) == 1
+
+
+_SLOW_IMPORTS = """
+import time
+from app.worker import trainer
+trainer.import_for_good = lambda name: time.sleep(600)
+print("importing", flush=True)
+trainer.main()
+"""
+
+
+def test_a_trainer_that_is_still_importing_ends_with_its_parent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW_IMPORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.stdin.close()
+        try:
+            assert process.wait(60.0) == 1
+        finally:
+            process.kill()
