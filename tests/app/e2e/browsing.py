@@ -26,6 +26,13 @@ class Watch:
             self.hosts.add(urlsplit(request.url).netloc)
 
 
+def check_widths(page: Page) -> None:
+    """Check that nothing is wider than the window, on a desk and then on a phone."""
+    for width in (1400, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def hold_first(page: Page, address: str) -> list[Route]:
     """Keep the first request of an address unanswered; it is in the list once the page has sent it."""
     held: list[Route] = []

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
 
@@ -57,11 +57,7 @@ def states(page: Page, url: str) -> Iterator[str]:
     yield "model"
 
 
-def test_axe_finds_no_violation_in_light_and_in_dark(
-    browser: Browser, demo_server: str, demo_key: str
-) -> None:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
+def test_axe_finds_no_violation_in_light_and_in_dark(page: Page, demo_server: str, demo_key: str) -> None:
     page.add_init_script(f"sessionStorage.setItem('lrbs-key', '{demo_key}')")
     axe, reports = Axe(), {}
     for name in states(page, demo_server):
@@ -69,5 +65,4 @@ def test_axe_finds_no_violation_in_light_and_in_dark(
         reports[name, "light"] = axe.run(page).generate_report()
         page.emulate_media(color_scheme="dark")
         reports[name, "dark"] = axe.run(page, options=COLOURS).generate_report()
-    context.close()
     assert {state: told for state, told in reports.items() if not told.startswith("Found 0 ")} == {}

@@ -10,17 +10,12 @@ from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, Route, expect
 
 from app.client import Client
-from tests.app.e2e.browsing import Watch, wait_for_images
+from tests.app.e2e.browsing import Watch, check_widths, wait_for_images
 
 pytestmark = pytest.mark.browser
 
 KINDS = ["precision-recall", "precision-scope", "reliability"]
 RELIABILITY = "figure[data-kind=reliability]"
-
-
-@pytest.fixture
-def watch(page: Page) -> Watch:
-    return Watch(page)
 
 
 def test_a_version_is_shown_in_figures_plots_and_queries(
@@ -60,9 +55,7 @@ def test_a_version_is_shown_in_figures_plots_and_queries(
     assert ids == [hit["id"] for hit in worst["hits"]]
     marks = ["✓ relevant" if hit["relevant"] else "✗ not relevant" for hit in worst["hits"]]
     expect(first.locator("ul .mark")).to_have_text(marks)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-    page.set_viewport_size({"width": 360, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    check_widths(page)
     assert watch.complaints == []
     assert watch.hosts == {demo_server.removeprefix("http://")}
 
@@ -143,6 +136,5 @@ def test_columns_and_doubtful_labels_are_shown_as_text(
     expect(doubtful.get_by_role("link", name="image-1", exact=True)).to_have_attribute(
         "href", "./?collection=sample&from=image&to=text&item=image-1"
     )
-    page.set_viewport_size({"width": 360, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    check_widths(page)
     assert watch.complaints == []
