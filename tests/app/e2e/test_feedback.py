@@ -9,13 +9,7 @@ import pytest
 from app.domain.names import Scope
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_problem, png
 
-GOOD = {
-    "query": {"vector": [2.0]},
-    "source": "text",
-    "target": "image",
-    "item_id": "first",
-    "relevant": True,
-}
+GOOD = {"query": {"vector": [2.0]}, "source": "text", "target": "image", "item_id": "first", "relevant": True}
 BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "unknown item": ({"item_id": "nothing"}, 404, "feedback.1.item_id"),
     "bad id": ({"item_id": "a/b"}, 422, "feedback.1.item_id"),
@@ -133,9 +127,3 @@ def test_a_key_needs_the_scope_write(api: Api) -> None:
         (number,) = written.json().get("ids", [1])
         deleted = api.client.delete(f"{path}/{number}", headers=headers)
         assert (written.status_code, read.status_code, deleted.status_code) == statuses
-
-
-def test_an_unknown_collection_is_not_found(api: Api) -> None:
-    path = "/v1/collections/nothing/feedback"
-    for method, rest, body in (("POST", "", {"feedback": [GOOD]}), ("GET", "", None), ("DELETE", "/1", None)):
-        check_problem(api.client.request(method, f"{path}{rest}", json=body), 404, "nothing")
