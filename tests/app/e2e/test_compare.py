@@ -304,11 +304,3 @@ def test_a_report_without_its_libraries_names_the_extra_before_anything_is_compu
     assert done.returncode == 1
     assert f"error: --report needs {missing}, of the extra: pip install 'lrbs[report]'" in done.stderr
     assert not (tmp_path / "report").exists()
-
-
-def test_other_commands_do_not_wait_for_what_draws() -> None:
-    program = "import sys, app.cli.main; print(sorted({'jinja2', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
-    )
-    assert done.stdout.strip() == "[]"

@@ -116,6 +116,22 @@ class Requests:
         return [self.answers[number] for number in numbers]
 
 
+class Held:
+    """Work that stands still until it may end; `only_beside` the event loop."""
+
+    def __init__(self, only_beside: bool = False) -> None:
+        self._is_busy, self._may_end, self._only_beside = threading.Event(), threading.Event(), only_beside
+        self.end = self._may_end.set
+
+    def __call__(self) -> None:
+        if not self._only_beside or threading.current_thread() is not threading.main_thread():
+            self._is_busy.set()
+            assert self._may_end.wait(30.0)
+
+    async def begun(self) -> None:
+        await anyio.to_thread.run_sync(self._is_busy.wait)
+
+
 async def settle() -> None:
     """Let everything happen that waits for no thread."""
     for _ in range(20):
@@ -162,14 +178,8 @@ def test_more_than_the_event_loop_answers_in_a_moment_takes_turns() -> None:
 
 
 async def test_a_thread_ranks_what_is_quick_alone_but_not_together_while_the_next_ones_gather() -> None:
-    is_busy, may_end = threading.Event(), threading.Event()
-
-    def work() -> None:
-        if threading.current_thread() is not threading.main_thread():
-            is_busy.set()
-            assert may_end.wait(30.0)
-
-    service = Service(work)
+    held = Held(only_beside=True)
+    service = Service(held)
     service.large = DIRECTION[0]
     requests = Requests(service)
 
@@ -177,27 +187,22 @@ async def test_a_thread_ranks_what_is_quick_alone_but_not_together_while_the_nex
         async with anyio.create_task_group() as tasks:
             for number in range(2):
                 tasks.start_soon(requests.ask, number)
-            await anyio.to_thread.run_sync(is_busy.wait)
+            await held.begun()
             for number in range(2, 40):
                 tasks.start_soon(requests.ask, number)
                 await settle()
             assert service.calls == [["0", "1"]]
             await requests.ask(40, direction=("small", "x", "z"))  # does not wait for the others
             assert requests.concurrency.reads.running == 0  # nobody took a place
-            may_end.set()
+            held.end()
     assert requests.answers == dict(enumerate(texts(range(41))))
     assert service.calls[1:] == [["40"], *(texts_of(range(n, min(n + 16, 40))) for n in (2, 18, 34))]
     assert threading.main_thread() is service.threads[1]
 
 
 async def test_a_batch_too_many_whose_size_was_not_at_hand_lets_no_more_pass() -> None:
-    is_busy, may_end = threading.Event(), threading.Event()
-
-    def work() -> None:
-        is_busy.set()
-        assert may_end.wait(30.0)
-
-    service = Service(work)
+    held = Held()
+    service = Service(held)
     service.large = DIRECTION[0]
     requests = Requests(service)
     number_of, unknown = service.numbers_per_search, [float("inf")]
@@ -209,36 +214,31 @@ async def test_a_batch_too_many_whose_size_was_not_at_hand_lets_no_more_pass() -
         async with anyio.create_task_group() as tasks:
             for number in range(2):
                 tasks.start_soon(requests.ask, number)
-            await anyio.to_thread.run_sync(is_busy.wait)
+            await held.begun()
             service.numbers_per_search = number_once_known  # type: ignore[method-assign]
             for number in range(2, 40):
                 tasks.start_soon(requests.ask, number)
                 if number % 2:
                     await settle()
             assert requests.batches._n_ranking == 2
-            may_end.set()
+            held.end()
     assert requests.answers == dict(enumerate(texts(range(40))))
 
 
 async def test_searches_that_gather_while_a_thread_is_busy_are_its_next_call_wherever_they_wait() -> None:
-    is_busy, may_end = threading.Event(), threading.Event()
-
-    def work() -> None:
-        is_busy.set()
-        assert may_end.wait(30.0)
-
-    service = Service(work, is_long=True)
+    held = Held()
+    service = Service(held, is_long=True)
     requests = Requests(service)
 
     with anyio.fail_after(30.0):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(requests.ask, 0)
-            await anyio.to_thread.run_sync(is_busy.wait)
+            await held.begun()
             for number in range(1, 9):
                 tasks.start_soon(requests.ask, number)
             await settle()
             assert (requests.concurrency.reads.running, requests.concurrency.reads.waiting) == (3, 6)
-            may_end.set()
+            held.end()
     assert service.calls[0] == ["0"]
     assert sorted(service.calls[1]) == texts_of(range(1, 9))
     assert threading.current_thread() not in service.threads
@@ -251,25 +251,20 @@ def texts_of(numbers: Sequence[int]) -> list[str]:
 
 
 async def test_the_next_call_takes_callers_in_turn() -> None:
-    is_busy, may_end = threading.Event(), threading.Event()
-
-    def work() -> None:
-        is_busy.set()
-        assert may_end.wait(30.0)
-
-    service = Service(work, is_long=True)
+    held = Held()
+    service = Service(held, is_long=True)
     requests = Requests(service, running=2, waiting=40)
 
     with anyio.fail_after(30.0):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(requests.ask, 0, "crowd")
-            await anyio.to_thread.run_sync(is_busy.wait)
+            await held.begun()
             for number in range(1, 30):
                 tasks.start_soon(requests.ask, number, "crowd")
             await settle()
             tasks.start_soon(requests.ask, 30, "newcomer")
             await settle()
-            may_end.set()
+            held.end()
     assert "30" in service.calls[1]
     assert len(service.calls[1]) == 16
     assert requests.answers == dict(enumerate(texts(range(31))))
@@ -347,8 +342,8 @@ async def test_a_cancelled_search_does_not_disturb_the_others(is_long: bool) -> 
 
 
 async def test_of_more_long_searches_than_may_wait_some_are_refused() -> None:
-    may_end = threading.Event()
-    service = Service(lambda: may_end.wait(30.0) and None, is_long=True)
+    held = Held()
+    service = Service(held, is_long=True)
     requests = Requests(service, running=2, waiting=3)
 
     with anyio.fail_after(30.0):
@@ -358,7 +353,7 @@ async def test_of_more_long_searches_than_may_wait_some_are_refused() -> None:
             for number in range(1, 9):
                 tasks.start_soon(requests.ask, number)
             await settle()
-            may_end.set()
+            held.end()
     answers = list(requests.answers.values())
     assert sum(isinstance(answer, UnavailableError) for answer in answers) == 5
     assert sum(isinstance(answer, bytes) for answer in answers) == 4

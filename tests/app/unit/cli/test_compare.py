@@ -77,6 +77,11 @@ def test_whatever_is_damaged_counts_as_missing(comparison: Comparison, tmp_path:
     np.save(path.with_suffix(".npy"), np.eye(2))
     path.with_suffix(".npy").replace(path)
     assert kept.load("key") is None
+    for damage in (b"", b"PK", b"no archive at all", whole[: len(whole) // 2]):
+        path.write_bytes(damage)
+        assert kept.load("key") is None
+    kept.save("key", comparison.outcomes[0])
+    assert kept.load("key") is not None
 
 
 def test_features_are_computed_once(tmp_path: Path) -> None:
@@ -162,16 +167,3 @@ def test_sets_of_a_published_protocol_are_compared_with_it() -> None:
         assert protocol is not None
         assert protocol.name == "wikipedia"
     assert published_protocol("products") is None
-
-
-def test_a_damaged_file_counts_as_none_and_is_written_anew(comparison: Comparison, tmp_path: Path) -> None:
-    kept = FileCache(tmp_path)
-    for damage in (b"", b"PK", b"no archive at all"):
-        (tmp_path / "key.npz").write_bytes(damage)
-        assert kept.load("key") is None
-    kept.save("key", comparison.outcomes[0])
-    whole = (tmp_path / "key.npz").read_bytes()
-    (tmp_path / "key.npz").write_bytes(whole[: len(whole) // 2])
-    assert kept.load("key") is None
-    kept.save("key", comparison.outcomes[0])
-    assert kept.load("key") is not None

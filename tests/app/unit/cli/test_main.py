@@ -24,6 +24,8 @@ HEAVY = (
     "app.bootstrap",
     "app.settings",
     "httpx",
+    "jinja2",
+    "matplotlib",
 )
 SHORT = ("search", "models", "feedback", "keys", "items", "collections", "db", "ingest")
 

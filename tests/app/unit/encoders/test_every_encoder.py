@@ -174,12 +174,3 @@ def test_content_that_it_cannot_take_is_refused_by_the_name_of_its_field(options
     for content in BAD[encoder.content_form]:
         with pytest.raises(ServiceError, match=r"^items\.3"):
             encoder.check("items.3", content)
-
-
-def test_options_that_it_does_not_have_are_refused_by_name(options: dict[str, Any]) -> None:
-    registry = EncoderRegistry(LIMITS)
-    with pytest.raises(ServiceError, match="has no option 'no_such'"):
-        registry.make({**options, "no_such": 1})
-    for name in options.keys() - {"type"}:
-        with pytest.raises(ServiceError, match=rf"^encoder\.{name}: expected"):
-            registry.make({**options, name: {"no": "value"}})

@@ -70,10 +70,10 @@ def test_texts_of_one_topic_are_nearer_than_those_of_another() -> None:
     np.testing.assert_allclose(shares[3], 0.5)
 
 
-@pytest.mark.parametrize("kind", ["word-frequency", "lda"])
+@pytest.mark.parametrize("kind", ["word-frequency", "lda", "tfidf"])
 def test_texts_without_words_cannot_be_learned_from(kind: str) -> None:
     with refused("training-data", match="they hold no word"):
-        REGISTRY.make({"type": kind}).fit(["?", "!"])
+        REGISTRY.make({"type": kind}).fit(["?", "! ?", ""])
 
 
 @pytest.mark.parametrize(
