@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -104,6 +105,23 @@ class Server:
         self.process.wait()
 
 
+@contextlib.contextmanager
+def servers() -> Iterator[Callable[..., Server]]:
+    """Yield a function that starts a server and waits until it is ready; all are ended."""
+    started: list[Server] = []
+
+    def start(*arguments: Any, **settings: str) -> Server:
+        started.append(Server(*arguments, **settings))
+        started[-1].wait_until_ready()
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for server in started:
+            server.end()
+
+
 def _is_ready(url: str) -> bool:
     # Not verifying what is not encrypted spares each look the certificates, which take 17 milliseconds.
     try:
@@ -160,17 +178,22 @@ def create_admin_key(tmp_path: Path, copy_migrated: Callable[[Path], None]) -> C
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Return a function that starts `lrbs serve` over this test's folder."""
-    started: list[Server] = []
+    with servers() as start:
+        yield lambda *options, **settings: start(tmp_path / "data", ("serve", *options), **settings)
 
-    def start(*options: str, **settings: str) -> Server:
-        server = Server(tmp_path / "data", ("serve", *options), **settings)
-        started.append(server)
-        server.wait_until_ready()
-        return server
 
-    yield start
-    for server in started:
-        server.end()
+@pytest.fixture(scope="module")
+def lasting_server(
+    tmp_path_factory: pytest.TempPathFactory, copy_migrated: Callable[[Path], None]
+) -> Iterator[tuple[Server, str]]:
+    """A real server that gives a body up after a pause of two seconds, and an admin key."""
+    folder = tmp_path_factory.mktemp("served")
+    copy_migrated(folder)
+    services = build(Settings(data_dir=folder, database_url=""))
+    _, key = services.access.create(Scope.ADMIN)
+    services.database.engine.dispose()
+    with servers() as start:
+        yield start(folder, ("serve", "--no-worker"), LRBS_BODY_PAUSE_SECONDS="2"), key
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +280,13 @@ def demo_key(_demo: tuple[str, str, Path]) -> str:
 def demo_folder(_demo: tuple[str, str, Path]) -> Path:
     """Data folder of `demo_server`."""
     return _demo[2]
+
+
+@pytest.fixture(scope="module")
+def client(demo_server: str, demo_key: str) -> Iterator[Client]:
+    """A client of `demo_server` that sends every call once."""
+    with Client(demo_server, demo_key, patience=0.0) as client:
+        yield client
 
 
 # Not for longer: its event loop would stand in the way of those of other tests.

@@ -3,7 +3,7 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ from app.api.admission import ConcurrencyLimits
 from app.api.gate import Gate, body_of
 from app.api.routes import ROUTERS
 from app.domain.errors import ContentTooLargeError
+from tests.app.e2e.conftest import Server
 from tests.app.e2e.refusals import MAX_BODY, MIXED, VECTORS, Api, check_next_request_works, check_problem, png
 from tests.app.refused import refused
 from tests.app.waiting import wait_for
@@ -150,29 +151,29 @@ def test_a_body_that_stops_is_given_up() -> None:
             asked.run([(0, b"x"), (10, b"x")], transfer_encoding="chunked")
 
 
-def test_a_trickle_is_given_up() -> None:
-    asked = Asked({"pause_seconds": 0.3, "max_body_bytes": 10_000})
-    with refused("body-timeout"):
-        asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
-    assert len(asked.read) <= 6
+IMPORT = "/v1/collections/a/items:import"
 
 
-def test_an_import_that_only_trickles_is_given_up() -> None:
-    path = "/v1/collections/a/items:import"
-    asked = Asked({"pause_seconds": 0.2}, path=path)
+@pytest.mark.parametrize(
+    ("path", "limits", "n_before", "most"),
+    [
+        ("/", {"pause_seconds": 0.3, "max_body_bytes": 10_000}, 0, 6),
+        # Three times the longest pause, all in all; one byte earns a thousandth of a second.
+        (IMPORT, {"pause_seconds": 0.2}, 0, 13),
+        # What arrived at once long ago is no excuse for a trickle.
+        (IMPORT, {"pause_seconds": 0.2}, 1_000_000, 13),
+        ("/", {"max_body_bytes": 10_000_000, "body_bytes_at_once": 40_000_000}, 1_000_000, 13),
+    ],
+)
+def test_what_only_trickles_is_given_up(path: str, limits: dict[str, Any], n_before: int, most: int) -> None:
+    asked = Asked({"pause_seconds": 0.2, **limits}, path=path)
     with refused("body-timeout"):
-        asked.run([(0.05, b"x")] * 1000, transfer_encoding="chunked")
-    # Three times the longest pause, all in all; one byte earns a thousandth of a second.
-    assert len(asked.read) <= 13
-    # What arrived at once long ago is no excuse for a trickle.
-    asked = Asked({"pause_seconds": 0.2}, path=path)
-    with refused("body-timeout"):
-        asked.run([(0, b"x" * 1_000_000), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
-    assert len(asked.read) <= 1_000_013
+        asked.run([(0, b"x" * n_before), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
+    assert len(asked.read) <= n_before + most
 
 
 def test_an_import_may_be_made_while_it_is_sent() -> None:
-    asked = Asked({"pause_seconds": 0.5}, path="/v1/collections/a/items:import")
+    asked = Asked({"pause_seconds": 0.5}, path=IMPORT)
     asked.run([(0.1, b"x" * 500)] * 30, transfer_encoding="chunked")  # three times what is wanted
     assert len(asked.read) == 15_000
 
@@ -195,13 +196,6 @@ def test_all_bodies_together_are_bounded_and_those_of_one_caller() -> None:
         await asked.ask([(0, b"x" * 90)], whole, "one")
 
     anyio.run(several)
-
-
-def test_what_arrived_at_once_is_no_excuse_for_a_trickle() -> None:
-    asked = Asked({"pause_seconds": 0.2, "max_body_bytes": 10_000_000, "body_bytes_at_once": 40_000_000})
-    with refused("body-timeout"):
-        asked.run([(0, b"x" * 1_000_000), *[(0.05, b"x")] * 1000], transfer_encoding="chunked")
-    assert len(asked.read) <= 1_000_013
 
 
 def test_an_answer_before_the_end_of_the_body_closes_the_connection(api: Api) -> None:
@@ -258,11 +252,8 @@ def connect(url: str) -> socket.socket:
     return socket.create_connection((address.hostname, address.port), timeout=20)
 
 
-def test_who_stops_sending_is_sent_away(
-    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
-) -> None:
-    key = create_admin_key()
-    url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="0.5").url
+def test_who_stops_sending_is_sent_away(lasting_server: tuple[Server, str]) -> None:
+    url, key = lasting_server[0].url, lasting_server[1]
     head = "POST /v1/collections HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     for authorization, framing, status in (
         (f"Bearer {key}", "Content-Length: 100", b"408"),
@@ -280,11 +271,8 @@ def test_who_stops_sending_is_sent_away(
     assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
 
 
-def test_a_slow_body_of_good_size_is_taken(
-    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
-) -> None:
-    key = create_admin_key()
-    url = start_server("--no-worker", LRBS_BODY_PAUSE_SECONDS="2").url
+def test_a_slow_body_of_good_size_is_taken(lasting_server: tuple[Server, str]) -> None:
+    url, key = lasting_server[0].url, lasting_server[1]
     body = json.dumps({"scope": "search"}).encode()
 
     def slowly() -> Iterator[bytes]:
@@ -297,11 +285,8 @@ def test_a_slow_body_of_good_size_is_taken(
     assert answer.status_code == 201
 
 
-def test_who_breaks_off_is_no_error_of_ours(
-    create_admin_key: Callable[[], str], start_server: Callable[..., Any]
-) -> None:
-    key = create_admin_key()
-    server = start_server("--no-worker")
+def test_who_breaks_off_is_no_error_of_ours(lasting_server: tuple[Server, str]) -> None:
+    server, key = lasting_server
     client = httpx.Client(
         base_url=server.url, headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=60
     )
@@ -325,8 +310,8 @@ def test_who_breaks_off_is_no_error_of_ours(
     assert "Traceback" not in server.said()
 
 
-def test_who_still_sends_when_refused_can_read_the_answer(start_server: Callable[..., Any]) -> None:
-    url = start_server("--no-worker").url
+def test_who_still_sends_when_refused_can_read_the_answer(lasting_server: tuple[Server, str]) -> None:
+    url = lasting_server[0].url
     with connect(url) as connection:
         head = b"POST /v1/collections HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
         connection.sendall(head + b"Content-Length: 300000\r\n\r\n")

@@ -1,18 +1,18 @@
 """What a large body costs a real server."""
 
-import re
 import socket
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from tests.app.e2e.conftest import Server
 from tests.app.waiting import wait_for
+from tests.fuzz.campaign import megabytes
 
 SIZE = 60_000_000
 ITEMS, SEARCH = "/v1/collections/x/items", "/v1/collections/x/search/a-to-b"
@@ -31,19 +31,13 @@ def answer_to_headers(url: str, method: str, path: str, size: int, **headers: st
         return said
 
 
-def peak_megabytes(pid: int) -> float:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
-
-
 @pytest.fixture
 def admin_key(create_admin_key: Callable[[], str]) -> str:
     return create_admin_key()
 
 
-def test_no_body_is_read_for_who_has_no_key(start_server: Callable[..., Any]) -> None:
-    url = start_server("--no-worker").url
+def test_no_body_is_read_for_who_has_no_key(lasting_server: tuple[Server, str]) -> None:
+    url = lasting_server[0].url
     form = "multipart/form-data; boundary=x"
     for method, path, content_type in (
         ("POST", ITEMS, "application/json"),
@@ -61,9 +55,9 @@ def test_no_body_is_read_for_who_has_no_key(start_server: Callable[..., Any]) ->
         assert "/problems/unauthenticated" in said
 
 
-def test_a_search_may_bring_less_than_a_write(admin_key: str, start_server: Callable[..., Any]) -> None:
-    url = start_server("--no-worker").url
-    headers = {"Authorization": f"Bearer {admin_key}", "Content-Type": "application/json"}
+def test_a_search_may_bring_less_than_a_write(lasting_server: tuple[Server, str]) -> None:
+    url = lasting_server[0].url
+    headers = {"Authorization": f"Bearer {lasting_server[1]}", "Content-Type": "application/json"}
     for path, limit in ((SEARCH, 16 << 20), (f"{SEARCH}/batch", 16 << 20), ("/v1/admin/keys", 1 << 20)):
         said = answer_to_headers(url, "POST", path, limit + 1, **headers)
         assert said.startswith("HTTP/1.1 413 "), said
@@ -93,7 +87,7 @@ def test_others_are_served_while_a_large_body_comes_in(
         body: Any = {"name": "x", "modalities": modalities}
         httpx.post(f"{server.url}/v1/collections", json=body, headers=headers).raise_for_status()
     content = wrong_numbers(max(vectors, 1))
-    before = peak_megabytes(server.process.pid)
+    before = megabytes(server.process.pid, "VmHWM")
     waits: list[float] = []
     done = threading.Event()
 
@@ -114,7 +108,7 @@ def test_others_are_served_while_a_large_body_comes_in(
     finally:
         done.set()
         watcher.join()
-    grown = peak_megabytes(server.process.pid) - before
+    grown = megabytes(server.process.pid, "VmHWM") - before
     print(f"{vectors} items: {max(waits):.2f} s at worst, {grown:.0f} MB")  # noqa: T201
     assert answer.status_code == status
     assert answer.json().get("field") == field
@@ -134,10 +128,10 @@ def test_a_body_of_valid_vectors_is_stored_in_bounded_memory(
     # The shortest numbers there are: the most of them in a body.
     item = b'{"modality":"a","vector":[' + b"0," * (SIZE // 4000 - 20) + b"0]}"
     content = b'{"items":[' + b",".join([item] * 1000) + b"]}"
-    before = peak_megabytes(server.process.pid)
+    before = megabytes(server.process.pid, "VmHWM")
     answer = httpx.post(
         f"{server.url}{ITEMS}", content=content, headers=headers, trust_env=False, timeout=120.0
     )
-    grown = peak_megabytes(server.process.pid) - before
+    grown = megabytes(server.process.pid, "VmHWM") - before
     assert answer.status_code == 201, answer.text
     assert grown < 12 * len(content) / 1e6, f"{grown:.0f} MB"
