@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -123,15 +124,7 @@ def test_what_is_written_over_http_is_in_the_database(
     )
     said(there(*give, "p", "--not-relevant", "--item", "t"))
     judged = said(there("feedback", "list", NAME))
-    assert judged.splitlines()[0].split()[3:] == [
-        "relevant",
-        "p",
-        "to",
-        "text",
-        "'a",
-        "red",
-        "square'",
-    ]
+    assert judged.splitlines()[0].split()[3:] == ["relevant", "p", "to", "text", "'a", "red", "square'"]
     assert said(here("feedback", "list", NAME)) == judged
     entries = said(here("feedback", "list", NAME, "--json"))
     assert said(there("feedback", "list", NAME, "--json")) == entries
@@ -167,10 +160,16 @@ def test_what_is_written_over_http_is_in_the_database(
 
     bounds = ("--collection", NAME, "--expires", "30d", "--rate-limit", "5", "--name", "window")
     key = json.loads(said(there("keys", "create", *bounds, "--json")))
-    assert said(there("keys", "create", "--scope", "write")).startswith("lrbs_")
+    made = there("keys", "create", "--scope", "write", "--name", "shop window")
+    assert re.fullmatch(r"lrbs_\S{43}\n", made.stdout)
+    *_, last = said(here("keys", "list")).splitlines()
+    assert last.endswith("shop window")
+    assert last.split()[0] in made.stderr
+    assert made.stdout.strip() not in last
     (line,) = [line for line in said(here("keys", "list")).splitlines() if line.startswith(key["id"])]
     assert line in said(there("keys", "list")).splitlines()
-    assert "only afar; expires" in line
+    expires = (datetime.now(UTC) + timedelta(days=30)).strftime("%Y-%m-%d")
+    assert re.search(rf"never used; only afar; expires {expires} .*; 5 requests a minute  window", line)
     assert json.loads(said(there("keys", "revoke", key["id"], "--json"))) == {"id": key["id"]}
     assert key["id"] not in said(here("keys", "list"))
     assert said(there("collections", "delete", NAME, "--yes")) == ""

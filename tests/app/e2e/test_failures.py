@@ -16,7 +16,7 @@ from app.domain.entities import Content, Modality
 from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.settings import Settings
-from tests.app.e2e.conftest import LrbsInside, Server
+from tests.app.e2e.conftest import Server
 from tests.app.e2e.test_wire import connected, read_to_the_end
 from tests.app.waiting import wait_for
 
@@ -108,32 +108,3 @@ def test_what_is_no_address_is_no_trusted_proxy(wrong: str) -> None:
     with pytest.raises(ValidationError, match="trusted_proxies"):
         Settings(trusted_proxies=wrong)
     assert Settings(trusted_proxies=" 10.0.0.7/8,::1 ").proxies == ["10.0.0.0/8", "::1/128"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (
-            {"LRBS_VECTOR_ENGINE": "foo"},
-            "LRBS_VECTOR_ENGINE: Input should be 'faiss', 'postgresql' or 'milvus'",
-        ),
-        (
-            {"LRBS_VECTOR_ENGINE": "postgresql"},
-            "LRBS_VECTOR_ENGINE is postgresql: LRBS_DATABASE_URL has to be that of PostgreSQL",
-        ),
-        (
-            {"LRBS_VECTOR_ENGINE": "milvus", "LRBS_MILVUS_URI": "milvus.db"},
-            "LRBS_VECTOR_ENGINE is milvus: LRBS_MILVUS_URI has to begin with http:// or https://",
-        ),
-        ({"LRBS_STORAGE_URL": "s3://"}, "LRBS_STORAGE_URL: has to name a bucket, as in s3://bucket/prefix"),
-        ({"LRBS_STORAGE_URL": "bucket"}, "LRBS_STORAGE_URL: has to name a bucket, as in s3://bucket/prefix"),
-        ({"LRBS_MILVUS_TOKEN_FILE": "/none"}, "LRBS_MILVUS_TOKEN_FILE: /none cannot be read"),
-    ],
-)
-def test_a_wrong_setting_is_one_line_that_names_it(
-    lrbs_inside: LrbsInside, settings: dict[str, str], problem: str
-) -> None:
-    done = lrbs_inside("serve", **settings)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {problem}")
-    assert done.stderr.count("\n") == 1

@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -50,21 +49,6 @@ def test_lines_are_brought_in_and_bad_ones_are_named(lrbs_inside: LrbsInside, tm
     assert done.stdout == "2 items stored in 'lines': 2 new, 0 changed, 0 unchanged; 4 refused\n"
     file.write_text("\n".join([lines[0], lines[-1]]))
     assert lrbs_inside(*ingest).stdout == "2 items stored in 'lines': 0 new, 1 changed, 1 unchanged\n"
-
-
-def test_samples_of_tar_files_are_brought_in(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
-    files = []
-    for number, colour in enumerate(["red", "blue"]):
-        files.append(str(tmp_path / f"{number}.tar"))
-        with tarfile.open(files[-1], "w") as archive:
-            for name, content in {"0.png": picture(colour), "0.txt": colour.encode(), "1.jpg": b"?"}.items():
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-    for expected in ("4 new, 0 changed, 0", "0 new, 0 changed, 4"):
-        done = lrbs_inside("ingest", "tar", *files, "-c", "samples")
-        assert done.stdout == f"4 items stored in 'samples': {expected} unchanged; 2 refused\n"
-        assert "refused: 1.tar/1.jpg: is not a picture" in done.stderr
 
 
 def test_embeddings_are_brought_in_with_their_partners(lrbs_inside: LrbsInside, tmp_path: Path) -> None:
@@ -178,11 +162,7 @@ def test_parquet_tables_and_pairs_of_arrays_are_brought_in(lrbs_inside: LrbsInsi
         assert done.stdout == f"5 items stored in 'shop': {expected} unchanged; 1 refused\n", done.stderr
         assert "refused: items.parquet, row 2: is not a picture" in done.stderr
     shown = json.loads(lrbs_inside("items", "show", "shop", "words-b", "--json").stdout)
-    assert (shown["labels"], shown["train"], shown["metadata"]) == (
-        ["blue"],
-        False,
-        {"split": "test"},
-    )
+    assert (shown["labels"], shown["train"], shown["metadata"]) == (["blue"], False, {"split": "test"})
     assert "has no column 'caption'" in lrbs_inside(*ingest, "--text-column", "caption").stderr
 
     for name in ("x", "z"):

@@ -1,4 +1,3 @@
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from app.domain.entities import KeyBounds
 from app.domain.names import Scope
 from app.main import create_app
 from app.settings import Settings
-from tests.app.e2e.conftest import LrbsInside, said
 from tests.app.e2e.refusals import MODALITIES, VECTORS, Api, check_problem, client_of, vector_item
 
 
@@ -208,14 +206,6 @@ def test_use_is_written_down_later_and_never_backwards(lasting_api: Api) -> None
         work.keys.note_use({key.id: noted - timedelta(days=1), "gone": noted})
     assert last_used() == noted
     services.database.engine.dispose()
-
-
-def test_the_command_line_binds_keys(lrbs_inside: LrbsInside) -> None:
-    bounds = ("--scope", "write", "--expires", "30d", "--rate-limit", "60", "--name", "shop")
-    said(lrbs_inside("keys", "create", *bounds))
-    (line,) = said(lrbs_inside("keys", "list")).splitlines()
-    expires = (datetime.now(UTC) + timedelta(days=30)).strftime("%Y-%m-%d")
-    assert re.search(rf"write .*never used; expires {expires} .*; 60 requests a minute  shop", line)
 
 
 def test_expiry_is_a_span_or_a_date() -> None:

@@ -18,7 +18,9 @@ from tests.app.e2e.conftest import LrbsInside as Lrbs
 from tests.app.waiting import wait_for
 
 
-def test_long_work_says_what_it_does_without_a_terminal(lrbs_process: Lrbs, tmp_path: Path) -> None:
+def test_long_work_says_what_it_does_without_a_terminal(
+    lrbs_process: Lrbs, lrbs_inside: Lrbs, tmp_path: Path
+) -> None:
     brought = lrbs_process("ingest", "npz", archive_of_pairs(tmp_path / "pairs.npz"), "-c", "arrays")
     assert brought.returncode == 0
     first, *steps, last = brought.stderr.splitlines()
@@ -26,10 +28,10 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs_process: Lrbs, tmp_
     assert any("storing 120 of 120" in step for step in steps)
     assert re.fullmatch(r"done in \d+ s", last)
 
-    untrained = lrbs_process("models", "arrays")
+    untrained = lrbs_inside("models", "arrays")
     assert (untrained.returncode, untrained.stdout) == (0, "")
     assert "no models yet: run lrbs train arrays" in untrained.stderr
-    searched = lrbs_process("search", "arrays", "--item", "image-pairs:000000")
+    searched = lrbs_inside("search", "arrays", "--item", "image-pairs:000000")
     assert searched.returncode == 0
     assert "nothing has been trained yet" in searched.stderr
     assert len(searched.stdout.splitlines()) == 10
@@ -47,10 +49,10 @@ def test_long_work_says_what_it_does_without_a_terminal(lrbs_process: Lrbs, tmp_
         trained.stdout,
         re.M,
     )
-    listed = lrbs_process("models", "arrays").stdout
+    listed = lrbs_inside("models", "arrays").stdout
     assert re.search(r"validation MAP image-to-text [01]\.\d+, .*\(\d+ image and \d+ text items\)", listed)
 
-    by_text = lrbs_process("search", "arrays", "--text", "hi")
+    by_text = lrbs_inside("search", "arrays", "--text", "hi")
     assert by_text.returncode == 1
     assert "--text: collection 'arrays' has no modality for text; search with" in by_text.stderr
 
@@ -73,18 +75,6 @@ def test_a_bad_option_is_named_before_anything_is_queued(
     assert said in told
 
 
-@pytest.mark.parametrize(("content", "said"), [("", "is empty"), ("id,image,text,label\n", "nothing else")])
-def test_an_empty_table_is_said_to_be_empty(
-    lrbs_inside: Lrbs, tmp_path: Path, content: str, said: str
-) -> None:
-    table = tmp_path / "table.csv"
-    table.write_text(content)
-    done = lrbs_inside("ingest", "table", str(table), "-c", "a")
-    assert done.returncode == 1
-    assert f"{table}: " in done.stderr
-    assert said in done.stderr
-
-
 def test_a_picture_that_is_none_is_named_with_its_row(lrbs_inside: Lrbs, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = []
@@ -103,14 +93,6 @@ def test_a_picture_that_is_none_is_named_with_its_row(lrbs_inside: Lrbs, tmp_pat
     assert again.returncode == 1
     assert "error: table.csv, line 112.picture 110.png: is not a picture" in again.stderr
     assert "200 items were stored in 'a' before this" in again.stderr
-
-
-def test_a_key_has_a_name_and_its_id_is_told(lrbs_inside: Lrbs) -> None:
-    made = lrbs_inside("keys", "create", "--name", "shop window")
-    assert re.fullmatch(r"lrbs_\S+\n", made.stdout)
-    (line,) = lrbs_inside("keys", "list").stdout.splitlines()
-    assert line.endswith("shop window")
-    assert line.split()[0] in made.stderr
 
 
 def test_a_failed_job_is_a_line_of_the_servers_log(tmp_path: Path, start_server: Callable[..., Any]) -> None:

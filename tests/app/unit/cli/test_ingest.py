@@ -380,6 +380,8 @@ def test_an_id_that_can_be_none_is_kept_beside_one_that_can(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "said"),
     [
+        (b"", "items.csv: is empty"),
+        (b"id,image,text,label\n", "items.csv: has a header line and nothing else"),
         (b"PK\x03\x04junk", "a damaged workbook or another ZIP file"),
         (b"\xff\xd8\xff\xe0\x00\x10\x81\n", "a picture: lrbs ingest folder"),
         (b"a.txt".ljust(257, b"\0") + b"ustar\x0000\x81\n", "a tar file: lrbs ingest tar"),
