@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from app.answers import Job, RetrainingPolicy
 from app.client import Client
-from tests.app.e2e.browsing import Watch
+from tests.app.e2e.browsing import Watch, check_widths
 
 pytestmark = pytest.mark.browser
 
@@ -25,12 +25,6 @@ BUSY: dict[str, Any] = {
     "headers": {"Retry-After": "1"},
     "json": {"title": "Service overloaded"},
 }
-
-
-@pytest.fixture(scope="module")
-def client(demo_server: str, demo_key: str) -> Iterator[Client]:
-    with Client(demo_server, demo_key, patience=0.0) as client:
-        yield client
 
 
 def items(side: str, encoder: str, start: int, stop: int) -> list[dict[str, Any]]:
@@ -466,14 +460,10 @@ def test_a_version_of_few_items_is_shown_with_a_warning_its_fit_and_markup_as_te
     assert watch.complaints == []
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-def test_nothing_is_wider_than_the_window(
-    page: Page, width: int, demo_server: str, demo_key: str, trained: str
-) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
+def test_nothing_is_wider_than_the_window(page: Page, demo_server: str, demo_key: str, trained: str) -> None:
     page.goto(f"{demo_server}{trained}")
     give_key(page, demo_key)
     version(page, 1).get_by_role("button", name="Activate version 1").click()
     open_options(page, "Retrain").get_by_text("More options").click()
     expect(page.get_by_label("max_iter")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    check_widths(page)
