@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy
 
 from app.bootstrap import Services, build
 from app.db.schema import DatabaseSchema
-from app.domain.entities import Content, Modality
+from app.domain.entities import Content
 from app.domain.errors import InvalidFieldError
-from app.domain.filters import ItemFilter
 from app.domain.names import Scope
 from app.services.catalogue.service import NewFeedback, NewItem
 from app.services.serving.search import Query
@@ -26,6 +24,7 @@ from tests.app.closing import close
 from tests.app.e2e.refusals import png
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.searching import find
+from tests.app.integration.test_ownership import ALBUM
 
 
 @pytest.fixture
@@ -37,9 +36,7 @@ def served(trained_pairs: Any) -> Any:
 
 
 def answers(services: Services, rows: Any) -> list[Any]:
-    found = find(
-        services, "a", "z", "x", [Query(Content(vector=row.tolist())) for row in rows], 100, 0, ItemFilter()
-    )
+    found = find(services, "a", "z", "x", [Query(Content(vector=row.tolist())) for row in rows], 100)
     return [(one.model_version, [(hit.id, hit.score, hit.item.labels) for hit in one.hits]) for one in found]
 
 
@@ -66,9 +63,7 @@ def test_a_restored_copy_gives_the_same_answers(
 def test_a_copy_made_while_others_write_is_whole(tmp_path: Path) -> None:
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
     services.schema.upgrade()
-    services.catalogue.create(
-        "a", [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    )
+    services.catalogue.create("a", ALBUM)
     stopped = threading.Event()
     written: list[str] = []
 
@@ -131,9 +126,7 @@ def test_the_drill_of_a_restore(
     """SQLite, to PostgreSQL on another machine, and back beside files that are newer than the copy."""
     machine, backups = tmp_path_factory.mktemp("machine"), tmp_path_factory.mktemp("backups")
     first, rows = served.services, served.data.Z[:5]
-    first.catalogue.create(
-        "album", [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    )
+    first.catalogue.create("album", ALBUM)
     store_picture(first, 1)
     first.feedback.add("a", [NewFeedback("z", "x", "late", True, Content(vector=rows[0].tolist()))])
     _, secret = first.access.create(Scope.SEARCH)
@@ -144,8 +137,7 @@ def test_the_drill_of_a_restore(
     expected = state(first, rows)
     first.backup.make(backups / "monday")
 
-    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    second = build(Settings(data_dir=machine, database_url=url.render_as_string(hide_password=False)))
+    second = build(Settings(data_dir=machine, database_url=postgres_url))
     with pytest.raises(InvalidFieldError, match="holds no copy"):
         second.backup.restore(machine)
     names = {path.name for path in (backups / "monday").iterdir()}
@@ -219,15 +211,14 @@ def postgres_tool(name: str) -> str:
 def test_a_dump_of_postgres_and_a_copy_of_the_folder_give_the_same_answers(
     postgres_url: str, tmp_path: Path, vectors: Any
 ) -> None:
-    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
     data = tmp_path / "data"
-    services = build(Settings(data_dir=data, database_url=url.render_as_string(hide_password=False)))
+    services = build(Settings(data_dir=data, database_url=postgres_url))
     services.schema.upgrade()
     served = Pairs(services, vectors)
     served.fill("a")
     served.train("a")
     expected = answers(services, vectors.Z[:5])
-    libpq = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    libpq = postgres_url.replace("+psycopg", "")
     dump = str(tmp_path / "dump")
     subprocess.run([postgres_tool("pg_dump"), "--format=custom", f"--file={dump}", libpq], check=True)
     shutil.copytree(data, tmp_path / "copy")

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy
 from sqlalchemy import event
 
 from app.bootstrap import Services, build
 from app.db import sqlite_file
 from app.db.session import Database, make_engine
 from app.domain.entities import Content
-from app.domain.filters import ItemFilter
 from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.serving.search import Query
@@ -45,7 +43,7 @@ def checked_out(trained_pairs: Any) -> list[str]:
 
 def search(services: Services, vector: Any) -> list[str]:
     query = Query(Content(vector=vector.tolist()))
-    (result,) = find(services, "a", "z", "x", [query], 5, 0, ItemFilter())
+    (result,) = find(services, "a", "z", "x", [query], 5)
     return [hit.id for hit in result.hits]
 
 
@@ -116,8 +114,7 @@ def test_a_mark_waits_for_no_copy_of_a_file_that_was_overwritten(
 
 @pytest.mark.postgres
 def test_postgresql_has_no_mark(postgres_url: str) -> None:
-    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    database = Database(make_engine(url.render_as_string(hide_password=False)))
+    database = Database(make_engine(postgres_url))
     assert database.change_mark() is None
     database.engine.dispose()
 
@@ -127,8 +124,7 @@ def test_a_postgresql_database_that_is_made_again_is_another_incarnation(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.db.session._INCARNATION_SECONDS", 0.0)
-    url = sqlalchemy.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    database = Database(make_engine(url.render_as_string(hide_password=False)))
+    database = Database(make_engine(postgres_url))
     incarnations = [database.incarnation()]
     for statement in ("CREATE TABLE collections (id int)", "DROP TABLE collections") * 2:
         with database.engine.begin() as connection:
@@ -144,27 +140,27 @@ def test_a_postgresql_database_that_is_made_again_is_another_incarnation(
 def test_repeated_searches_begin_no_transaction_until_something_is_committed(
     trained_pairs: Any, other: Services, checked_out: list[str]
 ) -> None:
-    query = trained_pairs.data.Z[0]
-    before = search(trained_pairs.services, query)
-    search(trained_pairs.services, query)
+    pairs = trained_pairs
+    query = pairs.data.Z[0]
+    before = search(pairs.services, query)
+    search(pairs.services, query)
     checked_out.clear()
-    assert search(trained_pairs.services, query) == before
+    assert search(pairs.services, query) == before
     assert checked_out == []
-    for writer, first in ((trained_pairs.services, before[0]), (other, before[1])):
+    for writer, first in ((pairs.services, before[0]), (other, before[1])):
         writer.catalogue.delete_item("a", first)
-        assert first not in search(trained_pairs.services, query)
+        assert first not in search(pairs.services, query)
     assert checked_out
 
 
 def test_labels_and_metadata_of_hits_are_those_of_the_database(trained_pairs: Any, other: Services) -> None:
-    query = Query(Content(vector=trained_pairs.data.Z[0].tolist()))
+    pairs = trained_pairs
+    query = Query(Content(vector=pairs.data.Z[0].tolist()))
     for number in range(3):
-        item = trained_pairs.item(
-            "x", "x00", trained_pairs.data.X[0], f"class {number}", metadata={"number": number}
-        )
+        item = pairs.item("x", "x00", pairs.data.X[0], f"class {number}", metadata={"number": number})
         other.catalogue.add_items("a", [item], replace=True)
         for _ in range(3):
-            (result,) = find(trained_pairs.services, "a", "z", "x", [query], 100, 0, ItemFilter())
+            (result,) = find(pairs.services, "a", "z", "x", [query], 100)
             (hit,) = (hit for hit in result.hits if hit.id == "x00")
             assert (hit.item.labels, hit.item.metadata) == ((f"class {number}",), {"number": number})
 
@@ -187,12 +183,11 @@ def test_a_key_is_recalled_until_something_is_committed(
 
 
 def test_a_database_that_goes_back_in_time_is_served_as_it_is(trained_either: Any) -> None:
-    services, vector = trained_either.services, trained_either.data.Z[0]
+    pairs = trained_either
+    services, vector = pairs.services, pairs.data.Z[0]
     expected = search(services, vector)
     before = services.catalogue.collection("a")[0].revision
-    best = NewItem(
-        "x", Content(vector=trained_either.data.X[int(expected[0].removeprefix("x"))].tolist()), "late"
-    )
+    best = NewItem("x", Content(vector=pairs.data.X[int(expected[0].removeprefix("x"))].tolist()), "late")
     for number in range(3):
         services.catalogue.add_items("a", [replace(best, id=f"late{number}")])
     assert any(found.startswith("late") for found in search(services, vector))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.cli.compare.own_data import ComparedSet, FileCache, SetEncoder, load_collection
-from app.domain.entities import Content, Modality
+from app.domain.entities import Content
 from app.domain.errors import CollectionNotFoundError, InvalidFieldError
 from app.domain.reports import Supervision
 from app.encoders.registry import ContentLimits, EncoderRegistry
@@ -39,9 +39,7 @@ def _items(pairs: Pairs, n_test: int) -> list[NewItem]:
 def test_items_of_one_pair_id_are_rows_with_their_stored_features_and_facets(
     pairs: Pairs, tmp_path: Path
 ) -> None:
-    pairs.services.catalogue.create(
-        "shop", [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    )
+    pairs.make("shop", x="vector", text="tfidf")
     with pytest.raises(InvalidFieldError, match="--collection: no two items"):
         _load(pairs, tmp_path)
     pairs.services.catalogue.add_items("shop", _items(pairs, n_test=4))
@@ -65,9 +63,7 @@ def test_items_of_one_pair_id_are_rows_with_their_stored_features_and_facets(
 
 
 def test_without_test_items_a_part_is_drawn(pairs: Pairs, tmp_path: Path) -> None:
-    pairs.services.catalogue.create(
-        "shop", [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    )
+    pairs.make("shop", x="vector", text="tfidf")
     pairs.services.catalogue.add_items("shop", _items(pairs, n_test=0))
     assert int((~_load(pairs, tmp_path).data.is_train).sum()) == 2
 

@@ -22,7 +22,7 @@ from app.domain.errors import InvalidFieldError, UnavailableError
 from app.domain.names import Scope
 from app.services.catalogue.service import NewFeedback
 from tests.app.closing import close
-from tests.app.conftest import LrbsInside, psycopg_url
+from tests.app.conftest import LrbsInside
 from tests.app.integration.conftest import PARAMETERS, Pairs
 from tests.app.integration.test_backup import answers
 from tests.app.waiting import wait_for
@@ -43,11 +43,6 @@ def source(trained_pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> Pairs:
     return trained_pairs
 
 
-@pytest.fixture
-def url(postgres_url: str) -> str:
-    return psycopg_url(postgres_url).render_as_string(hide_password=False)
-
-
 def rows(engine: sqlalchemy.Engine) -> dict[str, list[Any]]:
     with engine.connect() as connection:
         return {
@@ -64,14 +59,14 @@ def opened(services: Services, url: str) -> Iterator[Services]:
     close(other)
 
 
-def test_a_round_trip_keeps_all_rows_and_answers(source: Pairs, url: str) -> None:
+def test_a_round_trip_keeps_all_rows_and_answers(source: Pairs, postgres_url: str) -> None:
     first, queries = source.services, source.data.Z[:5]
     before = rows(first.database.engine), answers(first, queries)
-    copied = first.copy_to(url.replace("postgresql+psycopg", "postgres"), [])
+    copied = first.copy_to(postgres_url.replace("postgresql+psycopg", "postgres"), [])
     assert copied[0] == copied[1]
     assert copied[0]["items"] == {"a": 110, "b": 110}
     assert copied[0]["api_keys"] == {"": 1}
-    with opened(first, url) as second:
+    with opened(first, postgres_url) as second:
         assert (rows(second.database.engine), answers(second, queries)) == before
         assert second.ownership.is_current()
         third = f"sqlite:///{first.settings.data_dir / 'third.sqlite3'}"
@@ -183,41 +178,41 @@ def test_a_copy_beside_writes_is_refused_and_then_made(source: Pairs, target: sq
     assert copy.copy_to(target, ["b"])
 
 
-def test_one_collection_alone(source: Pairs, url: str) -> None:
+def test_one_collection_alone(source: Pairs, postgres_url: str) -> None:
     services = source.services
-    counts, copied = services.copy_to(url, ["a"])
+    counts, copied = services.copy_to(postgres_url, ["a"])
     assert counts == copied
     assert (counts["items"], counts["collections"]) == ({"a": 110}, {"a": 1})
-    with opened(services, url) as other:
+    with opened(services, postgres_url) as other:
         assert answers(other, source.data.Z[:5]) == answers(services, source.data.Z[:5])
         assert [one.name for one in other.catalogue.collections()] == ["a"]
         assert other.garbage_collector.sweep(any_share=True) == 0, "the files of b stay"
-        services.copy_to(url, ["b"])
+        services.copy_to(postgres_url, ["b"])
         assert len(rows(other.database.engine)["items"]) == 220
-        services.copy_to(url, [])
+        services.copy_to(postgres_url, [])
         assert rows(other.database.engine) == rows(services.database.engine)
         services.catalogue.delete_collection("b")
         source.make("b")
         with pytest.raises(InvalidFieldError, match="another collection of that name"):
-            services.copy_to(url, ["b"])
+            services.copy_to(postgres_url, ["b"])
 
 
 def test_a_database_that_must_not_be_overwritten_is_refused(
-    source: Pairs, url: str, tmp_path: Path, copy_migrated: Callable[[Path], None]
+    source: Pairs, postgres_url: str, tmp_path: Path, copy_migrated: Callable[[Path], None]
 ) -> None:
     services = source.services
     with pytest.raises(InvalidFieldError, match="is the database that is copied"):
         services.copy_to(services.settings.resolved_database_url, [])
-    services.copy_to(url, [])
-    with opened(services, url) as served:
+    services.copy_to(postgres_url, [])
+    with opened(services, postgres_url) as served:
         with pytest.raises(InvalidFieldError, match="is the database that is copied"):
-            served.copy_to(url, [])
+            served.copy_to(postgres_url, [])
         served.catalogue.delete_item("a", "x09")
         with pytest.raises(InvalidFieldError, match="written since"):
-            services.copy_to(url, [])
+            services.copy_to(postgres_url, [])
         served.ownership.note_progress()
         with pytest.raises(InvalidFieldError, match="written since"):
-            services.copy_to(url, ["b"])
+            services.copy_to(postgres_url, ["b"])
     copy_migrated(tmp_path / "other")
     other = build(services.settings.model_copy(update={"data_dir": tmp_path / "other"}))
     Pairs(other, source.data).make("a")

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from app.bootstrap import Services, build
-from app.domain.entities import Content, Feedback, Modality
-from app.domain.errors import CollectionNotFoundError, InvalidFieldError, NotFoundError
+from app.domain.entities import Content, Feedback
+from app.domain.errors import InvalidFieldError, NotFoundError
 from app.services.catalogue.service import FeedbackService, NewFeedback, NewItem
 from app.settings import Settings
 from tests.app.closing import close
 from tests.app.e2e.refusals import png
+from tests.app.integration.test_ownership import ALBUM
 from tests.app.refused import refused
 
 RED, GREEN = png(20, 20), png(21, 21)
@@ -40,8 +41,7 @@ def pictures(services: Services) -> set[str]:
 
 
 def fill(services: Services) -> None:
-    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    services.catalogue.create("album", modalities)
+    services.catalogue.create("album", ALBUM)
     items = [
         NewItem("image", Content(picture=RED), "picture"),
         NewItem("text", Content(text="a red square"), "text"),
@@ -51,8 +51,10 @@ def fill(services: Services) -> None:
 
 
 @pytest.fixture
-def album(either: Any) -> Services:
-    services: Services = either.services
+def album(pairs: Any) -> Services:
+    """Services over SQLite: what the databases do is in ports/test_feedback."""
+    services: Services = pairs.services
+    services.settings.sweep_grace_seconds = 0.0
     fill(services)
     return services
 
@@ -151,21 +153,22 @@ def test_pages_end_before_they_are_too_large(album: Services) -> None:
     assert pages == [list(ids[:2]), list(ids[2:])]
 
 
-def test_the_first_vector_decides_the_dimension(either: Any) -> None:
-    services = either.services
-    either.make("fresh")
-    services.catalogue.add_items("fresh", [either.item("z", "i", [1.0])])
+def test_the_first_vector_decides_the_dimension(pairs: Any) -> None:
+    services = pairs.services
+    pairs.make("fresh")
+    services.catalogue.add_items("fresh", [pairs.item("z", "i", [1.0])])
     query = NewFeedback("x", "z", "i", True, Content(vector=[1.0, 2.0]), place="feedback.0")
     services.feedback.add("fresh", [query])
     with pytest.raises(InvalidFieldError, match="has 3 numbers, expected 2"):
-        services.catalogue.add_items("fresh", [either.item("x", "j", [1.0, 2.0, 3.0])])
+        services.catalogue.add_items("fresh", [pairs.item("x", "j", [1.0, 2.0, 3.0])])
     (entry,) = stored(services, "fresh")
     assert entry.query is not None
     np.testing.assert_array_equal(entry.query.features, np.array([1.0, 2.0], np.float32))
 
 
-def test_feedback_and_a_deletion_at_the_same_time_leave_none_without_its_item(album: Services) -> None:
-    barrier = threading.Barrier(2)
+def test_feedback_and_a_deletion_at_the_same_time_leave_none_without_its_item(either: Any) -> None:
+    album, barrier = either.services, threading.Barrier(2)
+    fill(album)
 
     def give() -> None:
         barrier.wait()
@@ -181,16 +184,6 @@ def test_feedback_and_a_deletion_at_the_same_time_leave_none_without_its_item(al
         album.catalogue.delete_item("album", "picture")
         giving.result(timeout=60)
     assert stored(album) == []
-
-
-def test_a_successor_of_the_same_name_has_none_of_it(album: Services) -> None:
-    (given,) = album.feedback.add("album", [about()])
-    album.catalogue.delete_collection("album")
-    with pytest.raises(CollectionNotFoundError):
-        album.feedback.add("album", [about()])
-    fill(album)
-    assert stored(album) == []
-    assert album.feedback.add("album", [about()])[0] > given
 
 
 def test_a_backup_has_the_feedback_and_its_pictures(

@@ -1,24 +1,19 @@
 """Reasons, emphasis, groups, least probabilities and diversity of hits."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.bootstrap import build
-from app.domain.entities import Content, Modality
+from app.domain.entities import Content
 from app.domain.searches import SearchResult
 from app.services.catalogue.service import NewItem
 from app.services.serving.refinement import Refinement
 from app.services.serving.search import Query, Search, results_of
 from app.services.training.requests import TrainingParameters
-from app.settings import Settings
-from solver.datasets import SyntheticPairs
-from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 
 KINDS, COLOURS = ("handbag", "shoe"), ("red", "blue", "grey")
@@ -32,15 +27,10 @@ def facts(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def shop(
-    tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs, copy_migrated: Callable[[Path], None]
-) -> Iterator[Pairs]:
+def shop(lasting_pairs: Pairs) -> Pairs:
     """Two collections: things of two kinds and three colours, where texts name both, and plain vectors."""
-    folder = tmp_path_factory.mktemp("refined")
-    copy_migrated(folder)
-    pairs = Pairs(build(Settings(data_dir=folder, database_url="", open_search=True)), vectors)
-    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    pairs.services.catalogue.create("shop", modalities)
+    pairs = lasting_pairs
+    pairs.make("shop", x="vector", text="tfidf")
     rng = np.random.default_rng(0)
     items = []
     for number in range(60):
@@ -54,11 +44,10 @@ def shop(
     pairs.fill("plain")
     pairs.train("plain")
     pairs.make("untrained")
-    for side, rows in (("x", vectors.X), ("z", vectors.Z)):
+    for side, rows in (("x", pairs.data.X), ("z", pairs.data.Z)):
         some = [pairs.item(side, f"{side}{n}", row, pair_id=f"p{n}") for n, row in enumerate(rows[:9])]
         pairs.services.catalogue.add_items("untrained", some)
-    yield pairs
-    close(pairs.services)
+    return pairs
 
 
 @pytest.fixture(scope="module")

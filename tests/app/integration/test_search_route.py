@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 
 from app.api.routes import searches
 from app.api.routes.searches import SearchRoute
-from app.domain.entities import Content, KeyBounds, Modality
+from app.domain.entities import Content, KeyBounds
 from app.domain.names import Scope
 from app.main import create_app
 from app.services.catalogue.preparation import NewItem
@@ -93,9 +93,7 @@ def test_what_the_route_leaves_out_of_fastapi_changes_no_answer(
 
 def test_every_search_passes_the_documented_endpoint(served: Any) -> None:
     served.services.settings.open_search = True
-    served.services.catalogue.create(
-        "t", [Modality("x", {"type": "vector"}), Modality("t", {"type": "tfidf"})]
-    )
+    served.make("t", x="vector", t="tfidf")
     words = ("red shoe", "blue hat", "green bag")
     rows = [served.item("x", f"x{n}", served.data.X[n], f"{n % 3}") for n in range(54)]
     texts = [NewItem("t", Content(text=f"{words[n % 3]} {n}"), f"t{n}", (f"{n % 3}",)) for n in range(54)]
@@ -154,14 +152,6 @@ def test_a_key_of_other_collections_finds_nothing_and_a_revoked_one_ends_at_once
     assert [client.post(PATH, json=body, headers=headers).status_code for _ in range(2)] == [200, 200]
     served.services.access.revoke(key.id)
     assert client.post(PATH, json=body, headers=headers).status_code == 401
-
-
-def test_a_search_sees_a_write_of_this_process_at_once(client: httpx.Client, served: Any) -> None:
-    found = post(client, served, "a vector").json()["hits"][0]["id"]
-    served.services.catalogue.delete_item("a", found)
-    hits = post(client, served, "a vector").json()["hits"]
-    assert hits
-    assert found not in [hit["id"] for hit in hits]
 
 
 def test_no_search_takes_a_larger_body_than_the_setting_allows(served: Any) -> None:

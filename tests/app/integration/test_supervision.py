@@ -1,26 +1,22 @@
 """Trainings that learn from more than one label of each item: facets, pairs and feedback."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.bootstrap import build
 from app.cli.commands import data_lines, validation_lines
 from app.cli.train import choice_lines
-from app.domain.entities import Feedback, Item, JobState
+from app.domain.entities import Feedback, Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Supervision, TrainingParameters, TrainingReport
-from app.settings import Settings
 from solver.artifacts import load_projector
 from solver.datasets import SyntheticPairs
-from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
-from tests.app.integration.in_process import run_here
+from tests.app.integration.conftest import CopyOf, Pairs
+from tests.app.integration.in_process import run_well
 from tests.app.refused import refused
 
 COUNT, N_CLASSES, COLOURS = 90, 3, ("red", "green")
@@ -51,11 +47,9 @@ def data() -> SyntheticPairs:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, data: SyntheticPairs, copy_migrated: Callable[[Path], None]) -> Iterator[Pairs]:
-    copy_migrated(tmp_path)
-    services = build(Settings(data_dir=tmp_path, database_url="", open_search=True))
-    yield Pairs(services, data)
-    close(services)
+def shop(pairs: Pairs, data: SyntheticPairs) -> Pairs:
+    pairs.data = data
+    return pairs
 
 
 def fill(
@@ -95,6 +89,21 @@ def filled(lasting_pairs: Pairs, data: SyntheticPairs) -> Pairs:
 
 def train(shop: Pairs, parameters: TrainingParameters = COMPOSITE) -> TrainingReport:
     return shop.services.versions.model("a", shop.train("a", parameters)).report
+
+
+def train_whole(pairs: Pairs) -> TrainingReport:
+    """Train a filled shop: for `copy_of`."""
+    pairs.data = make_data()
+    fill(pairs)
+    return train(pairs)
+
+
+@pytest.fixture
+def learned(copy_of: CopyOf, data: SyntheticPairs) -> tuple[Pairs, TrainingReport]:
+    """A shop and the report of its first version."""
+    shop, report = copy_of(train_whole)
+    shop.data = data
+    return shop, report
 
 
 def factors(shop: Pairs) -> dict[str, Any]:
@@ -142,9 +151,10 @@ def test_everything_that_items_carry_teaches(shop: Pairs) -> None:
         )
 
 
-def test_the_sum_of_similarities_finds_partners_that_labels_alone_do_not(shop: Pairs) -> None:
-    fill(shop)
-    all_of_it = train(shop)
+def test_the_sum_of_similarities_finds_partners_that_labels_alone_do_not(
+    learned: tuple[Pairs, TrainingReport],
+) -> None:
+    shop, all_of_it = learned
     assert all_of_it.fit.weights.keys() >= {"facet:label", "facet:colour", "pairs"}
     assert all_of_it.fit.alpha is all_of_it.fit.convergence is None
     assert (all_of_it.method, all_of_it.not_activated) == ("composite", None)
@@ -156,9 +166,10 @@ def test_the_sum_of_similarities_finds_partners_that_labels_alone_do_not(shop: P
     assert "its held-out mean of 2 x nDCG@10 and 1 x MAP of" in (labels.not_activated or "")
 
 
-def test_columns_that_say_nothing_of_their_own_change_nothing_and_the_report_says_why(shop: Pairs) -> None:
-    fill(shop)
-    without = train(shop)
+def test_columns_that_say_nothing_of_their_own_change_nothing_and_the_report_says_why(
+    learned: tuple[Pairs, TrainingReport],
+) -> None:
+    shop, without = learned
     rng = np.random.default_rng(1)
     numbers = np.arange(COUNT)
     columns: dict[str, list[Any]] = {
@@ -277,10 +288,11 @@ def store(shop: Pairs, entries: list[Feedback]) -> None:
         work.feedback.add(work.collections.get("a"), entries)
 
 
-def test_feedback_is_learned_from_until_it_is_deleted(shop: Pairs) -> None:
-    fill(shop)
-    before = train(shop)
-    learned = factors(shop)
+def test_feedback_is_learned_from_until_it_is_deleted(
+    learned: tuple[Pairs, TrainingReport],
+) -> None:
+    shop, before = learned
+    first = factors(shop)
     query = Item("", "x", features=shop.data.X[5])
     store(
         shop,
@@ -302,9 +314,9 @@ def test_feedback_is_learned_from_until_it_is_deleted(shop: Pairs) -> None:
         work.feedback.keep_newest(work.collections.get("a"), 0)
     after = train(shop)
     assert (after.data, after.fit.weights) == (before.data, before.fit.weights)
-    assert factors(shop).keys() == learned.keys()
+    assert factors(shop).keys() == first.keys()
     for name, values in factors(shop).items():
-        np.testing.assert_array_equal(values, learned[name])
+        np.testing.assert_array_equal(values, first[name])
 
 
 def test_feedback_suffices(shop: Pairs) -> None:
@@ -394,9 +406,7 @@ def test_a_request_names_what_to_learn_from(shop: Pairs) -> None:
     with shop.client() as client:
         answer = client.post("/v1/admin/collections/a/retrain", json=body)
     assert answer.status_code == 202, answer.text
-    job = run_here(shop.services)
-    assert job is not None
-    assert job.state is JobState.SUCCEEDED, job.error
+    run_well(shop.services)
     report = shop.services.versions.model("a", 1).report
     assert report.parameters.supervision == Supervision(facets=("colour",), pairs=False)
     assert (report.parameters.objective, report.selection.objective) == ("map", "map")
@@ -411,7 +421,7 @@ def test_an_objective_weighs_measures(shop: Pairs) -> None:
         body = {"method": "composite", "objective": weights}
         answer = client.post("/v1/admin/collections/a/retrain", json=body)
         assert answer.status_code == 202, answer.text
-        assert run_here(shop.services) is not None
+        run_well(shop.services)
         shown = client.get("/v1/admin/collections/a/models/2").json()["report"]
     assert shown["parameters"]["objective"] == shown["selection"]["objective"] == weights
     directions = shown["held_out"]["directions"].values()
@@ -432,7 +442,7 @@ def test_floors_hold_in_a_training_by_another_measure(shop: Pairs) -> None:
         for wanted in ("map", "recall", objective):
             answer = client.post("/v1/admin/collections/a/retrain", json={"objective": wanted})
             assert answer.status_code == 202, answer.text
-            assert run_here(shop.services) is not None
+            run_well(shop.services)
             reports.append(shop.services.versions.models("a")[0].report)
     free, active, bound = reports
     assert (bound.gate.compared_with, active.not_activated) == (2, None)
@@ -469,9 +479,7 @@ def test_jobs_of_earlier_releases_are_trained_with_the_defaults(shop: Pairs) -> 
     stored = {"method": "composite", "alpha": None, "scaling": None, "tol": 1e-3, "max_iter": 20, "seed": 3}
     with shop.services.database.write() as work:
         work.jobs.enqueue(work.collections.get("a"), stored)
-    job = run_here(shop.services)
-    assert job is not None
-    assert job.state is JobState.SUCCEEDED, job.error
+    run_well(shop.services)
     report = shop.services.versions.model("a", 1).report
     assert report.parameters == TrainingParameters(method="composite", max_iter=20, seed=3)
 

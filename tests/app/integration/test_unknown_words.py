@@ -1,5 +1,6 @@
 import base64
 import io
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,9 +90,7 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
         ("Rouge CAFÉ-Handtasche Sailors", "sailing boats"),
         ("Chaussure noire, Café Grün", "Chaussures"),
     ] * 6
-    pairs.services.catalogue.create(
-        "shop", [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    )
+    pairs.make("shop", x="vector", text="tfidf")
     new = []
     for number, (text, label) in enumerate(items):
         new.append(pairs.item("x", f"x{number}", pairs.data.X[number], label))
@@ -152,8 +151,7 @@ def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_wo
 
 def fill_with_colours(pairs: Pairs, with_partners: bool = False) -> None:
     """A trained shop whose items have labels and colours that vectors show and texts name."""
-    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    pairs.services.catalogue.create("shop", modalities)
+    pairs.make("shop", x="vector", text="tfidf")
     rng = np.random.default_rng(0)
     items = []
     for number in range(60):
@@ -219,8 +217,7 @@ def fill_with_brands(
 ) -> list[tuple[str, str, str]]:
     """Train a collection in which every brand has four items; return brand, colour and label of each. If some
     have no partner, none carries a label or colour."""
-    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    pairs.services.catalogue.create("shop", modalities)
+    pairs.make("shop", x="vector", text="tfidf")
     rng, items, shown = np.random.default_rng(0), [], []
     for number in range(64 + n_unpaired):
         kind, shade = rng.integers(4), rng.integers(4)
@@ -314,11 +311,10 @@ def test_a_named_value_counts_unless_what_was_learned_says_another_one_firmly(co
         assert follow(text, learned, posterior)[learned] == pytest.approx(posterior, abs=0.01)
 
 
-@pytest.mark.parametrize("form", ["{brand} {label}s", "{label} by {brand}", "{colour} {brand}"])
-def test_items_that_have_both_a_value_and_a_brand_come_first(copy_of: CopyOf, form: str) -> None:
+def test_items_that_have_both_a_value_and_a_brand_come_first(copy_of: CopyOf) -> None:
     pairs, shown = copy_of(fill_with_brands)
-    client = pairs.client()
-    for brand, colour, label in shown:
+    client, forms = pairs.client(), ("{brand} {label}s", "{label} by {brand}", "{colour} {brand}")
+    for form, (brand, colour, label) in itertools.product(forms, shown):
         text = form.format(brand=brand, colour=colour, label=label)
         both = {
             f"x{number}"
@@ -344,22 +340,14 @@ def test_words_of_longer_texts_count_as_they_were_learned(copy_of: CopyOf) -> No
     assert max(scores(text)) < max(scores("arfex red handbag"))
 
 
-@pytest.mark.parametrize(
-    ("colours", "text"),
-    [
-        (("S", "M", "L", "XL"), "arfex m"),
-        (("10kg", "20kg", "30kg", "40kg"), "arfex 20kg"),
-        (("DE", "US", "UK", "FR"), "arfex us"),
-        (("红色", "蓝色", "灰色", "绿色"), "arfex 蓝色"),
-    ],
-)
-def test_values_of_a_letter_a_measure_or_pairs_of_characters_count_beside_a_brand(
-    copy_of: CopyOf, colours: Sequence[str], text: str
-) -> None:
+def test_values_of_a_letter_a_measure_or_pairs_of_characters_count_beside_a_brand(copy_of: CopyOf) -> None:
+    colours = ("M", "20kg", "US", "蓝色")
     pairs, shown = copy_of(fill_with_brands, colours, ("手提包", "运动鞋", "手表", "腰带"))
-    best = pairs.client().post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
-    brand, colour, _ = shown[int(best["id"][1:])]
-    assert (brand, colour, best["probability"] is None) == ("arfex", colours[1], False)
+    for colour in colours:
+        brand = next(of_item for of_item, other, _ in shown if other == colour)
+        text = f"{brand} {colour.lower()}"
+        best = pairs.client().post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
+        assert (*shown[int(best["id"][1:])][:2], best["probability"] is None) == (brand, colour, False)
 
 
 def test_what_was_learned_counts_where_there_are_no_values(copy_of: CopyOf) -> None:
@@ -430,8 +418,7 @@ def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:
         Image.fromarray(pixels).save(stored, "PNG")
         return stored.getvalue()
 
-    modalities = [Modality("image", {"type": "hog-color"}), Modality("text", {"type": "tfidf"})]
-    pairs.services.catalogue.create("shop", modalities)
+    pairs.make("shop", image="hog-color", text="tfidf")
     items = []
     for number in range(40):
         colour = ("red", "blue")[number % 2]
@@ -451,8 +438,7 @@ def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:
 
 
 def test_a_query_unlike_all_items_has_the_least_probability(pairs: Pairs) -> None:
-    modalities = [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    pairs.services.catalogue.create("shop", modalities)
+    pairs.make("shop", x="vector", text="tfidf")
     rows, items = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 2)), []
     for number, row in enumerate(rows):
         label = ("odd", "even")[int(row[0] * row[1] > 0.0)]
@@ -473,9 +459,7 @@ def test_names_of_labels_and_values_find_their_items_though_no_text_holds_them(
     pairs: Pairs, with_labels: bool
 ) -> None:
     kinds, colours = {"boat": "sailing_vessels", "dog": "Pets"}, ("Black", "Teal Green", "白")
-    pairs.services.catalogue.create(
-        "shop", [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
-    )
+    pairs.make("shop", x="vector", text="tfidf")
     rng = np.random.default_rng(0)
     items = []
     for number in range(90):
