@@ -17,8 +17,8 @@ from app.domain.entities import Content, Modality
 from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
 from app.services.storage.pacing import Round
-from app.services.training.requests import TrainingParameters
 from app.settings import Settings
+from tests.app.integration.conftest import EITHER, FINE
 from tests.app.integration.in_process import run_here
 
 BIG, SIDE = "/v1/collections/big", "/v1/collections/side"
@@ -75,7 +75,7 @@ class Place:
                 for n in range(30)
             ]
             services.catalogue.add_items("big", new)
-        services.training.request("big", TrainingParameters(alpha=1e-3, scaling="standard"))
+        services.training.request("big", FINE)
         job = run_here(services)
         assert job is not None
         assert job.model_version == 1, job.error
@@ -101,7 +101,7 @@ class Place:
         self._engine.dispose()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=EITHER)
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, start_server: Callable[..., Any]
 ) -> Iterator[Place]:

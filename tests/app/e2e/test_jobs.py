@@ -27,13 +27,12 @@ from tests.app.integration.conftest import EITHER, copy_services
 from tests.app.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes through /proc")
-FAST = {
-    "LRBS_LEASE_SECONDS": "2",
-    "LRBS_JOB_RETRY_SECONDS": "0.2",
-    "LRBS_JOB_ATTEMPTS": "5",
-}
+FAST = {"LRBS_LEASE_SECONDS": "2", "LRBS_JOB_RETRY_SECONDS": "0.2", "LRBS_JOB_ATTEMPTS": "5"}
 QUICK = {"alpha": 0.01}
 """Tries no other penalty: for what is killed at once, or need not last."""
+IN_SQLITE, IN_POSTGRES = (
+    pytest.mark.parametrize("filled", [database], indirect=True, scope="module") for database in EITHER
+)
 CLOSED = {"succeeded", "failed", "cancelled"}
 WORDS = [f"word{number}" for number in range(3000)]
 PER_CLASS, CLASSES, GALLERY = 100, 8, 8_000
@@ -180,6 +179,7 @@ def trainer_of(place: Place) -> int:
     return int(found)
 
 
+@IN_SQLITE
 def test_a_job_is_followed_to_its_end_and_again_from_any_event(place: Place) -> None:
     server = place.serve()
     with place.client(server) as client:
@@ -206,6 +206,7 @@ def test_a_job_is_followed_to_its_end_and_again_from_any_event(place: Place) -> 
         assert client.get(path, headers={"Authorization": "Bearer no"}).status_code == 401
 
 
+@IN_SQLITE
 def test_a_job_is_cancelled_whatever_it_is_at(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.fill("a", 0, GALLERY)
     server = place.serve()
@@ -276,6 +277,7 @@ def test_of_several_workers_each_job_has_one(place: Place) -> None:
             assert [(entry["version"], entry["previous"]) for entry in entries] == [(1, None)]
 
 
+@IN_SQLITE
 def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place) -> None:
     server = place.serve()
     with place.client(server) as client:
@@ -302,7 +304,7 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         assert (done["state"], done["attempts"]) == ("succeeded", 1)
 
 
-@pytest.mark.parametrize("filled", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+@IN_POSTGRES
 def test_lost_database_connections_cost_no_job(place: Place) -> None:
     url = place.settings["LRBS_DATABASE_URL"]
     server = place.serve()

@@ -14,12 +14,11 @@ from app.bootstrap import Services, build
 from app.domain.entities import Content, Modality
 from app.domain.names import Scope
 from app.services.catalogue.preparation import NewItem
-from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from solver.datasets.synthetic import make_low_rank_pairs
 from tests.app.conftest import migrated_database
-from tests.app.e2e.conftest import Server
-from tests.app.integration.conftest import EITHER
+from tests.app.e2e.conftest import servers
+from tests.app.integration.conftest import EITHER, PARAMETERS
 from tests.app.integration.in_process import run_here
 
 ITEMS, SEARCH = "/v1/collections/pairs/items", "/v1/collections/pairs/search/z-to-x"
@@ -38,11 +37,9 @@ def started(
         services = build(Settings(data_dir=folder, database_url=url))
         until_ended.callback(services.database.engine.dispose)
         _, key = services.access.create(Scope.ADMIN)
-        clients = []
+        clients, start = [], until_ended.enter_context(servers())
         for _ in range(2):
-            server = Server(folder, ("serve", "--no-worker"), LRBS_DATABASE_URL=url)
-            until_ended.callback(server.end)
-            server.wait_until_ready()
+            server = start(folder, ("serve", "--no-worker"), LRBS_DATABASE_URL=url)
             headers = {"Authorization": f"Bearer {key}"}
             client = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60.0)
             clients.append(until_ended.enter_context(client))
@@ -62,7 +59,7 @@ def clients(
             for n, (row, label) in enumerate(zip(rows, labels, strict=True))
         ]
         services.catalogue.add_items("pairs", items)
-    services.training.request("pairs", TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20))
+    services.training.request("pairs", PARAMETERS)
     run_here(services)
     yield both
     services.catalogue.delete_collection("pairs")
