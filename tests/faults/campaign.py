@@ -9,8 +9,10 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +36,21 @@ def heading(seed: int, **sizes: object) -> str:
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     machine = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
     return ", ".join([f"seed {seed}", *given, machine, f"load before {load}"])
+
+
+@contextmanager
+def threads(count: int, work: Callable[[threading.Event, int], None]) -> Iterator[None]:
+    """Run some threads of the same work, which looks for the end."""
+    closing = threading.Event()
+    started = [threading.Thread(target=work, args=(closing, number)) for number in range(count)]
+    for thread in started:
+        thread.start()
+    try:
+        yield
+    finally:
+        closing.set()
+        for thread in started:
+            thread.join()
 
 
 def conduct(parser: argparse.ArgumentParser, campaign: Callable[[argparse.Namespace, Path], Outcome]) -> None:

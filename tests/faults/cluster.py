@@ -82,7 +82,7 @@ class PostgresCluster:
         children = children_of(self._postmaster())
         return [child for child in children if re.search(r"\d\(\d+\)", command_line(child))]
 
-    def remove(self) -> None:
+    def close(self) -> None:
         """Stop the server and remove the folder."""
         with contextlib.suppress(RuntimeError, FileNotFoundError):
             self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")

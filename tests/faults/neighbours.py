@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 
-from tests.faults.campaign import conduct
+from tests.faults.campaign import conduct, threads
 from tests.faults.cluster import PostgresCluster
 from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, train, vector_item
 from tests.faults.phases import BUSY_SWAP, QUIET, REPLAY, SWAP, Report
@@ -62,21 +62,6 @@ def probing(service: Service, report: Report, folder: Path) -> Iterator[None]:
         for line in log.read_text(encoding="utf-8").splitlines():
             what, at, took, status = line.split()
             report.samples.append((what, float(at), float(took), int(status)))
-
-
-@contextlib.contextmanager
-def threads(count: int, work: Callable[[threading.Event, int], None]) -> Iterator[None]:
-    """Run some threads of the same work, which looks for the end."""
-    closing = threading.Event()
-    started = [threading.Thread(target=work, args=(closing, number)) for number in range(count)]
-    for thread in started:
-        thread.start()
-    try:
-        yield
-    finally:
-        closing.set()
-        for thread in started:
-            thread.join()
 
 
 def fill(client: httpx.Client, name: str, count: int) -> None:
@@ -252,9 +237,7 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             url = ""
             if asked.database == "postgres":
-                cluster = PostgresCluster()
-                stack.callback(cluster.remove)
-                url = cluster.url
+                url = stack.enter_context(contextlib.closing(PostgresCluster())).url
             return campaign(*size, url, asked.seed, program, most_ratio=_MOST_RATIO)
 
     conduct(parser, run)

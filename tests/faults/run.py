@@ -75,11 +75,7 @@ class System:
             )
             for host in (first, second)
         )
-        self.local = {
-            **one,
-            "LRBS_DATABASE_URL": self.database_url,
-            **self.store.settings("127.0.0.1"),
-        }
+        self.local = {**one, "LRBS_DATABASE_URL": self.database_url, **self.store.settings("127.0.0.1")}
         self.key = prepare(self.local)
         self.servers = [
             Managed("api-0", ("serve",), one, folder / "api-0.log", free_port(), first),
@@ -151,9 +147,9 @@ def campaign(
     # hosts share their data folder, or an object store, where each has a data folder of its own.
     tally = Tally()
     with contextlib.ExitStack() as stack:
-        cluster = PostgresCluster(are_isolated) if database == "postgres" else None
-        if cluster is not None:
-            stack.callback(cluster.remove)
+        cluster = None
+        if database == "postgres":
+            cluster = stack.enter_context(contextlib.closing(PostgresCluster(are_isolated)))
         store = stack.enter_context(s3_store(are_isolated)) if storage == "s3" else None
         places = stack.enter_context(hosts(folder, are_isolated, store is None))
         system = System(folder, cluster, store, *places)

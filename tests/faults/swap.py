@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
-from tests.faults.campaign import conduct
+from tests.faults.campaign import conduct, threads
 from tests.faults.expectation import Expectation
 from tests.faults.material import MODALITIES, PAIRS, X, Z, base_items, client_of, query_vectors, train
 from tests.faults.observer import observing_engine
-from tests.faults.processes import serving
+from tests.faults.processes import Service, serving
 from tests.faults.stores import FolderStore
 from tests.faults.tally import Tally
 
@@ -76,63 +77,46 @@ def activate(client: httpx.Client, version: int) -> None:
     client.post(f"/v1/admin/collections/{PAIRS}/models/{version}/activate").raise_for_status()
 
 
-class Load:
-    """Clients that each ask again as soon as they were answered; the tally gets failures and mixtures, too.
+def asking(
+    service: Service, seed: int, answers: dict[int, list[Answer]], tally: Tally
+) -> Callable[[threading.Event, int], None]:
+    """Return work that asks again as soon as it was answered; the tally gets failures and mixtures, too.
     `answers` is what each version answers to each query."""
 
-    def __init__(
-        self, url: str, key: str, clients: int, seed: int, answers: dict[int, list[Answer]], tally: Tally
-    ) -> None:
-        self._url = url
-        self._key = key
-        self._seed = seed
-        self._answers = answers
-        self._tally = tally
-        self._closing = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self, number: int) -> None:
-        chance = np.random.default_rng((self._seed, number))
-        with client_of(self._url, self._key) as client:
-            while not self._closing.is_set():
+    def work(closing: threading.Event, number: int) -> None:
+        chance = np.random.default_rng((seed, number))
+        with client_of(service.url, service.key) as client:
+            while not closing.is_set():
                 query = int(chance.integers(len(_QUERIES)))
                 try:
                     answer = ask(client, query)
                 except httpx.HTTPError as error:
-                    self._tally.violation(f"a request failed: {error!r}")
+                    tally.violation(f"a request failed: {error!r}")
                     continue
-                self._tally.count("searches")
+                tally.count("searches")
                 if answer.status_code != 200:
-                    self._tally.violation(f"a request failed: {answer.status_code} {answer.text[:200]}")
+                    tally.violation(f"a request failed: {answer.status_code} {answer.text[:200]}")
                     continue
                 result = answer.json()
                 version = result["model_version"]
-                self._tally.count(f"answers of version {version}")
-                if hits_of(result) != self._answers[version][query]:
-                    self._tally.violation(f"an answer of version {version} is not that version's")
+                tally.count(f"answers of version {version}")
+                if hits_of(result) != answers[version][query]:
+                    tally.violation(f"an answer of version {version} is not that version's")
+
+    return work
 
 
 def campaign(seconds: float, clients: int, activations: int, folder: Path, seed: int = 1) -> Tally:
     """Search with all clients while the active version alternates, in even steps; return what happened.
     The seed is of the order of queries; when activations fall between them, the machine decides."""
     tally = Tally()
-    with serving(folder, tally) as (url, key):
+    with serving(folder, tally) as service:
         engine = observing_engine(f"sqlite:///{folder / 'data' / 'lrbs.sqlite3'}")
         expectation = Expectation(engine, FolderStore(folder / "data").bundle, PAIRS)
-        with client_of(url, key) as client:
+        with client_of(service.url, service.key) as client:
             versions = train_two_versions(client)
             answers = expected_answers(client, versions, expectation, tally)
-            with Load(url, key, clients, seed, answers, tally):
+            with threads(clients, asking(service, seed, answers, tally)):
                 for number in range(activations):
                     time.sleep(seconds / (activations + 1))
                     activate(client, versions[number % len(versions)])
