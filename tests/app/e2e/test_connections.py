@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.app.e2e.conftest import LRBS, Server
+from tests.app.e2e.conftest import LRBS, Server, servers
 from tests.app.e2e.test_wire import WHOLE, check_refusal, connected, new_key, post, read_to_the_end
 from tests.app.waiting import wait_for
 
@@ -22,17 +22,10 @@ HEALTH = "/healthz"
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    started: list[Server] = []
-
-    def run(command: tuple[str, ...] = LRBS, *options: str, **settings: str) -> Server:
-        server = Server(tmp_path / "data", ("serve", "--no-worker", *options), command, **settings)
-        started.append(server)
-        server.wait_until_ready()
-        return server
-
-    yield run
-    for server in started:
-        server.end()
+    with servers() as begin:
+        yield lambda command=LRBS, **settings: begin(
+            tmp_path / "data", ("serve", "--no-worker"), command, **settings
+        )
 
 
 def ask(connection: socket.socket, sent: bytes = WHOLE) -> bytes:

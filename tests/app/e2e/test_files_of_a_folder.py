@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.client import Client
-from tests.app.e2e.conftest import Server
+from tests.app.e2e.conftest import Server, servers
 from tests.app.e2e.refusals import png
 from tests.app.e2e.test_crash import NAME, fill
 from tests.app.waiting import wait_for
@@ -17,20 +17,16 @@ SECONDS = 60.0
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[Path], Server]]:
+def serve() -> Iterator[Callable[[Path], Server]]:
     """Return a function that serves a folder and waits until the worker beside has looked after it."""
-    started: list[Server] = []
+    with servers() as begin:
 
-    def start(folder: Path) -> Server:
-        server = Server(folder, ("serve",), **AT_ONCE)
-        started.append(server)
-        server.wait_until_ready()
-        wait_for(lambda: (folder / ".database").exists())
-        return server
+        def start(folder: Path) -> Server:
+            server = begin(folder, ("serve",), **AT_ONCE)
+            wait_for(lambda: (folder / ".database").exists())
+            return server
 
-    yield start
-    for server in started:
-        server.end()
+        yield start
 
 
 def pictures(folder: Path) -> list[Path]:

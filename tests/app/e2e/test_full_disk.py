@@ -22,7 +22,7 @@ from app.bootstrap import build
 from app.domain.names import Scope
 from app.settings import DATABASE_FILE, Settings
 from solver.datasets import make_low_rank_pairs
-from tests.app.e2e.conftest import ROOT, Server
+from tests.app.e2e.conftest import ROOT, Server, servers
 from tests.app.e2e.refusals import check_problem, png
 from tests.app.integration.conftest import PARAMETERS, Pairs
 from tests.app.waiting import wait_for
@@ -51,18 +51,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Return a function that starts `lrbs serve`, whose log lies on another disk than its data."""
-    started: list[Server] = []
-
-    def start(data: Path, *options: str, **settings: str) -> Server:
-        settings = {"LRBS_DATA_DIR": str(data), **settings}
-        server = Server(tmp_path / "logs", ("serve", *options), **settings)
-        started.append(server)
-        server.wait_until_ready()
-        return server
-
-    yield start
-    for server in started:
-        server.end()
+    with servers() as start:
+        yield lambda data, *options, **settings: start(
+            tmp_path / "logs", ("serve", *options), LRBS_DATA_DIR=str(data), **settings
+        )
 
 
 @pytest.fixture(scope="module")

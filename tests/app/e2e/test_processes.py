@@ -56,7 +56,7 @@ def asked_afresh(url: str, path: str, **options: Any) -> httpx.Response:
     return httpx.get(f"{url}{path}", trust_env=False, verify=False, timeout=30.0, **options)
 
 
-def test_several_processes_serve_one_database(
+def test_several_processes_serve_one_database_and_end_with_their_parent(
     start_server: Callable[..., Any], headers: dict[str, str]
 ) -> None:
     server = start_server("--no-worker", "--processes", "2")
@@ -79,6 +79,12 @@ def test_several_processes_serve_one_database(
     wait_for(lambda: _answers(server.url))
     for _ in range(5):
         assert asked_afresh(server.url, "/v1/collections/a", headers=headers).status_code == 200
+
+    server.kill()
+    wait_for(lambda: all(is_gone(pid) for pid in replaced))
+    address = urlsplit(server.url)
+    # The threads of a process that is gone may hold its socket for another moment.
+    wait_for(lambda: _refuses(address.hostname, address.port), 5.0)
 
 
 _OPENED = """
@@ -115,16 +121,6 @@ def _refuses(host: str | None, port: int | None) -> bool:
     except ConnectionRefusedError:
         return True
     return False
-
-
-def test_server_processes_end_with_their_parent(start_server: Callable[..., Any]) -> None:
-    server = start_server("--no-worker", "--processes", "2")
-    processes = wait_for(lambda: len(found := children_of(server.process.pid)) == 2 and found)
-    server.kill()
-    wait_for(lambda: all(is_gone(pid) for pid in processes))
-    address = urlsplit(server.url)
-    # The threads of a process that is gone may hold its socket for another moment.
-    wait_for(lambda: _refuses(address.hostname, address.port), 5.0)
 
 
 @contextlib.contextmanager
@@ -178,22 +174,16 @@ def test_what_was_accepted_is_finished_after_a_request_to_stop(
     assert used == (1,)
 
 
-def test_a_stop_does_not_wait_for_ever(start_server: Callable[..., Any], headers: dict[str, str]) -> None:
-    server = start_server("--no-worker", LRBS_SHUTDOWN_SECONDS="1", LRBS_BODY_PAUSE_SECONDS="60")
-    address = urlsplit(server.url)
-    with socket.create_connection((address.hostname, address.port), timeout=60) as stalled:
-        lines = ["POST /v1/admin/keys HTTP/1.1", "Host: x", "Content-Length: 100"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        stalled.sendall("\r\n".join([*lines, "", ""]).encode() + b"{")
-        wait_for(lambda: "in_progress 2.0" in asked_afresh(server.url, "/metrics").text)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
-
-
-def test_a_stop_does_not_wait_for_a_thread(
+def test_a_stop_waits_for_ever_neither_for_a_body_nor_for_a_thread(
     start_server: Callable[..., Any], headers: dict[str, str], tmp_path: Path
 ) -> None:
-    server = start_server("--no-worker", LRBS_SHUTDOWN_SECONDS="1", LRBS_LOCK_WAIT_SECONDS="600")
+    impatient = {
+        "LRBS_SHUTDOWN_SECONDS": "1",
+        "LRBS_LOCK_WAIT_SECONDS": "600",
+        "LRBS_BODY_PAUSE_SECONDS": "60",
+    }
+    server = start_server("--no-worker", **impatient)
+    address = urlsplit(server.url)
 
     def write() -> None:
         with contextlib.suppress(httpx.TransportError):
@@ -202,10 +192,17 @@ def test_a_stop_does_not_wait_for_a_thread(
                 f"{server.url}/v1/admin/keys", json=body, headers=headers, trust_env=False, timeout=600
             )
 
-    with write_lock(tmp_path / "data"):
+    with (
+        write_lock(tmp_path / "data"),
+        socket.create_connection((address.hostname, address.port), timeout=SECONDS) as stalled,
+    ):
+        lines = ["POST /v1/admin/keys HTTP/1.1", "Host: x", "Content-Length: 100"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        stalled.sendall("\r\n".join([*lines, "", ""]).encode() + b"{")
         writer = threading.Thread(target=write)
         writer.start()
         wait_for(lambda: 'lrbs_queue_running{lane="write"} 1.0' in asked_afresh(server.url, "/metrics").text)
+        wait_for(lambda: "in_progress 3.0" in asked_afresh(server.url, "/metrics").text)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(SECONDS) == 0
         writer.join(SECONDS)
@@ -258,14 +255,6 @@ def test_the_worker_beside_ends_before_the_last_request(
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: all(is_gone(pid) for pid in workers))
         assert server.process.poll() is None, "a request is not finished"
-
-
-def test_the_worker_beside_ends_with_the_server(start_server: Callable[..., Any]) -> None:
-    server = start_server("--processes", "2")
-    workers = wait_for(lambda: children_of(server.process.pid, "worker"))
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(60) == 0
-    assert all(is_gone(pid) for pid in workers)
 
 
 _WITHOUT_DESCRIPTORS = """

@@ -13,7 +13,7 @@ import pytest
 from app.bootstrap import build
 from app.domain.names import Scope
 from app.settings import Settings
-from tests.app.e2e.conftest import Server
+from tests.app.e2e.conftest import servers
 
 SECONDS = 30.0
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -35,13 +35,10 @@ def key(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def url(folder: Path) -> Iterator[str]:
-    server = Server(folder, ("serve", "--no-worker"))
-    try:
-        server.wait_until_ready()
+    with servers() as start:
+        server = start(folder, ("serve", "--no-worker"))
         yield server.url
         assert "Traceback" not in server.said()
-    finally:
-        server.end()
 
 
 def connected(url: str, source: str = "127.0.0.1") -> socket.socket:
