@@ -12,8 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -29,7 +28,7 @@ from app.services.catalogue.service import NewItem
 from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker.worker import make_worker
-from tests.app.e2e.conftest import Server
+from tests.app.e2e.conftest import servers
 from tests.faults.campaign import heading
 from tests.fuzz.campaign import megabytes
 from tests.fuzz.wire import Connection, Part, Wire, form_body
@@ -292,24 +291,11 @@ def _fill_shop(services: Services) -> None:
         services.catalogue.add_items("shop", texts[start : start + 500])
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    """Serve a folder with default settings, without a worker."""
-    server = Server(folder, ("serve", "--no-worker"))
-    try:
-        server.wait_until_ready()
-        yield server
-    finally:
-        server.end()
-
-
 def tried(shape: Shape, seed: str, folder: Path, key: str) -> Found:
     """Send one request to a server of its own, over a copy of the folder, and return its peak."""
     wire = shape(Random(seed))
-    with (
-        tempfile.TemporaryDirectory() as name,
-        serving(shutil.copytree(folder, Path(name) / "data")) as server,
-    ):
+    with tempfile.TemporaryDirectory() as name, servers() as start:
+        server = start(shutil.copytree(folder, Path(name) / "data"), ("serve", "--no-worker"))
         connection = Connection(server.url, key)
         began = time.monotonic()
         answer = connection.send(wire)

@@ -15,7 +15,7 @@ from app.services.training.requests import TrainingParameters
 from app.settings import Settings
 from app.worker.worker import make_worker
 from tests.app.contract.material import COLOURS, GALLERIES, PRODUCTS, SPARES, VECTORS, picture
-from tests.app.e2e.conftest import Server
+from tests.app.e2e.conftest import Server, servers
 
 _EACH = 4
 
@@ -43,13 +43,10 @@ def served(folder: Path, *options: str, database_url: str = "", **settings: str)
     services.database.engine.dispose()
     if database_url:
         settings["LRBS_DATABASE_URL"] = database_url
-    server = Server(folder, ("serve", *options), **settings)
-    try:
-        server.wait_until_ready()
+    with servers() as start:
         secrets = {scope: secret for scope, (_, secret) in keys.items()}
+        server = start(folder, ("serve", *options), **settings)
         yield Gallery(server, secrets, frozenset(key.id for key, _ in keys.values()))
-    finally:
-        server.end()
 
 
 def _fill(services: Services) -> None:
