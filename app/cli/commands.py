@@ -354,7 +354,7 @@ def _read_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-_OTHER_FORMS = re.compile(r"\.(tar\.\w+|t[bgx]z2?|csv|tsv|xlsx?|ods|parquet|zip)$", re.IGNORECASE)
+_OTHER_FORMS = re.compile(r"\.(t[bgx]z2?|[ct]sv|xls[mx]?|ods|parquet|[gx]z|bz2|zst|7z|zip)$", re.IGNORECASE)
 
 
 def export(

@@ -47,8 +47,8 @@ _CODE = re.compile(
 )
 """Names of columns whose digits are no amounts."""
 _LONGEST_AMOUNT = 64
-_FEWEST_AMOUNTS, _AMOUNTS_PER_SLIP = 5, 10
-"""How many amounts a column has where a cell may be a slip, and how many more where another one may be."""
+_MOST_SLIPS, _AMOUNTS_PER_SLIP = 3, 5
+"""How many different cells may be slips in a column of numbers, and how many numbers it has for each."""
 _MOST_TEXTS = 1000  # different cells that are remembered, so that what repeats is looked at once
 _CODE_DIGITS, _MOST_DIGITS = 8, 15
 """Numbers of one length are codes from this length on; those of more digits than a float has are, too."""
@@ -69,25 +69,23 @@ class Column:
         self._is_whole = self._is_plain = True
         self._differs = self._has_separator = False
         self._n_cells = self._n_absent = self._n_native = self._n_true_or_false = 0
-        self._n_amounts = self._n_odd = 0
-        self._odd = ""  # the first cell that is no amount
+        self._n_amounts = 0
+        self._odd: list[str] = []  # different cells that are no amounts
 
     def see(self, cell: Any) -> None:
         """Learn from a cell that is not blank."""
         self._n_cells += 1
         if not isinstance(cell, str):
             self._see_native(cell)
-        elif not (self._styles or self._orders or self._is_nearly_a_number):
-            return
-        elif cell.strip().casefold() in _ABSENT:
+        elif (self._styles or self._orders) and cell.strip().casefold() in _ABSENT:
             self._n_absent += 1
-        else:
+        elif self._styles or self._orders:
             text = cell.strip()
             if text in self._texts:
                 return
             if len(self._texts) < _MOST_TEXTS:
                 self._texts.add(text)
-            if self._styles or self._is_nearly_a_number:
+            if self._styles:
                 self._see_number(text)
             if self._orders:
                 self._orders = {order for order in self._orders if _date(text, order) is not None}
@@ -99,7 +97,9 @@ class Column:
         if isinstance(cell, bool) or not isinstance(cell, int | float):
             self._styles.clear()
         else:
-            self._n_amounts += 1
+            if str(cell) not in self._texts and len(self._texts) < _MOST_TEXTS:
+                self._texts.add(str(cell))
+                self._n_amounts += 1
             self._is_plain = False
             self._is_whole = self._is_whole and float(cell).is_integer()
         if not isinstance(cell, date):
@@ -111,10 +111,13 @@ class Column:
         if amount is not None and not re.match(r"0\d", amount[4]) and not (amount[2] and amount[5]):
             numbers = {style: _number(amount[4], style) for style in _STYLES}
             values = {style: number for style, number in numbers.items() if number is not None}
-        self._styles &= values.keys()
         if amount is None or not values:
-            self._odd, self._n_odd = self._odd or text, self._n_odd + 1
+            if text not in self._odd:
+                self._odd.append(text)
+            if len(self._odd) > _MOST_SLIPS:
+                self._styles.clear()
             return
+        self._styles &= values.keys()
         self._n_amounts += 1
         self._currencies.update(filter(None, (amount[2], amount[5])))
         self._lengths.add(len(amount[4]))
@@ -124,14 +127,22 @@ class Column:
         self._is_whole = self._is_whole and all(value == int(value) for value in of_styles)
 
     @property
-    def _is_nearly_a_number(self) -> bool:
-        """Whether so few cells are no amounts that they may be slips."""
-        return self._n_odd <= 1 + self._n_amounts // _AMOUNTS_PER_SLIP
+    def _fitting_styles(self) -> set[str]:
+        return set() if self._odd else self._styles
+
+    def _describe_slip(self) -> str:
+        """Return which cell makes what is nearly a column of numbers text."""
+        is_likely = self._n_amounts >= _AMOUNTS_PER_SLIP * len(self._odd) and len(self._currencies) < 2
+        is_of_codes = self._is_code or self._is_of_codes() or any(text.isdecimal() for text in self._odd)
+        if not (self._odd and self._styles and is_likely) or is_of_codes:
+            return ""
+        return f"{self._odd[0][:_LONGEST_AMOUNT]!r} is no number, as most cells are"
 
     @property
     def settled_style(self) -> str | None:
         """The decimal sign of its numbers, where they say it."""
-        return next(iter(self._styles)) if len(self._styles) == 1 and self._n_cells > self._n_absent else None
+        styles = self._fitting_styles
+        return next(iter(styles)) if len(styles) == 1 and self._n_cells > self._n_absent else None
 
     def decide(self, decimal: str | None) -> None:
         """Set `kind` and `remark`, once all cells are seen; `decimal` (of the other columns) settles what
@@ -141,32 +152,29 @@ class Column:
             self._obey(self._override)
         elif n_values and self._n_true_or_false == self._n_cells:
             self.kind = "yes or no"
-        elif n_values and self._styles and not self._is_of_codes():
+        elif n_values and self._fitting_styles and not self._is_of_codes():
             self._decide_number(decimal)
         elif n_values and self._orders:
             self._decide_date()
-        elif (
-            self._odd
-            and self._is_nearly_a_number
-            and self._n_amounts >= _FEWEST_AMOUNTS
-            and not self._is_code
-        ):
-            self.remark = (
-                f"{self._odd[:_LONGEST_AMOUNT]!r} is no number, as {self._n_amounts} other cells are"
-            )
+        else:
+            self.remark = self._describe_slip()
         if self.kind in ("decimal-point", "decimal-comma"):
             self._describe_number()
 
     def _obey(self, override: Kind) -> None:
         fits: Mapping[Kind, Sequence[str]] = {
             "text": ["text"],
-            "number": [style for style in _STYLES if style in self._styles],
+            "number": [style for style in _STYLES if style in self._fitting_styles],
             "date": [order for order in _ORDERS if order in self._orders],
         }
-        fitting = fits.get(override, [kind for kind in (override,) if kind in self._styles | self._orders])
+        fitting = fits.get(
+            override, [kind for kind in (override,) if kind in self._fitting_styles | self._orders]
+        )
         if not fitting:
             odd = (
-                f": {self._odd[:_LONGEST_AMOUNT]!r}" if self._odd and override in ("number", *_STYLES) else ""
+                f": {self._odd[0][:_LONGEST_AMOUNT]!r}"
+                if self._odd and override in ("number", *_STYLES)
+                else ""
             )
             raise InvalidFieldError("--type", f"not every cell of column {self.name!r} is a {override}{odd}")
         self.kind = fitting[0]

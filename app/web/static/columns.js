@@ -18,7 +18,7 @@ const YEAR_LAST = new RegExp(`^(\\d{1,2})([-./])(\\d{1,2})\\2(\\d{4})${CLOCK}$`)
 const ORDERS = { "year-first": [0, 1, 2], "day-first": [2, 1, 0], "month-first": [2, 0, 1] }; // where year, month and day stand
 const ABSENT = new Set(["", "na", "n/a", "nan", "null", "none", "-", "–", "—", "#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"]);
 const CODE = /(?:^|[^a-z])(?:ids?|zip|plz|postal|postcode|postleitzahl|phone|tel|telefon|telephone|mobile|fax|ean|gtin|upc|isbn|asin|sku|barcode|code|nr|nummer|artikelnummer)(?:[^a-z]|$)/;
-const [LONGEST_AMOUNT, CODE_DIGITS, MOST_DIGITS, FEWEST_AMOUNTS, AMOUNTS_PER_SLIP] = [64, 8, 15, 5, 10];
+const [LONGEST_AMOUNT, CODE_DIGITS, MOST_DIGITS, MOST_SLIPS, AMOUNTS_PER_SLIP] = [64, 8, 15, 3, 5];
 
 const isAbsent = (text) => ABSENT.has(text.toLowerCase());
 
@@ -44,13 +44,18 @@ function lookAt(name, cells) {
   const isAmount = (amount) => amount && !/^0\d/.test(amount[4]) && !(amount[2] && amount[5])
     && Object.keys(STYLES).some((style) => numberOf(amount[4], style) !== null);
   const odd = new Set(present.filter((_, place) => !isAmount(amounts[place])));
-  const count = new Set(present).size - odd.size;
-  if (odd.size > 0 && count >= FEWEST_AMOUNTS && odd.size <= 1 + count / AMOUNTS_PER_SLIP && !CODE.test(name.toLowerCase())) {
-    column.slip = `“${[...odd][0].slice(0, LONGEST_AMOUNT)}” is no number, as ${count} other cells are`;
+  const numbers = new Set(present.filter((text) => !odd.has(text)));
+  if (odd.size > MOST_SLIPS || areCodes(name, [...numbers])) return column;
+  const fitting = amounts.filter(isAmount);
+  column.currencies = [...new Set(fitting.flatMap((amount) => [amount[2], amount[5]]).filter(Boolean))].sort();
+  const styles = Object.keys(STYLES).filter((style) => fitting.every((amount) => numberOf(amount[4], style) !== null));
+  if (odd.size > 0) {
+    const isLikely = numbers.size >= AMOUNTS_PER_SLIP * odd.size && column.currencies.length < 2 && styles.length > 0;
+    const [slip] = odd;
+    if (isLikely && ![...odd].some((text) => /^\d+$/.test(text))) column.slip = `“${slip.slice(0, LONGEST_AMOUNT)}” is no number, as most cells are`;
+    return column;
   }
-  if (odd.size > 0 || areCodes(name, present)) return column;
-  column.currencies = [...new Set(amounts.flatMap((amount) => [amount[2], amount[5]]).filter(Boolean))].sort();
-  column.styles = Object.keys(STYLES).filter((style) => amounts.every((amount) => numberOf(amount[4], style) !== null));
+  column.styles = styles;
   column.differs = amounts.some((amount) => new Set(column.styles.map((style) => numberOf(amount[4], style))).size > 1);
   return column;
 }

@@ -127,3 +127,9 @@ def test_a_key_needs_the_scope_write(api: Api) -> None:
         (number,) = written.json().get("ids", [1])
         deleted = api.client.delete(f"{path}/{number}", headers=headers)
         assert (written.status_code, read.status_code, deleted.status_code) == statuses
+
+
+def test_an_unknown_collection_is_not_found(api: Api) -> None:
+    path = "/v1/collections/nothing/feedback"
+    for method, rest, body in (("POST", "", {"feedback": [GOOD]}), ("GET", "", None), ("DELETE", "/1", None)):
+        check_problem(api.client.request(method, f"{path}{rest}", json=body), 404, "nothing")

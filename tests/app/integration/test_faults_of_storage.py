@@ -167,7 +167,6 @@ def test_damage_to_the_held_out_part_stops_no_search_and_is_told(trained_pairs: 
 
 
 FULL = Path("/dev/full")
-pytestmark = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 
 
 def lines(count: int) -> str:
@@ -175,6 +174,7 @@ def lines(count: int) -> str:
     return "".join(json.dumps(item) + "\n" for item in items)
 
 
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 def test_an_import_that_finds_no_space_says_so_and_stores_nothing(
     pairs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,8 +162,10 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
         "LRBS_SWEEP_GRACE_SECONDS": "0",
     }
     with subprocess.Popen([sys.executable, "-c", _DELETE], env=environment, cwd=ROOT) as process:
+        deadline = time.monotonic() + 60.0
         while items_left(database, large.id) == MANY:
             assert process.poll() is None
+            assert time.monotonic() < deadline
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert 0 < items_left(database, large.id) < MANY

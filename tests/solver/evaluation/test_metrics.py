@@ -455,3 +455,8 @@ def test_what_is_no_probability_is_refused() -> None:
         measure_reliability([0.5, 0.5], [True])
     with pytest.raises(InvalidParameterError, match="n_bins"):
         measure_reliability([0.5], [True], n_bins=0)
+
+
+def test_chance_of_labels_of_two_kinds_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="not of one kind"):
+        chance_average_precision([1, 2], ["1", "2"])

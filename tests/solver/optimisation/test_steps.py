@@ -27,10 +27,6 @@ from tests.solver.dense import DenseProblem
 MATRICES = arrays(np.float64, (5, 4), elements=st.floats(-10.0, 10.0, allow_subnormal=False))
 
 
-def _nuclear(A: npt.NDArray[np.float64]) -> float:
-    return float(np.linalg.svd(A, compute_uv=False).sum())
-
-
 @given(
     A=MATRICES,
     alpha=st.floats(0.01, 5.0),

@@ -44,6 +44,12 @@ def test_one_block_comes_first_and_then_all_of_them(problem: BilinearProblem) ->
         assert part.loss(np.float32).shape == problem.shape
 
 
+def test_small_problem_is_solved_at_once() -> None:
+    data = make_low_rank_pairs(60, 50, random_state=0)
+    small = BilinearProblem(data.X, data.Z, Labels(data.x_labels, data.z_labels), True, None)
+    assert list(subsampled_problems(small)) == []
+
+
 def _supervision(kind: str, data: Any) -> AnySupervision:
     if kind == "paired":
         return PairedRows(N)

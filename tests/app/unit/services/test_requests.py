@@ -55,3 +55,19 @@ def test_without_pairs_an_objective_may_name_partners_where_they_weigh_nothing()
     with pytest.raises(InvalidFieldError) as refusal:
         check_parameters(replace(parameters, objective={"map": 1.0, "recall": 0.1}))
     assert refusal.value.field == "objective.recall"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *(("alpha", alpha) for alpha in (0.0, 1e-300, 1e-38, 1e300, float("inf"), float("nan"))),
+        *(("tol", tol) for tol in (0.0, 1.0, float("nan"))),
+        *(("max_iter", limit) for limit in (0, 10**9)),
+        *(("seed", seed) for seed in (-1, 2**32)),
+        ("scaling", "round"),
+    ],
+)
+def test_parameters_no_training_could_use_are_refused_by_name(field: tuple[str, float | str]) -> None:
+    with pytest.raises(InvalidFieldError) as caught:
+        check_parameters(replace(TrainingParameters(), **dict([field])))
+    assert caught.value.field == field[0]
