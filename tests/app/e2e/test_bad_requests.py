@@ -149,9 +149,12 @@ def calls_in(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield what is called in the modules of a folder, with the texts among what it is called with."""
     for file in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if isinstance(node, ast.Call):
                 texts = [part.value for part in node.args if isinstance(part, ast.Constant)]
-                yield node.func.id, [text for text in texts if isinstance(text, str)]
+                yield (
+                    ast.unparse(node.func).rpartition(".")[2],
+                    [text for text in texts if isinstance(text, str)],
+                )
 
 
 def test_every_refusal_has_its_problem() -> None:
