@@ -73,6 +73,7 @@ INVALID = [
     ("eigenvalue_power", None), ("n_penalty", None), ("random_state", None), ("shrinkage", None),
     ("push", None), ("n_pairs", None),
     ("solver", "sgd"), ("solver", None), ("loss", "hinge"), ("loss", None), ("objective", "accuracy"),
+    ("objective", 3), ("objective", {"map": 0.0}), ("objective", {"map": 1, "at_least": {"recall": 0.9}}),
     ("scalings", ("log",)), ("scalings", "standard"), ("scalings", (["standard"],)), ("kernels", ()),
     ("kernels", (1,)), ("fit_intercept", 1), ("fit_intercept", None), ("warm_start", "yes"),
     ("one_standard_error", 1), ("dtype", np.int32), ("dtype", np.float16), ("dtype", "no such type"),

@@ -152,6 +152,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     ),
     "^scale must be": (lambda: FeatureScaler.restore("center", ONES, ONES * np.nan), InvalidInputError),
     "^kind must be": (lambda: FeatureScaler.restore("whiten", ONES, ONES), InvalidParameterError),
+    "^kind must be .*l2'": (lambda: FeatureScaler.restore(["l2"], ONES, ONES), InvalidParameterError),  # type: ignore[arg-type]
     "^kind must be .*None": (lambda: FeatureScaler(None).fit(_counts()), InvalidParameterError),  # type: ignore[arg-type]
     "call fit first": (lambda: FeatureScaler().transform(_counts()), NotFittedError),
     "overflows float32": (
