@@ -10,31 +10,18 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from app.domain.entities import CopiedFiles, Mark
 from app.domain.errors import UnavailableError
 from app.storage.folders import TRASH, LocalCache, LocalFolder, Way, durable_file
-from app.storage.pictures_and_bundles import MANIFEST, Blobs, Bundles, is_inside, parse_sums
+from app.storage.pictures_and_bundles import MANIFEST, Blobs, Bundles, Folder, is_inside, parse_sums
 from app.storage.remote_folder import RemoteFolder, open_remote
 
-Folder = LocalFolder | RemoteFolder
-Used = Callable[[Sequence[str]], set[str]]
-"""Returns the names that are in use."""
-
-_BATCH = 500
-"""Names looked up in one query: far below the limits of both databases on bound parameters."""
-_HOUR_SECONDS = 3600
-
-
-_Result = TypeVar("_Result")
 _logger = logging.getLogger(__name__)
-
-
 _PICTURES, _BUNDLES, _GALLERIES = "pictures", "models", "galleries"
 _CACHE = "cache"
 _SHARES = {_PICTURES: 0.5, _BUNDLES: 0.25, _GALLERIES: 0.25}  # of the bound on all copies
