@@ -39,6 +39,7 @@ _READ_LATE = (
     "PYTHONFAULTHANDLER",
     "PYTHONPATH",
     "PYTHONUNBUFFERED",
+    "_RJEM_",  # of polars
 )
 """How variables begin that change nothing of what a process imports, that an import sets, or that
 `_read_environment` sees to."""
