@@ -255,13 +255,17 @@ def onnxruntime() -> Any:
         miss("onnx", f"onnxruntime is not installed: {error}")
 
 
-@pytest.fixture(scope="session")
-def distributed() -> Any:
-    """The module of the extra `dask`."""
+@pytest.fixture(scope="module")
+def distributed() -> Iterator[Any]:
+    """The module of the extra `dask`; what its workers put into the environment is taken out again."""
     try:
-        return importlib.import_module("distributed")
+        module = importlib.import_module("distributed")
     except ImportError as error:
         miss("dask", f"distributed is not installed: {error}")
+    before = dict(os.environ)
+    yield module
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def import_extra(module: str) -> Any:

@@ -28,6 +28,8 @@ _STARTING = ("app.cli",)
 _PROGRAMS = (*_STARTING, "app.worker.trainer")
 _COMMANDS = ("demo", "serve", "worker")
 """Those whose modules are imported before."""
+_NEEDED_LATER = ("alembic.command", "anyio._backends._asyncio", "psycopg", "solver.comparison", "uvloop")
+"""What most of them import once they are at work."""
 _IGNORES_INTERRUPTS = ("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
 _READ_LATE = (
     "LRBS_",
@@ -318,7 +320,7 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # scikit-learn imports it where it is installed, and it a library with a thread; nothing forked needs it.
     sys.modules["pandas"] = None  # type: ignore[assignment]
-    for name in ("app.cli.main", "app.cli.serve", "app.main"):
+    for name in ("app.cli.main", "app.cli.serve", "app.main", *_NEEDED_LATER):
         importlib.import_module(name)
     entries = importlib.import_module("app.cli.main").ENTRIES
     for command in _COMMANDS:
