@@ -17,6 +17,7 @@ from app.services.serving.snapshot import Snapshot
 NearestWords = Callable[[str], tuple[str, ...]]
 _WORDS_REPLACED = 5
 """Unknown words of a query, and its letters: each is compared with all known words, which takes time."""
+_SHORTEST_SLIP = 4  # letters: of shorter words too many are one letter apart
 _WORDS_LISTED = 20  # a query may be a text of thousands of unknown words; a person reads a few
 
 
@@ -85,6 +86,24 @@ def word_notices(
     if report.unknown and is_trained and not finds_later:
         message += "; a training learns the words of newer items"
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
+
+
+def with_slips(report: WordReport, nearest_words: NearestWords) -> WordReport:
+    """Return a report in which words that are one slip from a known one are misspelt: a letter is wrong,
+    missing or too many, or two are exchanged. All unknown words have to be."""
+    from rapidfuzz.distance import OSA
+
+    slips = [
+        word
+        for word in (*report.unknown, *report.guessed)[:_WORDS_REPLACED]
+        if len(word) >= _SHORTEST_SLIP and word.isalpha()
+        for near in nearest_words(word)[:1]
+        if OSA.distance(fold(word), fold(near)) == 1
+    ]
+    if not report.n_known or any(word not in slips and is_telling(word) for word in report.unknown):
+        return report
+    guessed = tuple(word for word in report.guessed if word not in slips)
+    return replace(report, unknown=(), guessed=guessed, misspelt=(*report.misspelt, *slips))
 
 
 def part_notice(notice: Notice) -> Notice:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from app.services.serving.notices import (
     unranked_notices,
     untrained_notices,
     weak_match_notices,
+    with_slips,
     word_notices,
 )
 from app.services.serving.reasons import (
@@ -717,8 +718,12 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
             n_known = report.n_known + len(report.unknown) - len(unknown)
             report = replace(report, n_known=n_known, unknown=unknown, guessed=guessed)
     can_match = report is None or report.n_known > 0
+    may_come = report is not None and finds_later and bool(report.unknown or report.guessed)
+    nearest_words = cache(encoder.nearest_words)
+    if report is not None and len(text or "") <= LONGEST_TYPED:
+        report = with_slips(report, nearest_words)
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
-    nearest = encoder.nearest_words if may_offer or is_respelled else None
+    nearest = nearest_words if may_offer or is_respelled else None
     notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later)
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match = Content(text=notices[0].did_you_mean[0]), True
@@ -735,7 +740,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         projected = projection.projected
         of_words = projected if says_learned else np.where(are_of_words(model), projected, np.float32(0.0))
         projection = replace(projection, projected=of_words, before_emphasis=projected)
-    plain, lasts = projection, report is None or not (finds_later and (report.unknown or report.guessed))
+    plain, lasts = projection, not may_come
     if text is not None and can_match and says_learned:
         projection, are_carried = _stress_words(ground, source, content, report, later, projection)
         lasts &= are_carried

@@ -55,9 +55,9 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(co
         "the model does not know 'xyzzy': the other words decide the ranking"
         "; a training learns the words of newer items"
     )
-    n_hits, (notice,) = search(text="red handba")
+    n_hits, (notice,) = search(text="red handbagged")
     assert (n_hits, notice["code"], notice["did_you_mean"]) == (10, "unknown-words", ["red handbag"])
-    assert notice["message"] == "no text has 'handba': words that are spelled alike decide the ranking"
+    assert notice["message"] == "no text has 'handbagged': words that are spelled alike decide the ranking"
     n_hits, (notice,) = search(text="- ?")
     assert (n_hits, notice["code"], notice["words"]) == (0, "no-words", [])
     n_hits, (notice,) = search(text="red handbag -xyzzy")
@@ -119,9 +119,28 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
     results = batch(*("hanbag" + "!" * number for number in range(25)))
     right = pairs.client().post(SEARCH, json={"text": "handbag"}).json()["hits"]
     assert [result["hits"] for result in results] == [right] * 25
-    results = batch(*("noire hanbag" + "!" * number for number in range(25)))
+    results = batch(*("noire casure" + "!" * number for number in range(25)))
     assert [len(result["notices"][0]["did_you_mean"]) for result in results] == [1] * 20 + [0] * 5
     assert len({str(result["hits"]) for result in results}) == 1
+
+
+@pytest.mark.parametrize("characters", [0, 5], ids=["words", "parts of words"])
+def test_a_slip_beside_words_that_are_known_is_corrected(copy_of: CopyOf, characters: int) -> None:
+    pairs, _ = copy_of(shop, characters)
+
+    def search(text: str) -> tuple[list[tuple[str, float]], list[str]]:
+        answer = pairs.client().post(SEARCH, json={"text": text, "k": 24}).json()
+        hits = [(hit["id"], hit["score"]) for hit in answer["hits"]]
+        return hits, [notice["message"].partition(";")[0] for notice in answer["notices"]]
+
+    right, _ = search("red handbag")
+    for slip in ("hadnbag", "handba", "handbaag", "hamdbag", "Handbug"):
+        told = f"no text or name has {slip.lower()!r}: ranked by 'red handbag' instead"
+        assert search(f"red {slip}") == (right, [told])
+    for kept in ("hnadbga", "ren", "handbag7", "hadnbag xyzzy"):  # two slips, too short, a code, one of two
+        hits, messages = search(f"red {kept}")
+        assert hits
+        assert not any("instead" in message for message in messages)
 
 
 def test_a_stored_item_is_searched_by_whatever_its_words(copy_of: CopyOf) -> None:
@@ -189,12 +208,14 @@ def test_words_of_later_items_find_them_until_these_items_go(copy_of: CopyOf) ->
         return [hit["id"] for hit in answer["hits"]], [notice["code"] for notice in answer["notices"]]
 
     assert search("sunglasses") == ([], ["unknown-words"])
+    assert search("red shose") == (search("red shoe")[0], ["unknown-words"])
     shown = pairs.item("x", "worn", np.zeros(9), "sunglasses", pair_id="worn")
-    words = NewItem("text", Content(text="purple aviator sunglasses"), "words", pair_id="worn")
+    words = NewItem("text", Content(text="purple aviator sunglasses shose"), "words", pair_id="worn")
     alone = pairs.item("x", "alone", np.zeros(9), metadata={"colour": "purple"})
     pairs.services.catalogue.add_items("shop", [words, shown, alone])
     assert search("sunglasses", 1) == (["worn"], [])
-    assert search("Aviator", 1) == (["worn"], [])
+    assert search("Aviator", 1) == search("shose", 1) == (["worn"], [])
+    assert search("red shose")[1] == []
     assert set(search("purple", 2)[0]) == {"worn", "alone"}
     assert search("sunglasses xyzzy", 1) == (["worn"], ["unknown-words"])
     hits, notices = search("red sunglasses")  # of words that were learned and others both say something
