@@ -332,10 +332,7 @@ class AffineProjector(Projector):
 
 
 def project_in_range(
-    project: Callable[[Samples], FloatArray],
-    samples: npt.ArrayLike,
-    rank: int,
-    n_features: int | None = None,
+    project: Callable[[Samples], FloatArray], samples: npt.ArrayLike, rank: int, n_features: int | None = None
 ) -> FloatArray:
     """Return projections; those of samples out of the range of floats are NaN or infinite.
     `project` may raise OutOfRangeError."""

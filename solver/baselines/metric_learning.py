@@ -33,15 +33,7 @@ from solver.linalg import FloatArray, Samples, Sides
 from solver.supervision.annotations import BoolArray
 from solver.supervision.kinds import AnySupervision, Indices, SignedPairs, Supervision
 from solver.threads import row_blocks
-from solver.validation import (
-    COUNT,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SEED,
-    InvalidInputError,
-    one_of,
-    parameter,
-)
+from solver.validation import COUNT, NOT_NEGATIVE, POSITIVE, SEED, InvalidInputError, one_of, parameter
 
 DISTANCE_METRIC = one_of("distance", "cosine", "inner")
 _ROWS_AT_ONCE = 1024

@@ -89,8 +89,8 @@ def word_notices(
 
 
 def with_slips(report: WordReport, nearest_words: NearestWords) -> WordReport:
-    """Return a report in which words that are one slip from a known one are misspelt: a letter is wrong,
-    missing or too many, or two are exchanged. All unknown words have to be."""
+    """Return a report in which words a slip from a known one are misspelt, if all unknown ones are: with a
+    letter wrong, missing or too many, or two exchanged."""
     from rapidfuzz.distance import OSA
 
     slips = [

@@ -44,11 +44,7 @@ class SavedGalleries:
     owns the files. Saves in a thread, one collection at a time; never those with few unsaved items."""
 
     def __init__(
-        self,
-        database: Database,
-        files: Bundles,
-        owns_files: Callable[[], bool],
-        min_unsaved_items: int = 0,
+        self, database: Database, files: Bundles, owns_files: Callable[[], bool], min_unsaved_items: int = 0
     ) -> None:
         self._database = database
         self._files = files
@@ -60,11 +56,7 @@ class SavedGalleries:
         )
 
     def load(
-        self,
-        work: UnitOfWork,
-        collection: Collection,
-        version: ModelVersion,
-        pause: Callable[[], None],
+        self, work: UnitOfWork, collection: Collection, version: ModelVersion, pause: Callable[[], None]
     ) -> tuple[int, dict[str, Gallery], bool] | None:
         """Return the revision and the galleries saved for a version, and whether their indexes are whole;
         None without any to trust. `pause` is called between steps of the work."""

@@ -80,15 +80,13 @@ from solver import InvalidInputError, can_be_ranked, is_finite
 _MOST_OFFERS = 20
 """Queries of a call for which others are offered though a word of them is known: finding words that are
 spelled alike takes time."""
-_SHORT_PAGE = 100
-"""Results of a short search: showing them takes no longer than most scans."""
+_SHORT_PAGE = 100  # results of a short search: showing them takes no longer than most scans
 MOMENT_NUMBERS = 1 << 22
 """Numbers that are compared in a moment: 100,000 rows of 40, which takes .6 ms."""
 _LIGHT_BYTES = 1 << 16
 """Memory of the items that are shown at once: more would take milliseconds to be read and written."""
 _MOST_EXPLAINED = 1000  # results of a call: what is said of ten thousand would be some megabytes
-_LIGHT_UNRANKED = 100
-"""Items that the model cannot place: to list them takes time."""
+_LIGHT_UNRANKED = 100  # items that the model cannot place: to list them takes time
 _ITEMS_PER_FETCH = 100
 """Bounds what is fetched before the byte limit is checked: a hundred items of the largest allowed size."""
 _LARGEST_ITEM_BYTES = 12 * (MAX_METADATA + MAX_LABELS * (MAX_LABEL + 1))
@@ -707,8 +705,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     later: AbstractSet[str] = frozenset()
     if report is not None and finds_later:
         others = [word for word in (*report.unknown, *report.guessed) if len(word) <= _LONGEST_WORD]
-        others = others[:_MOST_LOOKED_UP]
-        if others:
+        if others := others[:_MOST_LOOKED_UP]:
             later = _recall_words(ground, source, others, partial(_later_words, ground, source))
         if later:
             unknown, guessed = (

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
-from app.domain.errors import (
-    DISK_FAULTS,
-    DamagedBundleError,
-    DatabaseUnavailableError,
-    not_trainable,
-)
+from app.domain.errors import DISK_FAULTS, DamagedBundleError, DatabaseUnavailableError, not_trainable
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals

@@ -82,8 +82,7 @@ class HeldOutRankings:
         balanced = getattr(projector, "loss", None) == "logistic"
         blocks = solver.score_blocks(self.queries, self.gallery, self.query_names, self.gallery_names)
         bins = solver.measure_reliability_of_blocks(
-            ((projector.probability(scores), relevant) for relevant, scores in blocks),
-            balanced=balanced,
+            ((projector.probability(scores), relevant) for relevant, scores in blocks), balanced=balanced
         )
         return _bins(bins, balanced=balanced)
 
