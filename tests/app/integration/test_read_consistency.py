@@ -14,8 +14,8 @@ import sqlalchemy
 from app.domain.entities import Content, Modality
 from app.services.catalogue.service import NewItem
 from tests.app.integration.conftest import EITHER, FINE, Pairs, copy_services, kept_trained
-from tests.app.waiting import wait_for
 from tests.app.integration.loading import current
+from tests.app.waiting import wait_for
 
 READERS = 4
 WRITES = 25
