@@ -92,15 +92,15 @@ def _halve(scores: _Maxima, n_columns: int) -> _Maxima:
     return scores
 
 
-_NUMBERS_WORTH_A_PRODUCT = 1 << 22
-"""Of fewer numbers (100,000 rows of 40) each query is scanned for in .4 ms, all in one call without Python's
-lock. A product takes three quarters of that in dozens of calls, and waits for the lock before each."""
+_NUMBERS_WORTH_A_PRODUCT = 1 << 21
+"""Of fewer numbers (50,000 rows of 40) all queries are scanned for in one call without Python's lock. A
+product takes half of that for eight queries, in dozens of calls, and waits for the lock before each."""
 QUERIES_AT_ONCE = 16
 """Of fewer than 20 queries, every version of FAISS compares each with one row after the other."""
 GATHERED_ONE_IN = 8
 """Rows of an index for each one that a prepared search copies at most, so that a copy takes little memory.
 Side by side, a tenth of 1,000,000 rows were compared in a thirtieth of the time that all of them took."""
-_QUERIES_WORTH_A_PRODUCT = 4
+_QUERIES_WORTH_A_PRODUCT = 3
 """Of fewer queries each is scanned for in less time than a product of so few columns takes."""
 _NORMS_AT_ONCE = 1 << 16  # bounds the memory of rows in double precision
 # The published types describe the C++ constructors, not the Python ones.

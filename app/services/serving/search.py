@@ -81,8 +81,8 @@ _MOST_OFFERS = 20
 """Queries of a call for which others are offered though a word of them is known: finding words that are
 spelled alike takes time."""
 _SHORT_PAGE = 100  # results of a short search: showing them takes no longer than most scans
-MOMENT_NUMBERS = 1 << 22
-"""Numbers that are compared in a moment: 100,000 rows of 40, which takes .6 ms."""
+MOMENT_NUMBERS = 1 << 23
+"""Numbers that are compared in a moment: 100,000 rows of 80, in one or two ms; a thread costs half of one."""
 _LIGHT_BYTES = 1 << 16
 """Memory of the items that are shown at once: more would take milliseconds to be read and written."""
 _MOST_EXPLAINED = 1000  # results of a call: what is said of ten thousand would be some megabytes
