@@ -33,8 +33,8 @@ from solver import single_threaded_blas
 
 BLOCK = 64
 """Rows whose best score is kept: few enough that the best blocks hold few other rows."""
-_ROWS_AT_ONCE = 1 << 15
-"""Rows of one product, a multiple of `BLOCK`: its scores for eight queries take a megabyte."""
+# Each step of fewer rows would wait for Python's lock.
+_ROWS_AT_ONCE = 1 << 17  # of one product, a multiple of `BLOCK`: scores for eight queries take four megabytes
 _COLUMNS = 4
 """Products are of a multiple of these many columns, 0 where there are fewer queries: BLAS and the search for
 maxima take longer for five to seven columns than for eight."""
@@ -132,6 +132,19 @@ class _StoredRows:
         }
 
 
+def _rank(vectors: Matrix, query: Vector, rows: npt.NDArray[np.int64], k: int) -> BestRows:
+    """Return the `k` best of some rows, which are no fewer, and those that tie with the last; scores as of
+    `ExactIndex`. Called where FAISS is `single_threaded`."""
+    scores = np.empty(len(rows), np.float32)
+    query = np.ascontiguousarray(query, np.float32)
+    pointers = map(_faiss.swig_ptr, (scores, query, vectors, rows))
+    _faiss.fvec_inner_products_by_idx(*pointers, vectors.shape[1], 1, len(rows))
+    is_result = scores >= np.partition(scores, -k)[-k]
+    rows, scores = rows[is_result], scores[is_result]
+    order = np.argsort(-scores, kind="stable")
+    return BestRows(rows[order].astype(np.intp), scores[order])
+
+
 class ExactIndex(GalleryIndex):
     """A flat inner-product index over (size, rank), which compares a query with every row.
     Rank 0 (a model that learned nothing) is allowed: all scores are 0."""
@@ -179,13 +192,13 @@ class ExactIndex(GalleryIndex):
         if are_few or max(ks, default=0) > n_blocks // 2:
             return self._scan_many(queries, ks, alive)
         # With several threads a product of this size is no faster, and takes cores from the event loop.
-        with single_threaded_blas():
+        with single_threaded(), single_threaded_blas():
             maxima = best_of_blocks(self.vectors, queries, alive)
-        errors = score_errors(self._largest_norm, queries)
-        return [
-            self._search_blocks(query, k, alive, np.ascontiguousarray(maxima[:, number]), errors[number])
-            for number, (query, k) in enumerate(zip(queries, ks, strict=True))
-        ]
+            errors = score_errors(self._largest_norm, queries)
+            return [
+                self._search_blocks(query, k, alive, np.ascontiguousarray(maxima[:, number]), errors[number])
+                for number, (query, k) in enumerate(zip(queries, ks, strict=True))
+            ]
 
     def _scan_many(
         self, queries: Matrix, ks: Sequence[int], alive: npt.NDArray[np.bool] | None
@@ -222,8 +235,7 @@ class ExactIndex(GalleryIndex):
             rows = rows[alive[rows]]
         if len(rows) > self.size // 2:
             return self.search(query, k, alive)
-        best, scores = ExactIndex(self.vectors[rows]).search(query, k, None)
-        return BestRows(rows[best], scores)
+        return _rank(self.vectors, query, rows, k)
 
     @cached_property
     def _largest_norm(self) -> float:
@@ -463,7 +475,7 @@ class InvertedLists(GalleryIndex):
             _, candidates = self.lists.search(mapped, depth, params=parameters)
             for query, of_query in zip(queries, candidates, strict=True):
                 of_query = of_query[of_query >= 0]
-                best = self._rank(query, of_query, k) if len(of_query) >= k else None
+                best = _rank(self.vectors, query, of_query, k) if len(of_query) >= k else None
                 is_whole = best is not None and (len(best[0]) < len(of_query) or len(of_query) < depth)
                 yield VisitedRows(*best) if best is not None and is_whole else self.search(query, k, None)
 
@@ -484,7 +496,7 @@ class InvertedLists(GalleryIndex):
                 rows = np.arange(self.size)
             else:
                 rows = np.flatnonzero(np.unpackbits(bitset, count=self.size, bitorder="little"))
-            return self._rank(query, rows, k)
+            return _rank(self.vectors, query, rows, k)
 
     def _count_visited(self, k: int, n_alive: int) -> float:
         """Return about how many rows a visit looks at, dead ones included."""
@@ -510,23 +522,11 @@ class InvertedLists(GalleryIndex):
             candidates = candidates[0][candidates[0] >= 0]
             if len(candidates) < k:
                 return None
-            rows, scores = self._rank(query, candidates, k)
+            rows, scores = _rank(self.vectors, query, candidates, k)
             # All candidates may tie with the last one, and rows that were cut off, too.
             if len(rows) < len(candidates) or len(candidates) < depth or depth == n_alive:
                 return (BestRows if len(candidates) == n_alive else VisitedRows)(rows, scores)
             depth = min(depth * 2, n_alive)
-
-    def _rank(self, query: Vector, rows: npt.NDArray[np.int64], k: int) -> BestRows:
-        """Return the `k` best of some rows and those that tie with the last; scores as of `ExactIndex`."""
-        scores = np.empty(len(rows), np.float32)
-        query = np.ascontiguousarray(query, np.float32)
-        rank = self.vectors.shape[1]
-        pointers = map(_faiss.swig_ptr, (scores, query, self.vectors, rows))
-        _faiss.fvec_inner_products_by_idx(*pointers, rank, 1, len(rows))
-        is_result = scores >= np.partition(scores, -k)[-k]
-        rows, scores = rows[is_result], scores[is_result]
-        order = np.argsort(-scores, kind="stable")
-        return BestRows(rows[order].astype(np.intp), scores[order])
 
     def _centroids(self) -> Matrix:
         quantizer = _faiss.downcast_index(self.lists.quantizer)
