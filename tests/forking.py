@@ -2,6 +2,7 @@
 each takes a second of processor less than one that imports it again."""
 
 import atexit
+import contextlib
 import ctypes
 import dataclasses
 import faulthandler
@@ -320,8 +321,11 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # scikit-learn imports it where it is installed, and it a library with a thread; nothing forked needs it.
     sys.modules["pandas"] = None  # type: ignore[assignment]
-    for name in ("app.cli.main", "app.cli.serve", "app.main", *_NEEDED_LATER):
+    for name in ("app.cli.main", "app.cli.serve", "app.main"):
         importlib.import_module(name)
+    for name in _NEEDED_LATER:
+        with contextlib.suppress(ImportError):  # of an extra
+            importlib.import_module(name)
     entries = importlib.import_module("app.cli.main").ENTRIES
     for command in _COMMANDS:
         importlib.import_module(f"app.cli.{entries[command].module}")

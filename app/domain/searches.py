@@ -6,8 +6,8 @@ import difflib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +55,12 @@ class WordReport:
     guessed: tuple[str, ...] = ()  # of the known ones, those that are only spelled somewhat like learned ones
     misspelt: tuple[str, ...] = ()  # of the known ones, those that are most likely others
     unseen: tuple[str, ...] = ()  # the known ones, where no text, label or value has any of them
+
+    def knowing(self, words: Collection[str]) -> WordReport:
+        """Return it with some words among the known ones."""
+        unknown, guessed = (tuple(w for w in one if w not in words) for one in (self.unknown, self.guessed))
+        n_known = self.n_known + len(self.unknown) - len(unknown)
+        return replace(self, n_known=n_known, unknown=unknown, guessed=guessed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
 
 NearestWords = Callable[[str], tuple[str, ...]]
-_WORDS_REPLACED = 5
-"""Unknown words of a query, and its letters: each is compared with all known words, which takes time."""
+_WORDS_REPLACED = 5  # unknown words of a query: each is compared with all known words, which takes time
 _SHORTEST_SLIP = 4  # letters: of shorter words too many are one letter apart
 _WORDS_LISTED = 20  # a query may be a text of thousands of unknown words; a person reads a few
 
@@ -88,22 +87,20 @@ def word_notices(
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
 
 
-def with_slips(report: WordReport, nearest_words: NearestWords) -> WordReport:
+def with_slips(report: WordReport, text: str, nearest_words: NearestWords) -> WordReport:
     """Return a report in which words a slip from a known one are misspelt, if all unknown ones are: with a
     letter wrong, missing or too many, or two exchanged."""
     from rapidfuzz.distance import OSA
 
-    slips = [
-        word
-        for word in (*report.unknown, *report.guessed)[:_WORDS_REPLACED]
-        if len(word) >= _SHORTEST_SLIP and word.isalpha()
-        for near in nearest_words(word)[:1]
-        if OSA.distance(fold(word), fold(near)) == 1
-    ]
-    if not report.n_known or any(word not in slips and is_telling(word) for word in report.unknown):
+    pieces = {text[start:end].lower() for _, start, end in spell_words(text)}  # that can be replaced
+    doubtful = [word for word in (*report.unknown, *report.guessed) if is_telling(word)]
+    likely = [word for word in doubtful if len(word) >= _SHORTEST_SLIP and word.isalpha() and word in pieces]
+    unknown = set(report.unknown) & set(doubtful)
+    if not report.n_known or len(doubtful) > _WORDS_REPLACED or not unknown <= set(likely):
         return report
-    guessed = tuple(word for word in report.guessed if word not in slips)
-    return replace(report, unknown=(), guessed=guessed, misspelt=(*report.misspelt, *slips))
+    near = {word: other for word in likely for other in nearest_words(word)[:1]}
+    slips = tuple(word for word, other in near.items() if OSA.distance(fold(word), fold(other)) == 1)
+    return report if unknown - {*slips} else replace(report.knowing(slips), misspelt=report.misspelt + slips)
 
 
 def part_notice(notice: Notice) -> Notice:

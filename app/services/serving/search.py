@@ -707,18 +707,13 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         others = [word for word in (*report.unknown, *report.guessed) if len(word) <= _LONGEST_WORD]
         if others := others[:_MOST_LOOKED_UP]:
             later = _recall_words(ground, source, others, partial(_later_words, ground, source))
-        if later:
-            unknown, guessed = (
-                tuple(word for word in words if word not in later)
-                for words in (report.unknown, report.guessed)
-            )
-            n_known = report.n_known + len(report.unknown) - len(unknown)
-            report = replace(report, n_known=n_known, unknown=unknown, guessed=guessed)
+            report = report.knowing(later)
     can_match = report is None or report.n_known > 0
     may_come = report is not None and finds_later and bool(report.unknown or report.guessed)
     nearest_words = cache(encoder.nearest_words)
-    if report is not None and len(text or "") <= LONGEST_TYPED:
-        report = with_slips(report, nearest_words)
+    if report is not None and text is not None and len(text) <= LONGEST_TYPED:
+        report = with_slips(report, text, nearest_words)
+        says_learned |= bool(report.misspelt)
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = nearest_words if may_offer or is_respelled else None
     notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later)
@@ -804,6 +799,8 @@ def _carried_words(
     width = sum(part.width for part in own)
     if model.projector.n_features[model.modality_names.index(source)] <= width:
         return frozenset(words)
+    if ground.at_once and len(words) * ground.gallery.numbers_per_search(NO_FILTER) > MOMENT_NUMBERS:
+        raise BlockingIOError
     encoded = encoder.encode([Content(text=word) for word in words])
     if encoder.n_further:
         _keep_later(encoder, encoded, later)

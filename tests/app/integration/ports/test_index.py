@@ -157,8 +157,16 @@ def test_an_index_of_another_rank_is_refused(tmp_path: Path) -> None:
         ExactIndex.load(tmp_path / "index", RANK + 1)
 
 
-@pytest.mark.parametrize(("n_rows", "rank"), [(20_001, 1), (20_001, 17), (20_001, 40), (110_001, 40)])
-def test_many_queries_get_the_rows_and_scores_of_each_to_the_bit(n_rows: int, rank: int) -> None:
+@pytest.mark.parametrize(
+    ("n_rows", "rank", "step"),
+    [(20_001, 1, 1 << 12), (20_001, 17, 1 << 12), (20_001, 40, None), (110_001, 40, None)],
+)
+def test_many_queries_get_the_rows_and_scores_of_each_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch, n_rows: int, rank: int, step: int | None
+) -> None:
+    if step is not None:
+        monkeypatch.setattr("app.index._ROWS_AT_ONCE", step)
+        monkeypatch.setattr("app.index._NUMBERS_WORTH_A_PRODUCT", 0)
     rng = np.random.default_rng(rank)
     rows = rng.lognormal(size=(n_rows, 1)) * rng.standard_normal((n_rows, rank)) + 1.0
     rows[100:140] = rows[-30:] = rows[7]
