@@ -42,7 +42,7 @@ def test_the_demo_offers_queries_of_different_kinds_and_the_kinds(
         ),  # there are "cars"; the parts of "car" are a cat's, too
         ("sailboat", "knows no word of the query"),
         ("two dogs", "does not know 'dogs'"),
-        ("umbrela", "words that are spelled alike decide"),
+        ("umbrela", "ranked by 'umbrella' instead"),
     ):
         page.get_by_role("searchbox").fill(query)
         page.get_by_role("searchbox").press("Enter")
