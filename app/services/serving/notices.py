@@ -90,15 +90,16 @@ def word_notices(
 def with_slips(report: WordReport, text: str, nearest_words: NearestWords) -> WordReport:
     """Return a report in which words a slip from a known one are misspelt, if all unknown ones are: with a
     letter wrong, missing or too many, or two exchanged."""
+    doubtful = [word for word in (*report.unknown, *report.guessed) if is_telling(word)]
+    if not report.n_known or not 0 < len(doubtful) <= _WORDS_REPLACED or len(text) > LONGEST_TYPED:
+        return report
     from rapidfuzz.distance import OSA
 
     pieces = {text[start:end].lower() for _, start, end in spell_words(text)}  # that can be replaced
-    doubtful = [word for word in (*report.unknown, *report.guessed) if is_telling(word)]
     likely = [word for word in doubtful if len(word) >= _SHORTEST_SLIP and word.isalpha() and word in pieces]
     unknown = set(report.unknown) & set(doubtful)
-    if not report.n_known or len(doubtful) > _WORDS_REPLACED or not unknown <= set(likely):
-        return report
-    near = {word: other for word in likely for other in nearest_words(word)[:1]}
+    compared = likely if unknown <= {*likely} else []  # which takes time
+    near = {word: other for word in compared for other in nearest_words(word)[:1]}
     slips = tuple(word for word, other in near.items() if OSA.distance(fold(word), fold(other)) == 1)
     return report if unknown - {*slips} else replace(report.knowing(slips), misspelt=report.misspelt + slips)
 

@@ -711,7 +711,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     can_match = report is None or report.n_known > 0
     may_come = report is not None and finds_later and bool(report.unknown or report.guessed)
     nearest_words = cache(encoder.nearest_words)
-    if report is not None and text is not None and len(text) <= LONGEST_TYPED:
+    if report is not None and text is not None:
         report = with_slips(report, text, nearest_words)
         says_learned |= bool(report.misspelt)
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
