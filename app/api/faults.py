@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from app.domain.errors import ContentTooLargeError, InvalidFieldError
 from app.domain.names import plain_message
 
-LONGEST_NAME, MOST_DESCRIBED = 100, 20  # characters of an unknown name, and such names of thousands
+LONGEST_NAME, MOST_DESCRIBED = 100, 20  # characters of an unknown name, and how many are described
 _MAX_VALUES = 1_500_000
 """Of JSON that is parsed in one call: more than any vector has, and some 200 MB of memory."""
 _COUNT_BYTES = 1 << 20  # keys are counted in slices of this size, between which other threads can run

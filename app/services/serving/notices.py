@@ -90,7 +90,7 @@ def word_notices(
 def with_slips(report: WordReport, text: str, nearest_words: NearestWords) -> WordReport:
     """Return a report in which words a slip from a known one are misspelt, if all unknown ones are: with a
     letter wrong, missing or too many, or two exchanged."""
-    doubtful = [word for word in (*report.unknown, *report.guessed) if is_telling(word)]
+    doubtful = [w for w in (*report.unknown, *report.guessed) if is_telling(w) and w not in report.misspelt]
     if not report.n_known or not 0 < len(doubtful) <= _WORDS_REPLACED or len(text) > LONGEST_TYPED:
         return report
     from rapidfuzz.distance import OSA
