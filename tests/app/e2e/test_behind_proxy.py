@@ -180,6 +180,7 @@ def test_what_the_proxy_refuses_is_said_in_words(site: Site, visited: Page) -> N
     page = visited
     page.add_init_script(f"sessionStorage.setItem('lrbs-key/silent', '{site.key}')")
     page.goto(f"{site.url}/silent/")
+    expect(page.get_by_role("search")).to_be_visible()
     large = {"name": "mine.png", "mimeType": "image/png", "buffer": random.Random(1).randbytes(200_000)}
     page.locator("input[type=file]").set_input_files(large)
     expect(page.get_by_role("alert")).to_contain_text("takes no upload of this size")

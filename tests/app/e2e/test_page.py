@@ -58,6 +58,7 @@ def search_text(page: Page, text: str) -> None:
 
 
 def choose_picture(page: Page, content: bytes) -> None:
+    expect(page.get_by_role("search")).to_be_visible()
     file_input(page).set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": content})
 
 
