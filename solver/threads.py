@@ -96,6 +96,9 @@ def map_chunks(
     """Return ``[evaluate(chunk) for chunk in chunks]``, computed on up to `n_threads` threads, this one
     included. The evaluation must not depend on the order of the chunks."""
     n_helpers = min(n_threads, len(chunks)) - 1
+    if n_helpers < 1:  # as of few samples, where all that follows takes longer than the chunk
+        with _BLAS_LIMIT.hold():
+            return [evaluate(chunk) for chunk in chunks]
     results: dict[int, _Result] = {}
     errors: dict[int, BaseException] = {}
     positions = itertools.count()

@@ -296,6 +296,7 @@ class PairBlocks:
         self.w_similar = 1.0 / supervision.n_similar
         self.w_dissimilar = 1.0 / supervision.n_dissimilar
         self._width, self._height = sizes.tile_width, sizes.tile_height
+        self._last_keys: tuple[_Tile | None, list[PairKey]] = None, []
 
     @classmethod
     def of(cls, X: Samples, Z: Samples, supervision: Supervision) -> Self:
@@ -316,19 +317,16 @@ class PairBlocks:
 
     def sum_values(self, block: Block, factors: Sides) -> float:
         left, right = self._project(block, factors)
-        value, buffers = 0.0, self._buffers()
-        for tile in self._tiles(block):
-            scores = buffers.score(left[tile.own_rows], right[tile.own_columns])
+        value = 0.0
+        for tile, scores, buffers in self._scored_tiles(block, left, right):
             value += self._weigh(sum_losses(scores, buffers.factors_like(scores), self._keys(tile)))
         return value
 
     def weigh_columns(self, block: Block, factors: Sides) -> tuple[float, FloatArray]:
         """Return the loss of a block, and for each row the sum of Z weighted by the derivatives."""
         left, right = self._project(block, factors)
-        value, buffers = 0.0, self._buffers()
-        weighted_Z = np.zeros((len(left), self.Z.shape[1]), self.dtype)
-        for tile in self._tiles(block):
-            scores = buffers.score(left[tile.own_rows], right[tile.own_columns])
+        value, weighted_Z = 0.0, np.zeros((len(left), self.Z.shape[1]), self.dtype)
+        for tile, scores, buffers in self._scored_tiles(block, left, right):
             tile_value, derivatives = self._value_and_derivatives(tile, scores, buffers)
             value += tile_value
             weighted_Z[tile.own_rows] += derivatives @ self.Z[tile.columns]
@@ -338,10 +336,8 @@ class PairBlocks:
         """Return the loss of a block, and the sums of either factor weighted by the derivatives.
         The first are of each row, the second of each column."""
         left, right = self._project(block, factors)
-        value, buffers = 0.0, self._buffers()
-        along_rows, along_columns = np.zeros_like(left), np.zeros_like(right)
-        for tile in self._tiles(block):
-            scores = buffers.score(left[tile.own_rows], right[tile.own_columns])
+        value, along_rows, along_columns = 0.0, np.zeros_like(left), np.zeros_like(right)
+        for tile, scores, buffers in self._scored_tiles(block, left, right):
             tile_value, derivatives = self._value_and_derivatives(tile, scores, buffers)
             value += tile_value
             along_rows[tile.own_rows] += derivatives @ right[tile.own_columns]
@@ -355,9 +351,8 @@ class PairBlocks:
     def sum_entropies(self, block: Block, factors: Sides, scale: float) -> float:
         """Return ``sum_ij w_ij H(scale * q_ij)`` over a block: q = sigma(-y s), H the entropy in nats."""
         left, right = self._project(block, factors)
-        total, buffers = 0.0, self._buffers()
-        for tile in self._tiles(block):
-            scores = buffers.score(left[tile.own_rows], right[tile.own_columns])
+        total = 0.0
+        for tile, scores, buffers in self._scored_tiles(block, left, right):
             keys = self._keys(tile)
             _, derivatives = self._value_and_derivatives(tile, scores, buffers)
             q = np.multiply(derivatives, scale, dtype=np.float64)
@@ -369,7 +364,7 @@ class PairBlocks:
 
     def sum_curvatures(self, block: Block, factors: Sides) -> tuple[float, int]:
         """Return ``sum_ij w_ij sigma'(s_ij)`` over the first tile of a block, and its number of pairs."""
-        tile, buffers = next(self._tiles(block)), self._buffers()
+        tile, buffers = next(self._tiles(block)), TileBuffers.of(self._height * self._width, self.dtype)
         scores = buffers.score(*self._project(Block(tile.rows, tile.columns), factors))
         _, slopes = self._value_and_derivatives(tile, scores, buffers)
         # sigma' = sigma(s) sigma(-s), where one factor is 1 / F and the other 1 - 1 / F.
@@ -401,11 +396,21 @@ class PairBlocks:
     def _weigh(self, losses: tuple[float, float]) -> float:
         return self.w_dissimilar * losses[0] + self.w_similar * losses[1]
 
-    def _buffers(self) -> TileBuffers:
-        return TileBuffers.of(self._height * self._width, self.dtype)
+    def _scored_tiles(
+        self, block: Block, left: FloatArray, right: FloatArray
+    ) -> Iterator[tuple[_Tile, FloatArray, TileBuffers]]:
+        # The next one overwrites the scores of a tile.
+        buffers = TileBuffers.of(self._height * self._width, self.dtype)
+        for tile in self._tiles(block):
+            yield tile, buffers.score(left[tile.own_rows], right[tile.own_columns]), buffers
 
     def _keys(self, tile: _Tile) -> list[PairKey]:
-        return self.supervision.similar_pairs(tile.rows, tile.columns)
+        # Of few samples one tile has all pairs, each time.
+        last, keys = self._last_keys
+        if tile != last:
+            keys = self.supervision.similar_pairs(tile.rows, tile.columns)
+            self._last_keys = tile, keys
+        return keys
 
     def _tiles(self, block: Block) -> Iterator[_Tile]:
         (top, bottom), (left, right) = ((side.start, side.stop) for side in block)

@@ -215,7 +215,9 @@ class TfidfEncoder(TextEncoder):
         def is_known(word: str) -> bool:
             if word in joined or self._is_known(word):
                 return True
-            if self._parts is None or characters_of(word) or self._share_of_parts(word) < _KNOWN_SHARE:
+            if self._parts is None or characters_of(word):
+                return False
+            if len(self._parts_of([word])) < _KNOWN_SHARE * len(self._take_apart(word)):
                 return False
             if self._rule == RULE:
                 guessed[word] = None
@@ -260,9 +262,6 @@ class TfidfEncoder(TextEncoder):
             return True
         lengths = range(_SHORTEST_HEAD, min(len(word), _LONGEST_HEAD + 1))
         return any(word[-length:] in self._words.positions for length in lengths)
-
-    def _share_of_parts(self, word: str) -> float:
-        return len(self._parts_of([word])) / len(self._take_apart(word))
 
     def _positions(self, words: list[str]) -> list[Positions]:
         """Return the positions of the terms of a text, and of its parts of words if any were learned."""

@@ -234,9 +234,8 @@ class Ranking:
     @property
     def numbers(self) -> float:
         """About how many numbers are compared."""
-        gallery = self.ground.gallery
         filters = (part.search.item_filter for part in self.parts if isinstance(part, _Part))
-        return sum(map(gallery.numbers_per_search, filters))
+        return sum(map(self.ground.gallery.numbers_per_search, filters))
 
 
 @dataclass(eq=False)
@@ -299,8 +298,7 @@ class SearchService:
     ) -> SearchResult:
         """Return what a version finds for one query, whether it serves or not; raises what `search` returns,
         NotFoundError, and ConflictError if its bundle cannot be trusted."""
-        refused = self._refuse_hits(search)
-        if refused is not None:
+        if (refused := self._refuse_hits(search)) is not None:
             raise refused
         with suppress(ConflictError, DamagedBundleError):
             opened = self._snapshots.open(collection, release_slot, search.readers)
@@ -367,9 +365,7 @@ class SearchService:
         return _is_all_ranked(snapshot, target) or self._snapshots.may_read_at_once()
 
     def _answer_unseen(self, ground: _Ground, search: Search) -> SearchResult:
-        (outcome,) = self._answer(ground, [search])
-        (result,) = results_of(outcome)
-        return result
+        return results_of(self._answer(ground, [search])[0])[0]
 
     def _answer(self, ground: _Ground, searches: Sequence[Search]) -> list[Outcome]:
         ranking = self._prepare(ground, searches)

@@ -58,10 +58,6 @@ def no_pause() -> None:
     """Continue without a pause."""
 
 
-def _never() -> bool:
-    return False
-
-
 def in_batches(
     entries: Iterable[_Entry], size: int, weigh: Callable[[_Entry], int] | None = None, weight: int = 0
 ) -> Iterator[list[_Entry]]:
@@ -85,7 +81,7 @@ class Pacer:
     # Python runs one thread at a time. A thread that computes without a break takes half of it from those
     # that answer requests, and costs each of their many short waits a switch of threads.
 
-    def __init__(self, is_urgent: Callable[[], bool], is_alone: Callable[[], bool] = _never) -> None:
+    def __init__(self, is_urgent: Callable[[], bool], is_alone: Callable[[], bool] = lambda: False) -> None:
         self._is_urgent = is_urgent
         self._is_alone = is_alone
         self._step_began = time.thread_time()
