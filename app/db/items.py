@@ -359,7 +359,7 @@ class ItemRepository(Repository):
         pairs = left.keys() | joined.keys() if collection.active_version is not None else left.keys()
         names = sorted(name for name in pairs if name is not None)
         for chunk in in_chunks(names):
-            # Not `is_`, as in `_of_pair`.
+            # Not `is_`, as in `_select_pair`.
             is_there = (ITEMS.c.collection_id == collection.id) & (ITEMS.c.is_deleted == sa.false())
             is_member = is_there & ITEMS.c.pair_id.in_(chunk)
             n_before = sa.func.sum(sa.case((ITEMS.c.revision < revision, 1), else_=0))
@@ -459,7 +459,8 @@ class ItemRepository(Repository):
         """Return items with their stable position, in order of creation; of one pair when it is given. Of
         those that do not pass the filter some are left out, as of `FilterSql`."""
         if pair_id is not None:
-            rows = self._of_pair(collection, pair_id, modality, after, limit)
+            values = {"collection": collection.id, "pair": pair_id, "after": after, "limit": limit}
+            rows = self._session.execute(_select_pair(modality), values).all()
         else:
             modalities = collection.modality_names if modality is None else (modality,)
             passes = (lambda _: sa.true()) if item_filter.is_empty else self._narrow(item_filter)
@@ -608,18 +609,6 @@ class ItemRepository(Repository):
             last = page[-1]
             stretch = replace(stretch, start=getattr(last, stretch.column), after=last.id)
 
-    def _of_pair(
-        self, collection: Collection, pair_id: str, modality: str | None, after: int, limit: int
-    ) -> Sequence[_AnyRow]:
-        rows = published_items(collection.id, *_PLACED, "is_deleted")
-        # Not `is_`, with which the index of existing items would qualify: that of pairs leaves fewer rows.
-        query = sa.select(rows).where(
-            rows.c.pair_id == pair_id, rows.c.is_deleted == sa.false(), rows.c.id > after
-        )
-        if modality is not None:
-            query = query.where(rows.c.modality == modality)
-        return self._session.execute(query.order_by(rows.c.id).limit(limit)).all()
-
     def _select(
         self,
         collection: Collection,
@@ -651,6 +640,16 @@ def _selects(names: tuple[str, ...], left_out: frozenset[str]) -> tuple[sa.Selec
         return sa.select(*shown).where(is_asked, columns["is_deleted"].is_(False))
 
     return of(dict(ITEMS.c)).where(is_published(collection_id)), of(dict(published.c))
+
+
+@lru_cache
+def _select_pair(modality: str | None) -> sa.Select[Any]:
+    rows = published_items(sa.bindparam("collection", type_=sa.Integer), *_PLACED, "is_deleted")
+    # Not `is_`, with which the index of existing items would qualify: that of pairs leaves fewer rows.
+    is_its = (rows.c.pair_id == sa.bindparam("pair")) & (rows.c.is_deleted == sa.false())
+    is_of = sa.true() if modality is None else rows.c.modality == modality
+    query = sa.select(rows).where(is_its, rows.c.id > sa.bindparam("after"), is_of).order_by(rows.c.id)
+    return query.limit(sa.bindparam("limit", type_=sa.Integer))
 
 
 def _present(modality: str, after: int, where: Condition = lambda _: sa.true()) -> Stretch:
