@@ -8,8 +8,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_FORKED = {"DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
-"""A worker that takes the place of a killed one imports nothing again."""
+_WORKERS = ("--nworkers", "2", "--nthreads", "1", "--preload-nanny", "solver.losses.dask_engine")
+_SETTINGS = {
+    "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "fork",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+}
+"""A worker, also one that takes the place of a killed one, imports nothing; and who waits only waits."""
 
 
 class Cluster:
@@ -22,11 +27,10 @@ class Cluster:
         self.address = f"tcp://127.0.0.1:{self._port}"
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, **environment: str) -> None:
-        """Start all processes, with variables of the environment."""
+    def start(self) -> None:
         quiet = ["--dashboard-address", "127.0.0.1:0", "--no-dashboard"]
-        self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet, **environment)
-        self._run("worker", self.address, "--nworkers", "2", "--nthreads", "1", *quiet, **_FORKED)
+        self._run("scheduler", "--host", "127.0.0.1", "--port", str(self._port), *quiet)
+        self._run("worker", self.address, *_WORKERS, *quiet)
 
     @property
     def is_running(self) -> bool:
@@ -44,12 +48,12 @@ class Cluster:
         """Send a signal to the scheduler, or to all workers."""
         os.killpg(self._processes[0 if scheduler else 1].pid, number)
 
-    def _run(self, *command: str, **environment: str) -> None:
+    def _run(self, *command: str) -> None:
         arguments = [sys.executable, "-m", "dask", *command]
         self._processes.append(
             subprocess.Popen(
                 arguments,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **_SETTINGS},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,

@@ -181,12 +181,12 @@ def sample_tiles(pairs: PairBlocks) -> tuple[Block, Sides]:
     return block, (left, right)
 
 
-def time_tiles(pairs: PairBlocks, block: Block, factors: Sides) -> tuple[float, float]:
+def time_tiles(pairs: PairBlocks, block: Block, factors: Sides, least: float) -> tuple[float, float]:
     """Return how long a pair takes, and how long of that a processor is at work on it."""
     # A block of a grid projects its samples once for far more rows than these: that does not count.
     of_rows = PairBlocks(pairs.sizes, pairs.Z, pairs.supervision)
     began, processor_began, n_rounds = time.perf_counter(), time.thread_time(), 0
-    while not n_rounds or time.perf_counter() - began < _TIMED_SECONDS:
+    while not n_rounds or time.perf_counter() - began < least:
         of_rows.weigh_factors(block, factors)
         n_rounds += 1
     n_pairs = n_rounds * len(factors[0]) * len(factors[1])
@@ -234,10 +234,10 @@ class DaskBlockMap:
             for file in files:
                 file.unlink()
 
-    def time_tiles(self, n_tasks: int) -> list[tuple[float, float]]:
+    def time_tiles(self, n_tasks: int, least: float) -> list[tuple[float, float]]:
         """Return the seconds, of the clock and of a processor, that workers take for a pair."""
         block, factors = sample_tiles(self._pairs)
-        return list(self.map(time_tiles, [block] * n_tasks, factors))
+        return list(self.map(time_tiles, [block] * n_tasks, factors, least))
 
 
 def compute_block(
@@ -573,7 +573,7 @@ class DaskEngine:
             except OSError as error:
                 self._connect_again(error)
         # Twice, since the first time a worker loads the samples.
-        times = np.array([blocks.time_tiles(n_threads) for _ in range(2)][-1])
+        times = np.array([blocks.time_tiles(n_threads, least) for least in (0.0, _TIMED_SECONDS)][-1])
         wall, processor = times.mean(axis=0)
         return Machines(n_threads, float(wall), 2 * _PROBE_BYTES / seconds, float(processor))
 
