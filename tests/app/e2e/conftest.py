@@ -1,5 +1,6 @@
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -14,10 +15,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from app.bootstrap import build
-from app.cli.demo import prepare
 from app.client import Client
 from app.domain.names import Scope
 from app.main import create_app
@@ -232,28 +232,39 @@ def api(lasting_api: Api) -> Api:
     return lasting_api
 
 
+def check_demo(data_dir: Path) -> tuple[int, dict[str, Any]]:
+    """Run `lrbs demo --check`; return its exit status and the summary it printed."""
+    done = subprocess.run(
+        [*LRBS, "demo", "--check", "--per-kind", str(PER_KIND)],
+        cwd=ROOT,
+        env=environment_of(data_dir),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return done.returncode, json.loads(done.stdout or "{}") | {"stderr": done.stderr}
+
+
 @pytest.fixture(scope="session")
-def _drawn_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of a demo, only to be copied: one for all processes of this run."""
+def drawn_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a demo, only to be copied: one for all processes of this run. Beside it, as JSON, is
+    what the check returned that drew it."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "drawn-demo"
+    checked = folder.with_suffix(".json")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            unfinished = folder.with_suffix(".unfinished")
-            services = build(Settings(data_dir=unfinished, database_url=""))
-            services.schema.upgrade()
-            prepare(services, PER_KIND, lambda *_: None)
-            services.database.engine.dispose()
-            unfinished.rename(folder)
+        if not checked.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            checked.write_text(json.dumps(check_demo(folder)))
     return folder
 
 
 # For a module: its processes look for work all the time, which takes two percent of a core.
 @pytest.fixture(scope="module")
-def _demo(tmp_path_factory: pytest.TempPathFactory, _drawn_demo: Path) -> Iterator[tuple[str, str, Path]]:
+def _demo(tmp_path_factory: pytest.TempPathFactory, drawn_demo: Path) -> Iterator[tuple[str, str, Path]]:
     folder, arguments = tmp_path_factory.mktemp("demo"), ("demo", "--no-open", "--per-kind", str(PER_KIND))
-    shutil.copytree(_drawn_demo, folder, dirs_exist_ok=True)
+    shutil.copytree(drawn_demo, folder, dirs_exist_ok=True)
     server = Server(folder, arguments, LRBS_APPROXIMATE_FROM_ITEMS="2500")
     try:
         server.wait_until_ready(300.0)
@@ -302,12 +313,20 @@ def browser(chromium: str) -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def _context(browser: Browser) -> BrowserContext:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(60_000)
-    yield context.new_page()
-    context.close()
+    return context
+
+
+@pytest.fixture
+def page(_context: BrowserContext) -> Iterator[Page]:
+    """A tab of its own, and with it a key of its own; the files of the pages are in a cache they share."""
+    page = _context.new_page()
+    yield page
+    page.close()
+    _context.clear_permissions()
 
 
 @pytest.fixture

@@ -55,11 +55,11 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, nginx: str, _drawn_demo: Path) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, nginx: str, drawn_demo: Path) -> Iterator[Site]:
     """Under `/lrbs/` stands the README's block; `/whole/` and `/silent/` are the others."""
     folder = tmp_path_factory.mktemp("site")
     data = folder / "data"
-    copytree(_drawn_demo, data)
+    copytree(drawn_demo, data)
     services = build(Settings(data_dir=data, database_url=""))
     _, key = services.access.create(Scope.ADMIN)
     server = Server(data, ("serve", "--no-worker"), LRBS_TRUSTED_PROXIES="127.0.0.1", LRBS_ROOT_PATH="/whole")

@@ -1,29 +1,15 @@
 """`lrbs demo --check` as a newcomer runs it: it passes, and it does not pass whatever the answers are."""
 
 import json
-import subprocess
+import shutil
 from pathlib import Path
-from typing import Any
 
 from app.db.session import make_engine
-from tests.app.e2e.conftest import LRBS, ROOT, environment_of
+from tests.app.e2e.conftest import check_demo
 
 
-def check(data_dir: Path) -> tuple[int, dict[str, Any]]:
-    """Run the command; return its exit status and the summary it printed."""
-    done = subprocess.run(
-        [*LRBS, "demo", "--check", "--per-kind", "10"],
-        cwd=ROOT,
-        env=environment_of(data_dir),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    return done.returncode, json.loads(done.stdout or "{}") | {"stderr": done.stderr}
-
-
-def test_the_check_passes_and_fails_when_the_answers_are_wrong(tmp_path: Path) -> None:
-    status, summary = check(tmp_path)
+def test_the_check_passes_and_fails_when_the_answers_are_wrong(tmp_path: Path, drawn_demo: Path) -> None:
+    status, summary = json.loads(drawn_demo.with_suffix(".json").read_text())
     assert (status, summary.get("passed")) == (0, True), summary
     assert summary["ready"]
     assert summary["admin_without_key"] == 401
@@ -33,6 +19,7 @@ def test_the_check_passes_and_fails_when_the_answers_are_wrong(tmp_path: Path) -
     assert len(summary["questions"]) == 4
 
     # Every held-out picture now stands under one name; the model is as good as before, its answers are not.
+    shutil.copytree(drawn_demo, tmp_path, dirs_exist_ok=True)
     engine = make_engine(f"sqlite:///{tmp_path / 'lrbs.sqlite3'}")
     with engine.begin() as connection:
         changed = connection.exec_driver_sql(
@@ -40,6 +27,6 @@ def test_the_check_passes_and_fails_when_the_answers_are_wrong(tmp_path: Path) -
         ).rowcount
     engine.dispose()
     assert changed == 20
-    status, summary = check(tmp_path)
+    status, summary = check_demo(tmp_path)
     assert (status, summary.get("passed")) == (1, False), summary
     assert summary["ready"]
