@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,12 +12,12 @@ import pytest
 
 from app.bootstrap import Services, build
 from app.domain.errors import InvalidFieldError
-from app.settings import Settings
+from app.settings import DATABASE_FILE, Settings
 from app.storage.remote_folder import RemoteFolder, open_remote
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.conftest import LrbsInside
-from tests.app.integration.searching import fill, ids, search, train
+from tests.app.integration.searching import ids, search
 from tests.app.integration.test_files import picture, png
 from tests.app.integration.test_ownership import ALBUM
 from tests.app.refused import refused
@@ -60,13 +61,31 @@ def start_lrbs(services: Services, *arguments: object, **others: str) -> subproc
     )
 
 
-def fill_all(services: Services, vectors: SyntheticPairs) -> None:
-    services.schema.set_up()
-    fill(services, vectors)
-    train(services)
-    services.catalogue.create("album", ALBUM)
-    services.catalogue.add_items("album", [picture(f"p{shade}", shade) for shade in range(5)])
-    services.ownership.note_progress()
+def folder_of(services: Services) -> RemoteFolder:
+    """Return where its pictures and models are."""
+    return open_remote(services.settings.storage_url or services.settings.data_dir.as_uri())
+
+
+@pytest.fixture
+def open_first(opened: Open, _kept_named: Settings) -> Open:
+    """Return a function that opens services with a copy of a trained collection, and with an album."""
+
+    def open_one(url: str) -> Services:
+        services, kept = opened("first", url), _kept_named.data_dir
+        if url:
+            shutil.copy(kept / DATABASE_FILE, services.settings.data_dir)
+            folder, files = open_remote(url), (path for path in kept.rglob("*") if path.is_file())
+            for path in files:
+                folder.upload(path, path.relative_to(kept).as_posix())
+            folder.remove(DATABASE_FILE)
+        else:
+            shutil.copytree(kept, services.settings.data_dir, dirs_exist_ok=True)
+        services.catalogue.create("album", ALBUM)
+        services.catalogue.add_items("album", [picture(f"p{shade}", shade) for shade in range(5)])
+        services.ownership.note_progress()
+        return services
+
+    return open_one
 
 
 def sums_of_objects(folder: RemoteFolder) -> dict[str, str]:
@@ -87,10 +106,14 @@ def sums_of_files(folder: Path) -> dict[str, str]:
 
 
 def test_the_drill_of_a_restore_from_one_bucket_into_another(
-    opened: Open, lrbs: LrbsInside, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
+    open_first: Open,
+    opened: Open,
+    lrbs: LrbsInside,
+    object_store: ObjectStore,
+    vectors: SyntheticPairs,
+    tmp_path: Path,
 ) -> None:
-    first = opened("first", object_store.make_place())
-    fill_all(first, vectors)
+    first = open_first(object_store.make_place())
     first.catalogue.delete_item("album", "p4")  # its picture is in the trash
     stored, rows = sums_of_objects(open_remote(first.settings.storage_url)), vectors.Z[:3]
     hits = [ids(search(first, row)) for row in rows]
@@ -112,11 +135,10 @@ def test_the_drill_of_a_restore_from_one_bucket_into_another(
 
 
 def test_files_that_are_newer_than_the_copy_stay_beside_it(
-    opened: Open, lrbs: LrbsInside, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
+    open_first: Open, opened: Open, lrbs: LrbsInside, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     url = object_store.make_place()
-    first = opened("first", url)
-    fill_all(first, vectors)
+    first = open_first(url)
     copy = tmp_path / "monday"
     first.backup.make(copy)
     first.catalogue.add_items("album", [picture("newer", 77)])
@@ -144,10 +166,9 @@ def test_files_that_are_newer_than_the_copy_stay_beside_it(
 
 
 def test_a_restore_into_the_bucket_of_another_database_changes_nothing(
-    opened: Open, lrbs: LrbsInside, object_store: ObjectStore, vectors: SyntheticPairs, tmp_path: Path
+    open_first: Open, opened: Open, lrbs: LrbsInside, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    first, other = (opened(name, object_store.make_place()) for name in ("first", "other"))
-    fill_all(first, vectors)
+    first, other = open_first(object_store.make_place()), opened("other", object_store.make_place())
     first.backup.make(tmp_path / "monday")
     other.schema.set_up()
     other.health.check()
@@ -160,13 +181,11 @@ def test_a_restore_into_the_bucket_of_another_database_changes_nothing(
 
 @pytest.fixture(params=["folder", "bucket"])
 def stored(
-    request: pytest.FixtureRequest, opened: Open, object_store: ObjectStore, vectors: SyntheticPairs
+    request: pytest.FixtureRequest, open_first: Open, object_store: ObjectStore
 ) -> tuple[Services, RemoteFolder]:
     """Services with pictures and a model, and where their files are."""
-    url = object_store.make_place() if request.param == "bucket" else ""
-    services = opened("first", url)
-    fill_all(services, vectors)
-    return services, open_remote(url or services.settings.data_dir.as_uri())
+    services = open_first(object_store.make_place() if request.param == "bucket" else "")
+    return services, folder_of(services)
 
 
 def a_file(folder: RemoteFolder, start: str, end: str = "") -> str:
@@ -228,10 +247,9 @@ def gate(object_store: ObjectStore) -> Iterator[StoreGate]:
 
 
 def test_a_copy_whose_process_is_killed_is_not_there(
-    opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, gate: StoreGate, tmp_path: Path
+    open_first: Open, object_store: ObjectStore, gate: StoreGate, tmp_path: Path
 ) -> None:
-    first = opened("first", object_store.make_place())
-    fill_all(first, vectors)
+    first = open_first(object_store.make_place())
     for number, held in enumerate(("GET .*/pictures/", "GET .*/model.safetensors", "PUT .*[.]database")):
         copy = tmp_path / f"copy{number}"
         with (
@@ -247,10 +265,9 @@ def test_a_copy_whose_process_is_killed_is_not_there(
 
 
 def test_of_a_copy_from_a_store_that_goes_away_nothing_is_left(
-    opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, gate: StoreGate, tmp_path: Path
+    open_first: Open, object_store: ObjectStore, gate: StoreGate, tmp_path: Path
 ) -> None:
-    first = opened("first", object_store.make_place())
-    fill_all(first, vectors)
+    first = open_first(object_store.make_place())
     with gate.holding("GET .*/model.safetensors") as request:
         process = start_lrbs(first, "db", "backup", tmp_path / "copy", AWS_ENDPOINT_URL=gate.endpoint)
         request.wait()
@@ -262,10 +279,9 @@ def test_of_a_copy_from_a_store_that_goes_away_nothing_is_left(
 
 
 def test_what_is_thrown_away_while_it_is_copied_is_in_the_copy(
-    opened: Open, object_store: ObjectStore, vectors: SyntheticPairs, gate: StoreGate, tmp_path: Path
+    open_first: Open, opened: Open, object_store: ObjectStore, gate: StoreGate, tmp_path: Path
 ) -> None:
-    first = opened("first", object_store.make_place())
-    fill_all(first, vectors)
+    first = open_first(object_store.make_place())
     name, late = (hashlib.sha256(png(shade)).hexdigest() for shade in (2, 77))
     with (
         gate.holding(f"GET .*/{name}") as copied,
