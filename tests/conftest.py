@@ -57,6 +57,7 @@ LONG = (
     "tests/test_site.py",
 )
 """What takes longest: it comes first, so that nothing of it is left for one process in the end."""
+YOUNGER_COLLECTIONS = 1000  # of garbage, for each one of everything, instead of 10
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first has no windows: a page takes it half of the processor time of a whole browser."""
 
@@ -65,6 +66,8 @@ hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # To look at all that a run keeps takes a tenth of a second, every half a second.
+    gc.set_threshold(*gc.get_threshold()[:2], YOUNGER_COLLECTIONS)
     unknown = required_parts() - PARTS
     if unknown:
         raise pytest.UsageError(f"LRBS_REQUIRE: unknown {sorted(unknown)}, known are {sorted(PARTS)}")
