@@ -38,6 +38,7 @@ _PROBE_SECONDS = 10.0  # how long a request for `/readyz` or `/metrics` waits fo
 _READINESS_SECONDS = 0.2
 """How long an answer of `/readyz` is reused, so that frequent probes do not load the database."""
 _RECORD_USE_SECONDS = 30.0  # between writes of when keys were last used
+_VERSION = version("lrbs")
 _KEEP_UP_SECONDS = 0.5  # writes of other processes are to be searchable within a second
 _SHARE_SECONDS = 1.0
 _ASK_SECONDS = 5.0  # between updates of what processes share: metrics, and counts of calls for rate limits
@@ -54,7 +55,7 @@ def create_app(services: Services) -> FastAPI:
     # FastAPI's own pages of documentation load their scripts from other hosts; `mount_pages` adds one.
     application = FastAPI(
         title="LRBS",
-        version=version("lrbs"),
+        version=_VERSION,
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,

@@ -59,13 +59,18 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> API
     return APIRoute(path, endpoint, include_in_schema=False, response_model=None)
 
 
+# Made once, as those of the API are.
+_BARE = _route("/", _lead_to_page)
+_BARE.path_regex = re.compile("^$")  # nothing is left of the address where it is the service's path alone
+_ROUTES = [
+    *(route for path in _PAGES for route in (_route(path, _show_page), _route(f"{path}/", _lead_to_page))),
+    _BARE,
+]
+
+
 def mount_pages(application: FastAPI) -> None:
     """Add the pages (``/``, ``/collection``, ``/models``, ``/model``, ``/docs``) and the mounts of their
     files (``/static``, ``/docs/assets``) to an application."""
-    for path in _PAGES:
-        application.router.routes += [_route(path, _show_page), _route(f"{path}/", _lead_to_page)]
-    bare = _route("/", _lead_to_page)
-    bare.path_regex = re.compile("^$")  # nothing is left of the address where it is the service's path alone
-    application.router.routes.append(bare)
+    application.router.routes += _ROUTES
     application.mount("/docs/assets", _Files(packages=[_SWAGGER_UI]), name="docs-assets")
     application.mount("/static", _Files(directory=_STATIC), name="static")

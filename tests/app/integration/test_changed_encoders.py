@@ -18,18 +18,16 @@ from app.domain.errors import EncoderUnavailableError, InvalidFieldError
 from app.encoders.registry import ContentLimits, EncoderRegistry
 from app.encoders.types.hog_color import HogColorEncoder
 from app.engines.dask_encoding import encode_on_workers
-from app.services.training.requests import TrainingParameters
 from app.worker.attempts import Lease, Outcome
 from solver import DaskEngine
 from tests.app.closing import close
 from tests.app.integration.conftest import Pairs
 from tests.app.integration.in_process import run_here, run_with, train_here
 from tests.app.integration.loading import load
-from tests.app.integration.test_encoders_in_service import QUERIES, hits, picture, shop
+from tests.app.integration.test_encoders_in_service import PARAMETERS, QUERIES, hits, picture, shop
 from tests.app.refused import refused
 from tests.dask_cluster import Cluster
 
-PARAMETERS = TrainingParameters(method="lrbs", alpha=1e-3, max_iter=20)
 PLAIN = {"type": "hog-color"}
 TWICE = {"type": "combine", "parts": [PLAIN, PLAIN]}
 """Its features have twice as many numbers: none of them can pass for one of `PLAIN`."""

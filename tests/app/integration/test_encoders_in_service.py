@@ -18,7 +18,7 @@ from tests.app.onnx_files import WORDS, wait_for_looks, word_model, write_tokeni
 from tests.app.sounds import tone
 from tests.conftest import import_extra
 
-PARAMETERS = TrainingParameters(method="lrbs", max_iter=20)
+PARAMETERS = TrainingParameters(method="lrbs", alpha=1e-3, scaling="center", max_iter=20)
 COLOURS = {"red": (200, 30, 30), "blue": (30, 30, 200)}
 
 

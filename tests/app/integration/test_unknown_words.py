@@ -96,9 +96,10 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
         new.append(pairs.item("x", f"x{number}", pairs.data.X[number], label))
         new.append(NewItem("text", Content(text=f"{text} Handbag"), f"t{number}", (label,)))
     pairs.services.catalogue.add_items("shop", new)
+    client = pairs.client()
 
     def offers(text: str) -> list[str]:
-        notices = pairs.client().post(SEARCH, json={"text": text}).json()["notices"]
+        notices = client.post(SEARCH, json={"text": text}).json()["notices"]
         return [offer for notice in notices for offer in notice["did_you_mean"]]
 
     assert offers("hanbag") == ["Handbag"]  # before any training
@@ -114,10 +115,10 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
 
     def batch(*texts: str) -> list[dict[str, Any]]:
         queries = [{"text": text} for text in texts]
-        return pairs.client().post(f"{SEARCH}/batch", json={"queries": queries}).json()["results"]
+        return client.post(f"{SEARCH}/batch", json={"queries": queries}).json()["results"]
 
     results = batch(*("hanbag" + "!" * number for number in range(25)))
-    right = pairs.client().post(SEARCH, json={"text": "handbag"}).json()["hits"]
+    right = client.post(SEARCH, json={"text": "handbag"}).json()["hits"]
     assert [result["hits"] for result in results] == [right] * 25
     results = batch(*("noire casure" + "!" * number for number in range(25)))
     assert [len(result["notices"][0]["did_you_mean"]) for result in results] == [1] * 20 + [0] * 5
@@ -126,10 +127,10 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
 
 @pytest.mark.parametrize("characters", [0, 5], ids=["words", "parts of words"])
 def test_a_slip_beside_words_that_are_known_is_corrected(copy_of: CopyOf, characters: int) -> None:
-    pairs, _ = copy_of(shop, characters)
+    client = copy_of(shop, characters)[0].client()
 
     def search(text: str) -> tuple[list[tuple[str, float]], list[str]]:
-        answer = pairs.client().post(SEARCH, json={"text": text, "k": 24}).json()
+        answer = client.post(SEARCH, json={"text": text, "k": 24}).json()
         hits = [(hit["id"], hit["score"]) for hit in answer["hits"]]
         return hits, [notice["message"].partition(";")[0] for notice in answer["notices"]]
 
@@ -156,8 +157,7 @@ def test_a_stored_item_is_searched_by_whatever_its_words(copy_of: CopyOf) -> Non
 def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_word(
     copy_of: CopyOf, characters: int, is_replaced: bool
 ) -> None:
-    pairs, _ = copy_of(shop, characters)
-    client = pairs.client()
+    client = copy_of(shop, characters)[0].client()
     one, many, odd = (
         client.post(SEARCH, json={"text": text}).json() for text in ("handbag", "handbags", "xyzzy")
     )
@@ -170,15 +170,15 @@ def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_wo
     ] * is_replaced
 
 
-def fill_with_colours(pairs: Pairs, with_partners: bool = False) -> None:
-    """A trained shop whose items have labels and colours that vectors show and texts name."""
+def fill_with_colours(pairs: Pairs) -> None:
+    """A trained shop whose items have partners, labels and colours that vectors show and texts name."""
     pairs.make("shop", x="vector", text="tfidf")
     rng = np.random.default_rng(0)
     items = []
     for number in range(60):
         label, colour = ("handbag", "shoe")[number % 2], ("red", "blue", "grey")[number % 3]
         row = np.concatenate([3 * np.eye(2)[number % 2], 3 * np.eye(3)[number % 3], rng.standard_normal(4)])
-        facts: Any = {"metadata": {"colour": colour}, "pair_id": f"{number}" if with_partners else None}
+        facts: Any = {"metadata": {"colour": colour}, "pair_id": f"{number}"}
         items.append(pairs.item("x", f"x{number}", row, label, **facts))
         text = Content(text=f"a {colour} {label}")
         items.append(NewItem("text", text, f"t{number}", (label,), **facts))
@@ -187,10 +187,10 @@ def fill_with_colours(pairs: Pairs, with_partners: bool = False) -> None:
 
 
 def test_a_text_that_no_result_matches_is_named(copy_of: CopyOf) -> None:
-    pairs, _ = copy_of(fill_with_colours)
+    client = copy_of(fill_with_colours)[0].client()
 
     def codes(**query: object) -> list[str]:
-        answer = pairs.client().post(SEARCH, json=query).json()
+        answer = client.post(SEARCH, json=query).json()
         assert answer["hits"]
         return [notice["code"] for notice in answer["notices"]]
 
@@ -202,7 +202,7 @@ def test_a_text_that_no_result_matches_is_named(copy_of: CopyOf) -> None:
 
 
 def test_words_of_later_items_find_them_until_these_items_go(copy_of: CopyOf) -> None:
-    pairs, _ = copy_of(fill_with_colours, with_partners=True)
+    pairs, _ = copy_of(fill_with_colours)
     client = pairs.client()
 
     def search(text: str, k: int = 3) -> tuple[list[str], list[str]]:
@@ -261,8 +261,9 @@ def fill_with_brands(
 
 def test_brands_of_few_items_stand_out(copy_of: CopyOf) -> None:
     pairs, shown = copy_of(fill_with_brands)
+    client = pairs.client()
     for brand in BRANDS:
-        answer = pairs.client().post(SEARCH, json={"text": brand, "k": 4}).json()
+        answer = client.post(SEARCH, json={"text": brand, "k": 4}).json()
         ids = {f"x{number}" for number, (of_item, _, _) in enumerate(shown) if of_item == brand}
         assert {hit["id"] for hit in answer["hits"]} == ids
         assert {hit["probability"] for hit in answer["hits"]} == {None}  # nothing was learned of it
@@ -291,8 +292,9 @@ def test_a_brand_counts_as_long_as_an_item_has_it(copy_of: CopyOf) -> None:
 
 def test_a_text_of_nothing_but_what_is_not_meant_turns_away_from_it(copy_of: CopyOf) -> None:
     pairs, shown = copy_of(fill_with_brands)
+    client = pairs.client()
     for text in ("-red", "not red", "\u2212red"):
-        answer = pairs.client().post(SEARCH, json={"text": text, "k": 20}).json()
+        answer = client.post(SEARCH, json={"text": text, "k": 20}).json()
         assert len(answer["hits"]) == 20
         assert "red" not in {shown[int(hit["id"][1:])][1] for hit in answer["hits"]}
 
@@ -338,7 +340,7 @@ def test_a_named_value_counts_unless_what_was_learned_says_another_one_firmly(co
 def test_items_that_have_both_a_value_and_a_brand_come_first(copy_of: CopyOf) -> None:
     pairs, shown = copy_of(fill_with_brands)
     client, forms = pairs.client(), ("{brand} {label}s", "{label} by {brand}", "{colour} {brand}")
-    for form, (brand, colour, label) in itertools.product(forms, shown):
+    for form, (brand, colour, label) in itertools.product(forms, dict.fromkeys(shown)):
         text = form.format(brand=brand, colour=colour, label=label)
         both = {
             f"x{number}"
@@ -353,10 +355,10 @@ def test_items_that_have_both_a_value_and_a_brand_come_first(copy_of: CopyOf) ->
 
 
 def test_words_of_longer_texts_count_as_they_were_learned(copy_of: CopyOf) -> None:
-    pairs, _ = copy_of(fill_with_brands)
+    client = copy_of(fill_with_brands)[0].client()
 
     def scores(text: str) -> list[float]:
-        answer = pairs.client().post(SEARCH, json={"text": text, "k": 64}).json()
+        answer = client.post(SEARCH, json={"text": text, "k": 64}).json()
         return [hit["score"] for hit in answer["hits"]]
 
     text = "arfex men red handbag belgomi"
@@ -367,10 +369,11 @@ def test_words_of_longer_texts_count_as_they_were_learned(copy_of: CopyOf) -> No
 def test_values_of_a_letter_a_measure_or_pairs_of_characters_count_beside_a_brand(copy_of: CopyOf) -> None:
     colours = ("M", "20kg", "US", "蓝色")
     pairs, shown = copy_of(fill_with_brands, colours, ("手提包", "运动鞋", "手表", "腰带"))
+    client = pairs.client()
     for colour in colours:
         brand = next(of_item for of_item, other, _ in shown if other == colour)
         text = f"{brand} {colour.lower()}"
-        best = pairs.client().post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
+        best = client.post(SEARCH, json={"text": text, "k": 1}).json()["hits"][0]
         assert (*shown[int(best["id"][1:])][:2], best["probability"] is None) == (brand, colour, False)
 
 
@@ -399,22 +402,22 @@ def test_words_of_items_that_come_later_count_at_once(copy_of: CopyOf) -> None:
 
 
 def test_parts_of_a_brand_are_weighed_as_they_were_learned(copy_of: CopyOf) -> None:
-    pairs, _ = copy_of(fill_with_brands)
+    client = copy_of(fill_with_brands)[0].client()
 
     def best(emphasis: dict[str, float]) -> list[float]:
         sent = {"text": "arfex", "k": 64, "emphasis": emphasis}
-        return [hit["score"] for hit in pairs.client().post(SEARCH, json=sent).json()["hits"]]
+        return [hit["score"] for hit in client.post(SEARCH, json=sent).json()["hits"]]
 
     assert len(set(best({"words": 0}))) > 1
     assert best({"colour": 9}) != best({"colour": 1})
 
 
 def test_pages_of_probable_results_are_full(copy_of: CopyOf) -> None:
-    pairs, _ = copy_of(fill_with_brands)
+    client = copy_of(fill_with_brands)[0].client()
 
     def search(k: int, **refinement: object) -> list[dict[str, Any]]:
         hits: list[dict[str, Any]]
-        hits = pairs.client().post(SEARCH, json={"text": "arfex red", "k": k, **refinement}).json()["hits"]
+        hits = client.post(SEARCH, json={"text": "arfex red", "k": k, **refinement}).json()["hits"]
         return hits
 
     least = sorted(hit["probability"] for hit in search(64))[-10]
@@ -498,7 +501,7 @@ def test_names_of_labels_and_values_find_their_items_though_no_text_holds_them(
         text = f"{('fine', 'small', 'old')[number % 7 % 3]} {kind} no {number % 5}"
         items.append(NewItem("text", Content(text=text), f"t{number}", labels, **facts))
     pairs.services.catalogue.add_items("shop", items)
-    pairs.train("shop", TrainingParameters())
+    pairs.train("shop", TrainingParameters(method="composite"))
 
     expected = {"black": "-0", "teal green": "-1", "白": "-2"}
     if with_labels:
