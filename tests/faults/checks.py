@@ -34,15 +34,17 @@ _FINAL = {"succeeded", "failed", "cancelled"}
 def recall(world: World, expectation: Expectation) -> list[float]:
     """Return recall@10 of every query, direction and server against the database's own truth."""
     found: list[float] = []
-    gallery = expectation.gallery(X)
-    queries = {Z: QUERIES, X: gallery.features[:: max(len(gallery.ids) // len(QUERIES), 1)][: len(QUERIES)]}
+    galleries = {side: expectation.gallery(side) for side in (X, Z)}
+    of_x = galleries[X].features
+    queries = {Z: QUERIES, X: of_x[:: max(len(of_x) // len(QUERIES), 1)][: len(QUERIES)]}
     for server in world.servers:
         with client_of(server.url, world.key) as client:
             for source, target in ((Z, X), (X, Z)):
                 for query in queries[source]:
                     body = {"vector": np.asarray(query).tolist(), "k": _K, "include": []}
                     answer = client.post(f"/v1/collections/{PAIRS}/search/{source}-to-{target}", json=body)
-                    found.append(expectation.recall(source, query, answer.raise_for_status().json(), _K))
+                    result = answer.raise_for_status().json()
+                    found.append(expectation.recall(source, query, galleries[target], result, _K))
     return found
 
 

@@ -111,11 +111,12 @@ class Expectation:
         allowed = TOLERANCE * (np.linalg.norm(left) * np.linalg.norm(right, axis=1) + 1e-6)
         return np.stack([right @ left, allowed])
 
-    def recall(self, source: str, query: FloatArray, answer: dict[str, Any], k: int) -> float:
-        """Return which share of the k best, by score and then by id, an answer has."""
+    def recall(
+        self, source: str, query: FloatArray, gallery: Gallery, answer: dict[str, Any], k: int
+    ) -> float:
+        """Return which share of the k best of a gallery, by score and then by id, an answer has."""
         # An item counts when its score reaches the k-th best within the tolerance: equal scores may be
         # rounded either way.
-        gallery = self.gallery(X if source != X else "z")
         version = answer["model_version"]
         scores, allowed = self.scores(version, source, query, gallery.features, gallery.carried)
         least = np.sort(scores)[::-1][min(k, len(scores)) - 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import time
 import zlib
@@ -24,13 +25,19 @@ MODALITIES = {
 }
 
 
+@functools.lru_cache(1 << 14)
 def vector_of(modality: str, item_id: str, generation: int) -> npt.NDArray[np.float32]:
     """Return an item's features: its class's centre and noise of this generation's own."""
     dimension = DIMENSIONS[modality]
-    centre = np.random.default_rng([17, class_of(item_id), dimension]).normal(size=dimension)
+    centre = _centre_of(class_of(item_id), dimension)
     noise = np.random.default_rng([_number(item_id), generation]).normal(size=dimension)
     # Few digits, so that what is sent is what is stored.
     return np.round(centre + 0.7 * noise, 4).astype(np.float32)
+
+
+@functools.cache
+def _centre_of(number: int, dimension: int) -> npt.NDArray[np.float64]:
+    return np.random.default_rng([17, number, dimension]).normal(size=dimension)
 
 
 def class_of(item_id: str) -> int:

@@ -65,7 +65,7 @@ def expected_answers(
             for item_id, score in answers[version][-1]:
                 if abs(score - known[item_id][0]) > known[item_id][1]:
                     tally.violation(f"version {version} gives {item_id} {known[item_id][0]}, not {score}")
-            if result["model_version"] != version or expectation.recall(Z, query, result, _K) < 1.0:
+            if result["model_version"] != version or expectation.recall(Z, query, gallery, result, _K) < 1.0:
                 tally.violation(f"version {version} does not answer with its own best: {result}")
     if any(first == second for first, second in zip(*answers.values(), strict=True)):
         raise RuntimeError("both versions answer alike: a mixture would go unseen")
