@@ -29,7 +29,7 @@ MATRICES = arrays(np.float64, (5, 4), elements=st.floats(-10.0, 10.0, allow_subn
 
 @given(
     A=MATRICES,
-    alpha=st.floats(0.01, 5.0),
+    alpha=st.just(0.0) | st.floats(0.01, 5.0),
     step=st.floats(0.01, 5.0),
     dtype=st.sampled_from([np.float32, np.float64]),
 )

@@ -216,6 +216,13 @@ def test_a_version_is_refused_only_if_it_is_worse_beyond_chance(
         assert "by -0.0600 to -0.0010 with 95 % confidence" in str(refusal)
 
 
+def test_a_version_whose_index_misses_too_much_is_refused_whatever_the_gate_says() -> None:
+    better = Gate(1, None, {"image": 57}, None, None, 0.02, "ndcg", 0.9, 0.8, (0.05, 0.15))
+    refusal = refusal_of(better, IndexRecall({"text": 0.99, "image": 0.9899}, 0.99))
+    assert refusal == "the index of 'image' has a recall@10 of 0.9899, 0.99 is needed"
+    assert refusal_of(better, IndexRecall({"text": 0.99, "image": 0.99}, 0.99)) is None
+
+
 def test_a_version_below_a_floor_of_the_objective_is_refused_though_it_is_better() -> None:
     partners = Annotations((20, 20), {}, np.stack([np.arange(20)] * 2, axis=1))
     served, other = np.eye(20), np.roll(np.eye(20), 1, axis=0)
