@@ -29,7 +29,7 @@ from tests.faults.campaign import conduct, threads
 from tests.faults.cluster import PostgresCluster
 from tests.faults.material import MODALITIES, PAIRS, X, Z, client_of, train, vector_item
 from tests.faults.phases import BUSY_SWAP, QUIET, REPLAY, SWAP, Report
-from tests.faults.prober import search_requests
+from tests.faults.prober import PROBES, SEARCH, search_requests
 from tests.faults.processes import ROOT, THIS, Program, Service, serving
 from tests.faults.tally import Tally
 
@@ -48,12 +48,15 @@ def probing(service: Service, report: Report, folder: Path) -> Iterator[None]:
     log = folder / "prober.log"
     with log.open("wb") as stream:
         prober = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.prober", service.url, service.key, SMALL, WRITTEN],
+            [sys.executable, "-um", "tests.faults.prober", service.url, service.key, SMALL, WRITTEN],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=stream,
         )
     try:
+        while not {line.split()[0] for line in log.read_text().splitlines()} >= {SEARCH, *PROBES}:
+            assert prober.poll() is None, "the prober has ended"
+            time.sleep(0.05)
         yield
     finally:
         assert prober.stdin is not None
@@ -187,7 +190,6 @@ def campaign(
         body = many_items(items, seed)
         until_big_has(client, lambda _: True)
         with probing(service, report, folder):
-            time.sleep(1.0)
             with report.phase(QUIET):
                 time.sleep(seconds)
             _make_noise(service, client, body, seconds, report)
