@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL.Image import Image
 
 from app.cli.reference import problems_table, settings_table
 from app.sample import draw_sample
@@ -34,14 +36,19 @@ def block(language: str, holding: str) -> str:
     return found
 
 
+@cache
+def pictures_of(kind: str) -> Sequence[Image]:
+    return [draw_sample(kind, number).image for number in range(1, 7)]
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Path]:
     """A folder with the pictures and the table that the documents name, and the command `lrbs`."""
     rows = []
     for name, kind in KINDS.items():
-        for number in range(1, 7):
+        for number, image in enumerate(pictures_of(kind), 1):
             picture = f"{name}-{number}.jpg"
-            draw_sample(kind, number).image.save(tmp_path / picture)
+            image.save(tmp_path / picture)
             split = "train" if number < 6 else "test"
             rows.append((f"{name}{number}", picture, f"a {name}, number {number}", name, split))
     with (tmp_path / "items.csv").open("w", newline="", encoding="utf-8") as stream:

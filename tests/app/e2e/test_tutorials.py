@@ -1,5 +1,6 @@
 """Every tutorial is followed from its first block to its last, as its reader would."""
 
+import itertools
 import re
 import shlex
 import socket
@@ -23,11 +24,14 @@ def blocks(name: str) -> list[tuple[str, str]]:
 
 
 def program(name: str) -> str:
-    """One shell program of all blocks of a tutorial."""
-    parts = (
-        code if language == "bash" else f"{PYTHON} -W error - <<'END OF BLOCK'\n{code}END OF BLOCK\n"
-        for language, code in blocks(name)
-    )
+    """One shell program of all blocks of a tutorial; those of Python between two others are run by one."""
+    parts = []
+    for language, group in itertools.groupby(blocks(name), key=lambda block: block[0]):
+        codes = [code for _, code in group]
+        if language == "python":
+            run_each = "".join(f"exec({code!r}, {{'__name__': '__main__'}})\n" for code in codes)
+            codes = [f"{PYTHON} -W error - <<'END OF BLOCKS'\n{run_each}END OF BLOCKS\n"]
+        parts += codes
     return "\n".join(parts)
 
 
