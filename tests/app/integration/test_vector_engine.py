@@ -198,7 +198,7 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
     here, there, memory = open_services(), open_services(), open_services(in_memory=True)
 
     def compare(*item_filters: ItemFilter) -> None:
-        for row in vectors.Z[:5]:
+        for row in vectors.Z[:2]:
             for item_filter in (ItemFilter(), *item_filters):
                 expected = search(memory, row, 60, item_filter=item_filter)
                 for services in (here, there):
@@ -344,10 +344,12 @@ def test_what_is_known_of_an_item_moves_it_as_it_does_in_memory(
     open_services: Open, vectors: SyntheticPairs
 ) -> None:
     services = open_services()
-    for n in range(50):
-        for name, row, label in (("x", vectors.X, vectors.x_labels), ("z", vectors.Z, vectors.z_labels)):
-            item = vector_item(name, f"{name}{n:02d}", row[n], f"class {label[n]}", pair_id=f"pair-{n}")
-            services.catalogue.add_items(NAME, [item], replace=True)
+    for name, row, label in (("x", vectors.X, vectors.x_labels), ("z", vectors.Z, vectors.z_labels)):
+        items = [
+            vector_item(name, f"{name}{n:02d}", row[n], f"class {label[n]}", pair_id=f"pair-{n}")
+            for n in range(50)
+        ]
+        services.catalogue.add_items(NAME, items, replace=True)
     version = train(services, TrainingParameters(method="composite"))
     services.versions.activate(NAME, version, "a test")
     search(services, vectors.Z[0])
@@ -379,20 +381,19 @@ def test_words_that_name_no_value_find_what_they_find_in_memory(open_services: O
     assert services.removal.go_on(Round())
     services.catalogue.create(NAME, [Modality("x", {"type": "vector"}), Modality("text", {"type": "tfidf"})])
 
-    def add(number: int, brand: str) -> None:
+    def items_of(number: int, brand: str) -> list[NewItem]:
         label = ("shoe", "bag", "belt")[number % 3]
         row = np.append(3 * np.eye(3)[number % 3], rng.standard_normal(3))
         facts: dict[str, Any] = {"labels": (label,), "pair_id": f"p{number}"}
         text = NewItem("text", Content(text=f"{brand} {label}"), f"t{number:02d}", **facts)
         shown = vector_item("x", f"x{number:02d}", row, label, pair_id=f"p{number}")
-        services.catalogue.add_items(NAME, [shown, text])
+        return [shown, text]
 
     brands = [f"{start}{end}" for start in ("arfex", "gomi", "hulda") for end in ("lon", "mar", "tis")]
-    for number in range(54):
-        add(number, brands[number // 6])
+    services.catalogue.add_items(NAME, [item for n in range(54) for item in items_of(n, brands[n // 6])])
     version = train(services, TrainingParameters(method="composite"))
     services.versions.activate(NAME, version, "a test")
-    add(54, "gomimar")
+    services.catalogue.add_items(NAME, items_of(54, "gomimar"))
     in_memory = open_services(in_memory=True)
     for text, best in [("gomimar", {24, 25, 26, 27, 28, 29, 54}), ("gomimar shoe", {24, 27, 54})]:
         here, there = (

@@ -29,7 +29,7 @@ from app.services.serving.refinement import Refinement, find_grouped, groups_of,
 from tests.app.filters import ASKED, ITEMS, passes
 from tests.app.galleries import gallery_of
 
-RANK, N_ITEMS = 8, 300
+RANK, N_ITEMS = 8, 120
 KEY = GalleryKey(1, "bundle", "image")
 COLOURS = ("red", "green", None, 3, 3.5, True, "3.0", "True")
 Make = Callable[[list[IndexedItem], Any], Gallery]
@@ -118,7 +118,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 def test_results_have_their_vectors_and_are_grouped(make: Make) -> None:
     items, vectors = make_items(N_ITEMS), random_rows(N_ITEMS)
     gallery, query = make(items, vectors), random_rows(1, 2)
-    wanted = [items[number].id for number in (0, 7, 299)]
+    wanted = [items[number].id for number in (0, 7, N_ITEMS - 1)]
     stored = gallery.vectors_of([*wanted, "nothing"])
     assert {item: row.tolist() for item, row in stored.items()} == {
         item.id: row.tolist() for item, row in zip(items, vectors, strict=True) if item.id in wanted
@@ -404,8 +404,11 @@ def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None
     assert [item.id for item, _ in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
 
 
-def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: VectorEngine) -> None:
-    n = 6000
+def test_an_index_finds_nearly_all_that_comparing_every_row_finds(
+    engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 3000
+    monkeypatch.setattr("app.engines.common.ROWS_COMPARED", 2500)
     vectors, queries = random_rows(n), random_rows(10, 3)
     rows = [
         IndexedItem(f"{number:04d}", (f"half {number % 2}", f"tenth {number % 10}"), {})
@@ -416,7 +419,7 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: Vector
     for query in queries:
         for name, step, labels in (("all", 1, None), ("half", 2, ("half 0",)), ("tenth", 10, ("tenth 0",))):
             hits, is_exact = gallery.search(PageQuery(1, query, 10, 0, ItemFilter.of(labels=labels)))
-            assert not is_exact or name == "tenth"  # 600 rows are few
+            assert not is_exact or name == "tenth"  # 300 rows are few
             best = step * np.argsort(-(vectors[::step] @ query), kind="stable")[:10]
             n_hits[name] += len(set(best.tolist()) & {int(item.id) for item, _ in hits})
     assert min(n_hits.values()) >= 0.99 * 10 * len(queries)
