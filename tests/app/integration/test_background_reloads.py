@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,9 +26,11 @@ from app.services.serving import segments
 from app.services.serving.reloads import MAX_WAITING_PER_COLLECTION
 from app.services.serving.search import Query
 from app.services.storage import pacing
+from app.settings import Settings
+from solver.datasets import SyntheticPairs
 from tests.app.closing import close
 from tests.app.e2e.refusals import client_of
-from tests.app.integration.conftest import FINE, Pairs
+from tests.app.integration.conftest import EITHER, FINE, Pairs, copy_services, keep_trained
 from tests.app.integration.loading import pace
 from tests.app.integration.searching import find
 from tests.app.waiting import wait_for
@@ -36,7 +39,7 @@ SECONDS = 60.0
 STRANGER = frozenset({"a key that writes nothing"})
 
 
-IN_MEMORY = pytest.mark.parametrize("trained_either", ["sqlite"], indirect=True)
+IN_MEMORY = pytest.mark.parametrize("kept_two", ["sqlite"], indirect=True)
 """For who waits for what in memory, whichever database it comes from."""
 
 
@@ -64,22 +67,36 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     barrier.is_open.set()
 
 
+@pytest.fixture(scope="module", params=EITHER)
+def kept_two(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
+) -> Iterator[Settings]:
+    """Settings of what `two` is a copy of."""
+    with keep_trained(request, tmp_path_factory.mktemp("two"), vectors, request.param) as settings:
+        pairs = Pairs(build(settings), vectors)
+        pairs.make("b")
+        for side, rows in (("x", vectors.X), ("z", vectors.Z)):
+            labels = vectors.x_labels if side == "x" else vectors.z_labels
+            items = [pairs.item(side, f"{side}{n}", rows[n], f"class {labels[n]}") for n in range(30)]
+            pairs.services.catalogue.add_items("b", items)
+        pairs.train("b")
+        close(pairs.services)
+        yield settings
+
+
 @pytest.fixture
-def two(trained_either: Any, gate: Gate) -> Iterator[tuple[Pairs, Pairs]]:
+def two(
+    kept_two: Settings, tmp_path: Path, vectors: SyntheticPairs, gate: Gate
+) -> Iterator[tuple[Pairs, Pairs]]:
     """A process that writes and another one, both of which serve "a" and the small "b"."""
-    trained_either.make("b")
-    for side, rows in (("x", trained_either.data.X), ("z", trained_either.data.Z)):
-        labels = trained_either.data.x_labels if side == "x" else trained_either.data.z_labels
-        items = [trained_either.item(side, f"{side}{n}", rows[n], f"class {labels[n]}") for n in range(30)]
-        trained_either.services.catalogue.add_items("b", items)
-    trained_either.train("b")
-    other = Pairs(build(trained_either.services.settings), trained_either.data, STRANGER)
-    for pairs in (trained_either, other):
-        for name in ("a", "b"):
-            pairs.search(name)
-    yield trained_either, other
-    gate.is_open.set()
-    close(other.services)
+    with copy_services(kept_two, tmp_path, open_search=False, sweep_grace_seconds=0.0) as services:
+        both = Pairs(services, vectors), Pairs(build(services.settings), vectors, STRANGER)
+        for pairs in both:
+            for name in ("a", "b"):
+                pairs.search(name)
+        yield both
+        gate.is_open.set()
+        close(both[1].services)
 
 
 def shut(gate: Gate) -> None:
@@ -243,8 +260,9 @@ def test_only_the_writer_waits_for_it_where_keys_are_known(
 
 
 def test_another_version_is_loaded_without_haste_until_a_request_waits(
-    either: Any, monkeypatch: pytest.MonkeyPatch
+    trained_either: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    either = trained_either
     urgency: list[Callable[[], bool]] = []
     reached, is_open = threading.Event(), threading.Event()
 
@@ -261,8 +279,6 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     monkeypatch.setattr("app.services.serving.snapshot._LARGE_COLLECTION_ITEMS", 100)
     monkeypatch.setattr("app.services.serving.snapshots.Pacer", make)
     is_open.set()
-    either.fill("a")
-    either.train("a")
     either.search("a")
     assert urgency[-1](), "a start waits for the first load"
     write_much(either, "late")
@@ -289,17 +305,16 @@ def test_another_version_is_loaded_without_haste_until_a_request_waits(
     wait_for(lambda: either.search("a").model_version == version)
 
 
-@IN_MEMORY
 def test_an_import_pauses_while_searches_are_answered(
-    trained_either: Any, monkeypatch: pytest.MonkeyPatch
+    trained_pairs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = trained_either.client()
+    client = trained_pairs.client()
 
     def count_pauses(prefix: str) -> int:
         threads: list[str] = []
         lines = [
             json.dumps(
-                {"id": f"{prefix}{n}", "modality": "x", "vector": trained_either.data.X[n % 60].tolist()}
+                {"id": f"{prefix}{n}", "modality": "x", "vector": trained_pairs.data.X[n % 60].tolist()}
             )
             for n in range(1200)
         ]
@@ -315,10 +330,10 @@ def test_an_import_pauses_while_searches_are_answered(
         return sum("worker" in name for name in threads)  # not those of what is saved and merged
 
     monkeypatch.setattr("app.services.serving.snapshots._SEARCHED_SECONDS", -1.0)
-    trained_either.search("a")
+    trained_pairs.search("a")
     assert count_pauses("alone") == 0
     monkeypatch.setattr("app.services.serving.snapshots._SEARCHED_SECONDS", SECONDS)
-    trained_either.search("a")
+    trained_pairs.search("a")
     # Of reading the lines, preparing them, and writing them in parts.
     assert count_pauses("beside") >= 1200 // 50 + 2 + 2
 
@@ -328,13 +343,14 @@ def search_as_request(pairs: Pairs) -> None:
     find(pairs.services, "a", "z", "x", query, 5, 0, ItemFilter(), release_slot=contextlib.nullcontext)
 
 
-def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(pairs: Any, gate: Gate) -> None:
-    pairs.fill("a")
+def test_what_an_older_state_shows_counts_towards_the_size_of_an_answer(
+    trained_pairs: Any, gate: Gate
+) -> None:
+    pairs = trained_pairs
     large = [
         pairs.item("x", f"x{n:02d}", pairs.data.X[n], "large", metadata={"of": "x" * 19_000})
         for n in range(60)
     ]
-    pairs.train("a")
     pairs.services.catalogue.add_items("a", large, replace=True)
     other = Pairs(
         build(pairs.services.settings.model_copy(update={"max_answer_bytes": 1 << 20})),

@@ -15,7 +15,7 @@ from app.services.serving.snapshot import Snapshot
 from app.settings import Settings
 from solver.datasets import PairedFeatures, SyntheticPairs, load_npz
 from tests.app.closing import close
-from tests.app.integration.conftest import Pairs
+from tests.app.integration.conftest import FINE, Pairs
 from tests.app.integration.searching import find
 
 pytestmark = [
@@ -31,7 +31,7 @@ Vectors = npt.NDArray[np.float64]
 def served(
     request: pytest.FixtureRequest, test_data: Path, tmp_path: Path, copy_migrated: Callable[[Path], None]
 ) -> Iterator[tuple[Pairs, PairedFeatures]]:
-    """Services over a real set, trained on a quarter of its training split: any model will do."""
+    """Services over all of x in a real set, trained on a quarter of its training split: any model will do."""
     data = load_npz(test_data / request.param / f"{request.param}.npz")
     copy_migrated(tmp_path)
     unused = np.zeros(0, np.intp)
@@ -45,10 +45,12 @@ def served(
         items = [
             pairs.item(side, f"{side}{number:04d}", row, str(data.labels[number]), train=learns)
             for number, (row, learns) in enumerate(zip(rows, learned, strict=True))
+            if side == "x" or learns
         ]
         for start in range(0, len(items), 500):
             pairs.services.catalogue.add_items("a", items[start : start + 500])
-    pairs.train("a")
+    version = pairs.train("a", FINE)
+    assert pairs.services.versions.model("a", version).report.fit.rank > 1, "the order says something"
     yield pairs, data
     close(pairs.services)
 

@@ -58,23 +58,28 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def large(database: Database) -> Collection:
-    """A collection whose items lie among those of another one, first those of x, then those of z."""
+def fill(database: Database, name: str, n_items: int) -> Collection:
+    """Make a collection whose items lie among those of another one, first those of x, then those of z."""
     with database.write() as work:
-        collection, other = (work.collections.add(name, MODALITIES) for name in ("pairs", "other"))
-    numbers = f"WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {N_ITEMS})"
+        collection, other = (work.collections.add(one, MODALITIES) for one in (name, f"not {name}"))
+    n_x = n_items * 3 // 4
+    numbers = f"WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {n_items})"
     with database.engine.begin() as connection:
         connection.exec_driver_sql(
             "INSERT INTO items (collection_id, item_id, modality, text, pair_id, labels, metadata, train, "
             f"revision, is_deleted) {numbers} SELECT CASE WHEN mod(n, 5) = 0 THEN {other.id} ELSE "
-            f"{collection.id} END, 'i' || n, CASE WHEN n <= {N_X} THEN 'x' ELSE 'z' END, '{TEXT}', "
-            f"'p' || (n / 2), '[\"a\"]', '{{}}', true, 1 + (n - 1) * {N_REVISIONS} / {N_ITEMS}, "
+            f"{collection.id} END, 'i' || n, CASE WHEN n <= {n_x} THEN 'x' ELSE 'z' END, '{TEXT}', "
+            f"'p' || (n / 2), '[\"a\"]', '{{}}', true, 1 + (n - 1) * {N_REVISIONS} / {n_items}, "
             "mod(n, 20) = 1 FROM g"
         )
         connection.exec_driver_sql(f"UPDATE collections SET revision = {N_REVISIONS}")
     with database.read() as work:
-        return work.collections.get("pairs")
+        return work.collections.get(name)
+
+
+@pytest.fixture(scope="module")
+def large(database: Database) -> Collection:
+    return fill(database, "pairs", N_ITEMS)
 
 
 def is_postgres(database: Database) -> bool:
@@ -137,29 +142,28 @@ def test_items_are_counted_in_an_index(database: Database, large: Collection) ->
     assert "Seq Scan on items" not in plan, plan
 
 
-@pytest.fixture(scope="module")
-def importing(database: Database, large: Collection) -> Collection:
-    """The same while an import is stored that has replaced two items of three, tombstones too."""
+def begin_import(database: Database, collection: Collection) -> None:
+    """Store an import that has replaced two items of three, tombstones too, and is not published."""
     after = N_REVISIONS + 1
     columns = (
         "collection_id, item_id, modality, text, content_hash, content_type, features, labels, pair_id, "
         "metadata, train, revision, is_deleted"
     )
-    are_replaced = f"collection_id = {large.id} AND mod(id, 3) <> 0"
+    are_replaced = f"collection_id = {collection.id} AND mod(id, 3) <> 0"
     at = "'2026-01-02 03:04:05'"
     with database.engine.begin() as connection:
         for statement in (
             "INSERT INTO imports (id, collection_id, revision, state, size, started_at, lease_expires_at) "
-            f"VALUES ('i', {large.id}, {after}, 'pending', 1, {at}, {at})",
+            f"VALUES ('{collection.id}', {collection.id}, {after}, 'pending', 1, {at}, {at})",
             f"INSERT INTO replaced_items (import_id, position, replaced_at, {columns}) "
-            f"SELECT 'i', id, {after}, {columns} FROM items WHERE {are_replaced}",
+            f"SELECT '{collection.id}', id, {after}, {columns} FROM items WHERE {are_replaced}",
             f"UPDATE items SET revision = {after}, is_deleted = false WHERE {are_replaced}",
         ):
             connection.exec_driver_sql(statement)
-    return large
 
 
-def test_what_an_import_replaced_is_read_along_an_index(database: Database, importing: Collection) -> None:
+def test_what_an_import_replaced_is_read_along_an_index(database: Database, large: Collection) -> None:
+    begin_import(database, large)
     engine = database.engine
     by_revision, by_modality = (f"ix_replaced_items_by_{name}" for name in ("revision", "modality"))
     if is_postgres(database):
@@ -171,7 +175,7 @@ def test_what_an_import_replaced_is_read_along_an_index(database: Database, impo
     ):
         read, _ = READS[name]
         with plans(engine, "replaced_items") as before, plans(engine) as current, database.read() as work:
-            assert read(work, importing), name
+            assert read(work, large), name
         assert before, name
         for plan in before:
             assert index in plan, (name, plan)
@@ -185,25 +189,28 @@ def test_what_an_import_replaced_is_read_along_an_index(database: Database, impo
             assert any(bound in line for line in searches), (name, current)
     # Few ids are not looked for among all that is replaced.
     with plans(engine) as found, database.read() as work:
-        assert work.items.get_many(importing, ["i2", "i3", "none"]).keys() == {"i2", "i3"}
+        assert work.items.get_many(large, ["i2", "i3", "none"]).keys() == {"i2", "i3"}
     assert "ix_replaced_items_collection_id_item_id" in found[-1], found[-1]
 
 
-def test_pages_and_long_reads_miss_nothing(database: Database, importing: Collection) -> None:
-    expected = [n for n in range(1, N_ITEMS + 1) if n % 5 and n % 20 != 1]
+def test_pages_and_long_reads_miss_nothing(database: Database) -> None:
+    n_items = 12_000  # several pages of each kind
+    n_x, importing = n_items * 3 // 4, fill(database, "few", n_items)
+    begin_import(database, importing)
+    expected = [n for n in range(1, n_items + 1) if n % 5 and n % 20 != 1]
     with database.read() as work:
         paged: list[str] = []
         after = 0
         while page := work.items.page(importing, None, after, 999):
             paged += [item.id for _, item in page]
             after = page[-1][0]
-        of_z = [item.id for _, item in work.items.page(importing, "z", 0, N_ITEMS)]
+        of_z = [item.id for _, item in work.items.page(importing, "z", 0, n_items)]
         changes = list(work.items.changes_since(importing, 0))
         unchanged = [item.id for item in work.items.unchanged_since(importing, N_REVISIONS - 1)]
         n_labels = sum(1 for _ in work.items.training_labels(importing, "x"))
     assert paged == [f"i{n}" for n in expected]
-    assert of_z == [f"i{n}" for n in expected if n > N_X]
-    assert [change.item_id for change in changes] == [f"i{n}" for n in range(1, N_ITEMS + 1) if n % 5]
+    assert of_z == [f"i{n}" for n in expected if n > n_x]
+    assert [change.item_id for change in changes] == [f"i{n}" for n in range(1, n_items + 1) if n % 5]
     assert [change.item_id for change in changes if change.item] == [f"i{n}" for n in expected]
-    assert unchanged == [f"i{n}" for n in expected if n <= N_ITEMS * (N_REVISIONS - 1) // N_REVISIONS]
-    assert n_labels == sum(n <= N_X for n in expected)
+    assert unchanged == [f"i{n}" for n in expected if n <= n_items * (N_REVISIONS - 1) // N_REVISIONS]
+    assert n_labels == sum(n <= n_x for n in expected)

@@ -26,6 +26,7 @@ from tests.app.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 MANY = 20_000
+_COLUMNS = "collection_id, modality, text, content_hash, labels, metadata, train, revision, is_deleted"
 _DELETE = """
 from app.bootstrap import build
 from app.settings import Settings
@@ -154,7 +155,12 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
     either.make("large")
     large = services.catalogue.collection("large")[0]
     picture = services.catalogue._preparation.blobs.put(b"a picture")
-    put(database, large, *(Item(f"i{n}", "x", text="t", content_hash=picture) for n in range(MANY)))
+    put(database, large, Item("i", "x", text="t", content_hash=picture))
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < {MANY - 1}) "
+            f"INSERT INTO items ({_COLUMNS}, item_id) SELECT {_COLUMNS}, 'i' || n FROM items, g"
+        )
     environment = {
         **os.environ,
         "LRBS_DATA_DIR": str(services.settings.data_dir),

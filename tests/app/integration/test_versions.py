@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,7 @@ from app.services.models.registry import NONE_ACTIVE, draw_report
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
-from tests.app.integration.conftest import EITHER, Pairs, copy_services, keep_trained
+from tests.app.integration.conftest import EITHER, CopyOf, Pairs, copy_services, keep_trained, train_all
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
 from tests.app.refused import refused
@@ -198,9 +199,8 @@ def test_versions_are_promoted_and_rolled_back_over_http(three: Any) -> None:
         assert client.post(f"{path}/models/1/activate", json={"expected": 3}).status_code == 422
 
 
-def test_any_version_can_be_searched_whichever_serves(either: Any) -> None:
-    either.fill("a")
-    either.train("a", TrainingParameters(alpha=1e-3, scaling="standard"))
+def test_any_version_can_be_searched_whichever_serves(trained_either: Any) -> None:
+    either = trained_either
     either.try_to_train("a", TrainingParameters(alpha=1e-2, scaling="none"))
     query = {"vector": either.data.Z[0].tolist(), "k": 100}
 
@@ -348,10 +348,10 @@ def test_a_start_serves_the_last_whole_version_that_served_before(three: Any) ->
     close(late.services)
 
 
-def test_a_version_that_never_served_does_not_stand_in(pairs: Any) -> None:
-    pairs.fill("a")
-    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
-    pairs.try_to_train("a", NOTHING)  # refused by the gate
+def test_a_version_that_never_served_does_not_stand_in(trained_pairs: Any) -> None:
+    pairs = trained_pairs
+    pairs.try_to_train("a", replace(NOTHING, seed=0))  # refused by the gate
+    assert active_versions(pairs) == [1]
     damage(pairs, 1)
     late = build(pairs.services.settings)
     with pytest.raises(DamagedBundleError):
@@ -360,13 +360,13 @@ def test_a_version_that_never_served_does_not_stand_in(pairs: Any) -> None:
 
 
 def test_the_version_in_memory_goes_on_when_the_new_bundle_is_damaged(
-    pairs: Any, monkeypatch: pytest.MonkeyPatch
+    trained_pairs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs.fill("a")
-    pairs.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=0))
+    pairs = trained_pairs
     holding = Pairs(build(pairs.services.settings), pairs.data)
     before = scores(holding)
     pairs.train("a", TrainingParameters(alpha=1e-2, scaling="standard", seed=0))
+    assert active_versions(pairs) == [2]
     path = bundle_of(pairs, 2) / "z.faiss"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -403,10 +403,8 @@ def test_a_roll_back_makes_what_stood_in_the_active_version(three: Any) -> None:
     close(late.services)
 
 
-def test_one_damaged_collection_does_not_make_the_service_unready(pairs: Any) -> None:
-    for name in ("a", "b"):
-        pairs.fill(name)
-        pairs.train(name)
+def test_one_damaged_collection_does_not_make_the_service_unready(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(train_all, "ab")
     damage(pairs, 1)
     late = build(pairs.services.settings)
     state = load(late)
