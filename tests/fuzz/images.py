@@ -160,20 +160,26 @@ def _bomb(random: Random) -> bytes:
 
 @functools.cache
 def _black(side: int) -> bytes:
-    packer = zlib.compressobj(9)
-    row = b"\x00" * (1 + 3 * side)
-    packed = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
-    return _png(side, side, packed)
+    return _png(side, side, _packed(b"\x00", side * (1 + 3 * side)))
 
 
 @functools.cache
-def _packed(size: int) -> bytes:
-    return zlib.compress(b"a" * size, 9)
+def _packed(byte: bytes, size: int) -> bytes:
+    """Compress so many of a byte: one megabyte of them, whose block is repeated, and the rest."""
+    megabyte = byte * (1 << 20)
+    count, rest = divmod(size, len(megabyte))
+    packer, check = zlib.compressobj(9, wbits=-15), 1
+    block = packer.compress(megabyte) + packer.flush(zlib.Z_FULL_FLUSH)
+    for _ in range(count):
+        check = zlib.adler32(megabyte, check)
+    check = zlib.adler32(megabyte[:rest], check)
+    last = packer.compress(megabyte[:rest]) + packer.flush()
+    return b"\x78\xda" + block * count + last + struct.pack(">I", check)
 
 
 def _metadata(random: Random) -> bytes:
     """Compressed text, profiles and EXIF that grow or lie."""
-    large = _packed(random.choice((1000, 70 << 20)))
+    large = _packed(b"a", random.choice((1000, 70 << 20)))
     more = random.choice(
         (
             _chunk(b"zTXt", b"Comment\x00\x00" + large),
