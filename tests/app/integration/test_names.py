@@ -41,11 +41,12 @@ def fill(pairs: Pairs, encoder: dict[str, Any]) -> None:
     """Store pictures with a note of their own each, and texts of one word."""
     modalities = [Modality("picture", {"type": "vector"}), Modality("text", encoder)]
     pairs.services.catalogue.create(NAME, modalities)
+    items: list[NewItem] = []
     for number in range(N):
         kind = KINDS[number % 4]
         text = NewItem("text", Content(text=kind), f"t{number}", (kind,), pair_id=f"pair-{number}")
-        items = [picture(number, kind, note=f"blue note{number}", maker=f"maker {number % 3}"), text]
-        pairs.services.catalogue.add_items(NAME, items)
+        items += [picture(number, kind, note=f"blue note{number}", maker=f"maker {number % 3}"), text]
+    pairs.services.catalogue.add_items(NAME, items)
 
 
 def served(pairs: Pairs) -> Snapshot:
@@ -224,7 +225,7 @@ def test_columns_of_which_nothing_is_learned_leave_probabilities_as_they_are(pai
     probabilities = {}
     for name in ("plain", "with-ids"):
         rng = np.random.default_rng(0)
-        encoders = {"picture": {"type": "vector"}, "text": {"type": "tfidf"}}
+        encoders, items = {"picture": {"type": "vector"}, "text": {"type": "tfidf"}}, []
         pairs.services.catalogue.create(name, [Modality(*modality) for modality in encoders.items()])
         for number, (colour, kind) in enumerate(shown):
             facts: dict[str, Any] = {"colour": colour, "kind": kind}
@@ -236,7 +237,8 @@ def test_columns_of_which_nothing_is_learned_leave_probabilities_as_they_are(pai
             picture = Pairs.item("picture", f"p{number}", row, metadata=facts, pair_id=str(number))
             content = Content(text=f"{place}, nice present")
             text = NewItem("text", content, f"t{number}", metadata=facts, pair_id=str(number))
-            pairs.services.catalogue.add_items(name, [picture, text])
+            items += [picture, text]
+        pairs.services.catalogue.add_items(name, items)
         pairs.train(name, TrainingParameters(method="composite"))
         queries = [Query(content=Content(text=" ".join(one))) for one in shown]
         results = find(pairs.services, name, "text", "picture", queries, 1, 0, ItemFilter())

@@ -141,7 +141,7 @@ def test_of_two_methods_the_better_one_on_held_out_items_serves(pairs: Any) -> N
     pairs.make("a")
     rng = np.random.default_rng(0)
     items = []
-    for number in range(180):
+    for number in range(120):
         # Rings in one modality: no linear function of the features tells them apart.
         ring, angle = number % 3, rng.uniform(0, 2 * np.pi)
         radius = 1.0 + 2.0 * ring + 0.2 * rng.standard_normal()

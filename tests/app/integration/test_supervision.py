@@ -91,11 +91,24 @@ def train(shop: Pairs, parameters: TrainingParameters = COMPOSITE) -> TrainingRe
     return shop.services.versions.model("a", shop.train("a", parameters)).report
 
 
-def train_whole(pairs: Pairs) -> TrainingReport:
-    """Train a filled shop: for `copy_of`."""
+def fill_whole(pairs: Pairs) -> None:
+    """Fill a shop with all there is: for `copy_of`."""
     pairs.data = make_data()
     fill(pairs)
+
+
+def train_whole(pairs: Pairs) -> TrainingReport:
+    """Train a filled shop: for `copy_of`."""
+    fill_whole(pairs)
     return train(pairs)
+
+
+@pytest.fixture
+def whole(copy_of: CopyOf, data: SyntheticPairs) -> Pairs:
+    """A filled shop."""
+    shop, _ = copy_of(fill_whole)
+    shop.data = data
+    return shop
 
 
 @pytest.fixture
@@ -113,8 +126,8 @@ def factors(shop: Pairs) -> dict[str, Any]:
     return dict(projector.arrays())
 
 
-def test_everything_that_items_carry_teaches(shop: Pairs) -> None:
-    fill(shop)
+def test_everything_that_items_carry_teaches(whole: Pairs) -> None:
+    shop = whole
     report = train(shop, TrainingParameters())
     assert report.data.facets == {"label": N_CLASSES, "colour": len(COLOURS)}
     assert (report.data.n_pairs, report.data.n_signs) == (COUNT, 0)
@@ -400,8 +413,8 @@ def test_a_floor_of_partners_is_refused_where_there_are_none(shop: Pairs) -> Non
     assert shop.services.training.jobs("a", 10) == []
 
 
-def test_a_request_names_what_to_learn_from(shop: Pairs) -> None:
-    fill(shop)
+def test_a_request_names_what_to_learn_from(whole: Pairs) -> None:
+    shop = whole
     body = {"supervision": {"facets": ["colour"], "pairs": False}, "objective": "map", "method": "composite"}
     with shop.client() as client:
         answer = client.post("/v1/admin/collections/a/retrain", json=body)
@@ -413,10 +426,9 @@ def test_a_request_names_what_to_learn_from(shop: Pairs) -> None:
     assert (report.data.facets, report.data.n_pairs) == ({"label": 3, "colour": 2}, 0)
 
 
-def test_an_objective_weighs_measures(shop: Pairs) -> None:
-    fill(shop)
+def test_an_objective_weighs_measures(learned: tuple[Pairs, TrainingReport]) -> None:
+    shop, _ = learned
     weights = {"ndcg": 2, "recall": 1}
-    shop.train("a", replace(COMPOSITE, objective="ndcg"))
     with shop.client() as client:
         body = {"method": "composite", "objective": weights}
         answer = client.post("/v1/admin/collections/a/retrain", json=body)
@@ -439,8 +451,9 @@ def test_floors_hold_in_a_training_by_another_measure(shop: Pairs) -> None:
     objective = {"map": 1, "at_least": {"recall_1": 0.99}}
     with shop.client() as client:
         reports = []
-        for wanted in ("map", "recall", objective):
-            answer = client.post("/v1/admin/collections/a/retrain", json={"objective": wanted})
+        for wanted, method in (("map", "composite"), ("recall", "composite"), (objective, "auto")):
+            body = {"objective": wanted, "method": method}
+            answer = client.post("/v1/admin/collections/a/retrain", json=body)
             assert answer.status_code == 202, answer.text
             run_well(shop.services)
             reports.append(shop.services.versions.models("a")[0].report)
@@ -474,8 +487,8 @@ def test_labels_alone_keep_a_space_that_both_modalities_share(shop: Pairs) -> No
     assert report.fit.weights["cosine"] > 0.0
 
 
-def test_jobs_of_earlier_releases_are_trained_with_the_defaults(shop: Pairs) -> None:
-    fill(shop)
+def test_jobs_of_earlier_releases_are_trained_with_the_defaults(whole: Pairs) -> None:
+    shop = whole
     stored = {"method": "composite", "alpha": None, "scaling": None, "tol": 1e-3, "max_iter": 20, "seed": 3}
     with shop.services.database.write() as work:
         work.jobs.enqueue(work.collections.get("a"), stored)

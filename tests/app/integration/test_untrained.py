@@ -45,8 +45,8 @@ def shop(pairs: Pairs) -> Pairs:
     """Pictures with their names, of which nothing was learned."""
     modalities = [Modality("picture", {"type": "vector"}), Modality("text", {"type": "tfidf"})]
     pairs.services.catalogue.create(NAME, modalities)
-    for number, words in enumerate(NAMES):
-        pairs.services.catalogue.add_items(NAME, [picture(number), text(number, words)])
+    items = [item for n, words in enumerate(NAMES) for item in (picture(n), text(n, words))]
+    pairs.services.catalogue.add_items(NAME, items)
     return pairs
 
 
@@ -113,11 +113,11 @@ def test_labels_and_values_count_as_words(shop: Pairs) -> None:
 
 def test_a_training_replaces_it(shop: Pairs) -> None:
     catalogue = shop.services.catalogue
+    items = []
     for number in range(20, 60):
         words = NAMES[number % 6]
-        catalogue.add_items(
-            NAME, [picture(number, words.split()[1]), text(number, words, labels=(words.split()[1],))]
-        )
+        items += [picture(number, words.split()[1]), text(number, words, labels=(words.split()[1],))]
+    catalogue.add_items(NAME, items)
     with shop.client() as client:
         assert answer_of(client, "text", "picture", text="red cap")["model_version"] == 0
         shop.train(NAME, TrainingParameters(method="squared"))
@@ -128,8 +128,8 @@ def test_a_training_replaces_it(shop: Pairs) -> None:
 
 
 def test_names_alone_teach_no_probability(shop: Pairs) -> None:
-    for number in range(20, 50):
-        shop.services.catalogue.add_items(NAME, [picture(number), text(number, NAMES[number % 6])])
+    items = [item for n in range(20, 50) for item in (picture(n), text(n, NAMES[n % 6]))]
+    shop.services.catalogue.add_items(NAME, items)
     shop.train(NAME, TrainingParameters(method="composite"))
     with shop.client() as client:
         version = client.get(f"/v1/admin/collections/{NAME}/models/1").json()
@@ -246,8 +246,7 @@ def test_what_cannot_be_learned_again_is_refused_and_not_tried_until_something_c
     with shop.client() as client:
         assert found(client, "text", "picture", text="red shoe")[0] == "p2"
         monkeypatch.setattr(snapshot_loader, "_MOST_FITTED_AT_ONCE", 0)
-        for number in range(len(NAMES)):
-            catalogue.add_items(NAME, [text(number, "!!!")], replace=True)
+        catalogue.add_items(NAME, [text(number, "!!!") for number in range(len(NAMES))], replace=True)
 
         def is_refused() -> bool:
             body = {"text": "red shoe"}
@@ -323,8 +322,7 @@ def test_nothing_is_left_of_a_collection_that_is_deleted_while_it_is_loaded(
     shop: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue, snapshots = shop.services.catalogue, shop.services.snapshots
-    for number in range(len(NAMES)):
-        catalogue.add_items(NAME, [text(number, "!!!")], replace=True)
+    catalogue.add_items(NAME, [text(number, "!!!") for number in range(len(NAMES))], replace=True)
     reached, is_open = threading.Event(), threading.Event()
 
     def pause() -> None:
