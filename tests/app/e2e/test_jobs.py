@@ -28,14 +28,14 @@ from tests.app.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes through /proc")
 FAST = {"LRBS_LEASE_SECONDS": "2", "LRBS_JOB_RETRY_SECONDS": "0.2", "LRBS_JOB_ATTEMPTS": "5"}
-QUICK = {"alpha": 0.01}
-"""Tries no other penalty: for what is killed at once, or need not last."""
+QUICK = {"alpha": 0.01, "scaling": "standard"}
+"""Tries nothing else: for what is killed at once, or need not last."""
 IN_SQLITE, IN_POSTGRES = (
     pytest.mark.parametrize("filled", [database], indirect=True, scope="module") for database in EITHER
 )
 CLOSED = {"succeeded", "failed", "cancelled"}
 WORDS = [f"word{number}" for number in range(3000)]
-PER_CLASS, CLASSES, GALLERY = 100, 8, 8_000
+PER_CLASS, CLASSES, GALLERY = 50, 8, 8_000
 
 
 @dataclass
@@ -281,8 +281,7 @@ def test_of_several_workers_each_job_has_one(place: Place) -> None:
 def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place) -> None:
     server = place.serve()
     with place.client(server) as client:
-        job_id = retrain(client)
-        trainer_of(place)
+        job_id = retrain(client, **QUICK)
         seen: list[Any] = []
 
         def follow() -> None:
@@ -293,6 +292,7 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         follower = threading.Thread(target=follow)
         follower.start()
         wait_for(lambda: seen)
+        trainer_of(place)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) is not None
         follower.join(60)

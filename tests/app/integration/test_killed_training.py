@@ -193,7 +193,7 @@ def test_a_trainer_whose_worker_was_killed_ends_without_a_word(pairs: Any) -> No
     order = {
         "settings": pairs.services.settings.model_dump(mode="json"),
         "collection": "a",
-        "parameters": asdict(TrainingParameters()),
+        "parameters": asdict(PARAMETERS),
     }
     with trainer_of(order) as (output, errors, wait):
         output.close()
