@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 _STARTING = ("app.cli",)
 """Programs that start others."""
-_PROGRAMS = (*_STARTING, "app.worker.trainer")
+_PROGRAMS = (*_STARTING, "app.cli.bench.bare_endpoint", "app.worker.trainer")
 _COMMANDS = ("demo", "serve", "worker")
 """Those whose modules are imported before."""
 _NEEDED_LATER = ("alembic.command", "anyio._backends._asyncio", "psycopg", "solver.comparison", "uvloop")
