@@ -132,14 +132,10 @@ class Annotations:
 
         SupervisionError if nothing is known of these.
         """
-        places = [np.full(size, -1, np.intp) for size in self.shape]
-        for place, rows in zip(places, (x_rows, z_rows), strict=True):
-            place[rows] = np.arange(len(rows))
-        pairs = np.column_stack([place[self.pairs[:, side]] for side, place in enumerate(places)])
         return type(self)(
             (len(x_rows), len(z_rows)),
             {name: facet.subset(x_rows, z_rows) for name, facet in self.facets.items()},
-            pairs[(pairs >= 0).all(axis=1)],
+            self._places(x_rows, z_rows)[0],
             None if self.signs is None else scipy.sparse.csr_array(self.signs[x_rows][:, z_rows]),
         )
 
@@ -192,10 +188,19 @@ class Annotations:
 
     def is_paired(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> BoolArray:
         """Return, of shape (len(x_rows), len(z_rows)), which samples belong together."""
-        ones = np.ones(len(self.pairs), np.bool_)
-        table = scipy.sparse.csr_array((ones, (self.pairs[:, 0], self.pairs[:, 1])), shape=self.shape)
-        paired: BoolArray = table[x_rows][:, z_rows].toarray()
-        return paired
+        pairs, *places = self._places(x_rows, z_rows)
+        paired = np.zeros((len(x_rows), len(z_rows)), np.bool_)
+        paired[pairs[:, 0], pairs[:, 1]] = True
+        is_distinct = all(np.array_equal(place, np.arange(len(place))) for place in places)
+        return paired if is_distinct else paired[np.ix_(*places)]
+
+    def _places(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> list[kinds.Indices]:
+        # The pairs of some samples by the places of these, and the places: the last of rows that come again.
+        places = [np.full(size, -1, np.intp) for size in self.shape]
+        for place, rows in zip(places, (x_rows, z_rows), strict=True):
+            place[rows] = np.arange(len(rows))
+        pairs = np.column_stack([place[self.pairs[:, side]] for side, place in enumerate(places)])
+        return [pairs[(pairs >= 0).all(axis=1)], places[0][x_rows], places[1][z_rows]]
 
 
 def indicators_of(entries: Sequence[Collection[str]], values: tuple[str, ...]) -> BoolArray:

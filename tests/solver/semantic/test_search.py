@@ -49,25 +49,29 @@ def _fit(samples: np.ndarray, targets: Targets, **changed: object) -> Posteriors
     return fit_posteriors(samples, targets, replace(OPTIONS, **changed), lambda: None)
 
 
+@pytest.fixture(scope="module")
+def of_rings() -> Posteriors:
+    samples, codes = _rings()
+    return _fit(samples, _targets(codes))
+
+
 def _scalings(posteriors: Posteriors) -> set[str]:
     return {branch.feature_map.scaler.kind_ for branch in posteriors.ensemble.branches}
 
 
-def test_a_kernel_is_chosen_where_classes_are_rings_and_no_kernel_where_they_are_halves() -> None:
-    samples, codes = _rings()
-    rings = _fit(samples, _targets(codes))
-    assert {branch.feature_map.kernel for branch in rings.ensemble.branches} == {"rbf"}
-    assert rings.log_loss < 0.2
+def test_a_kernel_is_chosen_where_classes_are_rings_and_no_kernel_where_they_are_halves(
+    of_rings: Posteriors,
+) -> None:
+    assert {branch.feature_map.kernel for branch in of_rings.ensemble.branches} == {"rbf"}
+    assert of_rings.log_loss < 0.2
     wide = np.random.default_rng(1).standard_normal((300, 15))
     linear = _fit(wide, _targets((wide.sum(axis=1) > 0).astype(int), 2))
     assert "linear" in {branch.feature_map.kernel for branch in linear.ensemble.branches}
 
 
-def test_posteriors_are_distributions_and_weights_sum_to_one() -> None:
-    samples, codes = _rings()
-    posteriors = _fit(samples, _targets(codes))
-    assert sum(member.weight for member in posteriors.ensemble.members) == pytest.approx(1.0)
-    for predicted in (posteriors.predict(samples), posteriors.out_of_fold):
+def test_posteriors_are_distributions_and_weights_sum_to_one(of_rings: Posteriors) -> None:
+    assert sum(member.weight for member in of_rings.ensemble.members) == pytest.approx(1.0)
+    for predicted in (of_rings.predict(_rings()[0]), of_rings.out_of_fold):
         np.testing.assert_allclose(predicted.sum(axis=1), 1.0)
         assert predicted.min() >= 0.0
 
@@ -95,10 +99,10 @@ def test_a_single_classifier_is_the_logistic_regression_of_scikit_learn() -> Non
     np.testing.assert_allclose(posteriors.predict(samples), reference.predict_proba(mapped), atol=1e-3)
 
 
-def test_the_average_is_at_least_as_likely_as_its_best_classifier() -> None:
+def test_the_average_is_at_least_as_likely_as_its_best_classifier(of_rings: Posteriors) -> None:
     samples, codes = _rings()
     alone = _fit(samples, _targets(codes), n_rounds=1)
-    assert _fit(samples, _targets(codes), n_rounds=6).log_loss <= alone.log_loss + 1e-12
+    assert of_rings.log_loss <= alone.log_loss + 1e-12
 
 
 @pytest.mark.parametrize("n_classes_seen", [1, 2])
@@ -129,9 +133,9 @@ def test_classifiers_chosen_on_a_sample_are_fitted_on_all_samples() -> None:
     assert posteriors.log_loss < 0.3
 
 
-def test_square_roots_are_not_taken_of_negative_features() -> None:
+def test_square_roots_are_not_taken_of_negative_features(of_rings: Posteriors) -> None:
     samples, codes = _rings()
-    assert _scalings(_fit(samples, _targets(codes))) == {"standard"}
+    assert _scalings(of_rings) == {"standard"}
     assert _scalings(_fit(samples**2, _targets(codes), scalings=("sqrt",))) == {"sqrt"}
     with pytest.raises(InvalidInputError, match="none of the given scalings"):
         _fit(samples, _targets(codes), scalings=("sqrt",))
@@ -188,16 +192,15 @@ def test_out_of_fold_posteriors_of_few_samples_are_not_biased_to_the_other_class
     assert np.mean(of_true_class) > 0.45
 
 
-def test_a_reused_choice_is_fitted_as_after_a_search() -> None:
+def test_a_reused_choice_is_fitted_as_after_a_search(of_rings: Posteriors) -> None:
     samples, codes = _rings()
-    posteriors = _fit(samples, _targets(codes))
     beats: list[int] = []
-    again = fit_posteriors(samples, _targets(codes), OPTIONS, lambda: beats.append(1), posteriors.configs)
-    assert again.configs == posteriors.configs
+    again = fit_posteriors(samples, _targets(codes), OPTIONS, lambda: beats.append(1), of_rings.configs)
+    assert again.configs == of_rings.configs
     assert sum(config.weight for config in again.configs) == pytest.approx(1.0)
-    np.testing.assert_allclose(again.out_of_fold, posteriors.out_of_fold, atol=0.05)
-    np.testing.assert_allclose(again.predict(samples), posteriors.predict(samples), atol=0.05)
-    assert len(beats) <= len(posteriors.configs) * (1 + OPTIONS.n_folds)
+    np.testing.assert_allclose(again.out_of_fold, of_rings.out_of_fold, atol=0.05)
+    np.testing.assert_allclose(again.predict(samples), of_rings.predict(samples), atol=0.05)
+    assert len(beats) <= len(of_rings.configs) * (1 + OPTIONS.n_folds)
 
 
 def test_a_choice_that_does_not_suit_the_samples_is_replaced() -> None:
@@ -222,9 +225,8 @@ def test_a_laplacian_kernel_does_not_suit_many_features() -> None:
     assert not kind.suits(np.ones((3, 257)))
 
 
-def test_a_branch_keeps_the_feature_map_of_the_screening() -> None:
-    samples, codes = _rings()
-    branch = _fit(samples, _targets(codes)).ensemble.branches[0]
+def test_a_branch_keeps_the_feature_map_of_the_screening(of_rings: Posteriors) -> None:
+    branch = of_rings.ensemble.branches[0]
     assert branch.feature_map.landmarks.shape == (40, 2)
 
 
@@ -242,7 +244,8 @@ def test_the_search_takes_about_max_samples_and_loses_no_class(n_samples: int) -
             return super().subset(rows)
 
     targets = WatchedTargets(np.eye(4)[codes], True)
-    fit_posteriors(samples, targets, replace(OPTIONS, max_samples=300), lambda: None)
+    quick = replace(OPTIONS, scalings=("standard",), kernels=("linear",), n_kept=1, max_samples=300)
+    fit_posteriors(samples, targets, quick, lambda: None)
     assert 300 <= sizes[0] <= 306
     assert classes[0] == {0, 1, 2, 3}
 

@@ -21,6 +21,8 @@ def test_a_grade_counts_shared_facets_and_the_pair() -> None:
     grades = _annotations().grades(ALL_X, ALL_Z)
     np.testing.assert_array_equal(grades, [[3, 1, 2, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
     assert _annotations().top_grade == 3
+    again = np.array([2, 0, 2]), np.array([3, 0, 3, 2])
+    np.testing.assert_array_equal(_annotations().grades(*again), grades[np.ix_(*again)])
 
 
 def test_an_unknown_value_is_shared_with_no_sample() -> None:
