@@ -19,6 +19,7 @@ offerKey(() => {
   if (!state.collection) return;
   showKey();
   buildBar();
+  if (!state.shown) byId("bar").offer();
 });
 
 byId("use-key").addEventListener("click", () => {
@@ -72,15 +73,19 @@ async function showAddress() {
   if (state.collection === null || (collection && collection !== state.collection)) {
     openCollection(collection ?? collections[0]);
   }
-  if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
-  const sought = readSearch();
-  if (sought === null) {
-    showNoResults();
-    return;
+  try {
+    if (!collection) throw new Problem(`There is no collection “${name}”`, "Choose one of the list.", 404);
+    const sought = readSearch();
+    if (sought === null) {
+      showNoResults();
+      return;
+    }
+    const address = location.href;
+    const parts = await Promise.all(sought.parts.map(complete));
+    if (location.href === address) await search({ ...sought, parts }, { isInAddress: true });
+  } finally {
+    if (!state.shown) byId("bar").offer();
   }
-  const address = location.href;
-  const parts = await Promise.all(sought.parts.map(complete));
-  if (location.href === address) await search({ ...sought, parts }, { isInAddress: true });
 }
 
 /** Add to a part that is an item what the page shows of that. */
@@ -91,6 +96,7 @@ async function complete(part) {
 }
 
 function openCollection(collection) {
+  const isFirst = state.collection === null;
   state.collection = collection;
   byId("collection").value = collection.name;
   const address = new URLSearchParams({ collection: collection.name });
@@ -100,7 +106,7 @@ function openCollection(collection) {
   showKey();
   buildBar();
   showModel();
-  showNoResults();
+  if (!isFirst) showNoResults();
   watchTraining(collection);
 }
 

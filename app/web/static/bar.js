@@ -40,7 +40,7 @@ function targetOf(changed) {
   return modalities().find((name) => kindOfName(name) !== "text") ?? modalities()[0];
 }
 
-/** Let the bar take what the open collection can be searched by, and offer examples of it. */
+/** Let the bar take what the open collection can be searched by. */
 export function buildBar() {
   release(state.examples);
   bar.hidden = false;
@@ -51,9 +51,14 @@ export function buildBar() {
   byId("targets").append(...modalities().map((target) => radioOf("target", target, plural(target), false)));
   bar.showQuery(null);
   byId("offers").replaceChildren();
+}
+
+/** Offer examples of the open collection, which are asked for only where no results hide them. */
+bar.offer = () => {
+  if (byId("offers").hasChildNodes()) return;
   const isText = (name) => kindOfName(name) === "text";
   for (const source of modalities().sort((left, right) => isText(right) - isText(left))) offerExamples(source);
-}
+};
 
 /** Return the parts of the chips and the field, also of letters that were typed just now. */
 function read() {

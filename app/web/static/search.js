@@ -53,6 +53,7 @@ export function showNoResults() {
   byId("results").hidden = true;
   byId("hits").replaceChildren();
   byId("bar").showQuery(null);
+  byId("bar").offer();
 }
 
 async function request(shown) {

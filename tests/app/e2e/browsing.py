@@ -33,6 +33,14 @@ def check_widths(page: Page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def visit(page: Page, address: str) -> None:
+    """Go to another address of the open page, as forwards and backwards do: nothing is loaded again."""
+    page.evaluate(
+        "address => { history.pushState(null, '', address); dispatchEvent(new PopStateEvent('popstate')); }",
+        address,
+    )
+
+
 def hold_first(page: Page, address: str) -> list[Route]:
     """Keep the first request of an address unanswered; it is in the list once the page has sent it."""
     held: list[Route] = []

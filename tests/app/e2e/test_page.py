@@ -12,7 +12,15 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from app.client import Client
-from tests.app.e2e.browsing import Watch, check_widths, drop, hold_first, wait_for_held, wait_for_images
+from tests.app.e2e.browsing import (
+    Watch,
+    check_widths,
+    drop,
+    hold_first,
+    visit,
+    wait_for_held,
+    wait_for_images,
+)
 from tests.app.phone_pictures import picture_of
 
 pytestmark = pytest.mark.browser
@@ -339,9 +347,10 @@ def test_an_address_is_read_only_while_it_is_there_and_has_few_parts(opened: Pag
     part = ("part", json.dumps({"from": "image", "item": "nothing"}))
     opened.goto(f"{demo_server}?{urlencode([part] * 17 + [('to', 'image')])}")
     expect(opened.get_by_role("alert")).to_contain_text("too many parts")
+    expect(opened.locator("#offers li").first).to_be_visible()
     assert not [url for url in asked if url.endswith("/items/nothing")]
     numbers = urlencode([("part", json.dumps({"from": "text", "q": number})) for number in (1, 2)])
-    opened.goto(f"{demo_server}?{numbers}&to=image")
+    visit(opened, f"{demo_server}?{numbers}&to=image")
     expect(opened.locator("#results-title")).to_have_text("Pictures for “1” + “2”")
 
 
@@ -451,8 +460,7 @@ def test_values_are_counted_by_the_other_filters_and_choices_stay_where_nothing_
     labels.first.click()
     expect(chosen).to_be_hidden()
     expect(labels.first).to_have_text(f"{names[0]}{counts[0]}")
-    opened.goto(f"{opened.url}&label={names[0]}&meta.split=%22neither%22")
-    opened.get_by_text("Filters", exact=True).click()
+    visit(opened, f"{opened.url}&label={names[0]}&meta.split=%22neither%22")
     expect(chosen).to_contain_text(f"0 of {sum(counts)} pass")
     expect(opened.locator("#hits > li")).to_have_count(0)
     expect(labels.locator("span:first-child")).to_have_text(names)
@@ -497,17 +505,18 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     expect(size).to_be_hidden()
     expect_ids(opened, plain)
     expect(opened.locator("#hits .group")).to_have_count(0)
-    address = opened.url
-    for wrong, shown in (("abc", "1"), ("-3", "1"), ("2.9", "2"), ("999999", "100")):
-        opened.goto(f"{address}&group=label&size={wrong}")
+    address, kind = opened.url, urlencode({"label": labels[0]})  # of which there are few pictures
+    for wrong, shown in (("abc", "1"), ("2.9", "2"), ("-3", "1"), ("999999", "100")):
+        visit(opened, f"{address}&{kind}&group=label&size={wrong}")
         expect(size).to_have_value(shown)
         expect(opened.locator("#hits .group").first).to_be_attached()
-    opened.goto(f"{address}&diversity=7&min_probability=no")
+    visit(opened, f"{address}&{kind}&diversity=7&min_probability=no")
     expect(opened.get_by_label("Diversity")).to_have_value("1")
     expect(opened.get_by_label("Least probability")).to_have_value("0")
-    opened.goto(f"{address}&group=nothing")
+    visit(opened, f"{address}&{kind}&group=nothing")
     expect(opened.locator("#hits .group").first).to_have_text("no nothing")
-    opened.goto(address)
+    visit(opened, address)
+    expect_ids(opened, plain)
     sliders = opened.locator("#emphasis input")
     expect(opened.locator("#emphasising")).to_be_hidden()
     opened.get_by_label("Reasons").check()
@@ -530,7 +539,7 @@ def test_results_are_one_of_each_label_and_parts_of_the_score_are_emphasised(
     opened.reload()
     expect_ids(opened, emphasised)
     expect(opened.locator("#emphasis").get_by_label("label")).to_have_value("0")
-    opened.goto(f"{opened.url}&group=constructor")  # which no item has
+    visit(opened, f"{opened.url}&group=constructor")  # which no item has
     expect(opened.locator("#group-by")).to_have_value("constructor")
     opened.goto(f"{opened.url}&meta.constructor=%22x%22", wait_until="networkidle")
     expect(opened.get_by_role("button", name="Remove the filter constructor: x")).to_be_visible()
@@ -743,18 +752,21 @@ def test_letters_of_a_moment_ago_count_and_a_text_that_is_deleted_leaves_no_resu
     expect(text_box(opened)).to_have_value("boats")
 
 
-def test_a_part_too_many_is_refused_and_leaves_the_others(opened: Page, demo_server: str) -> None:
+def test_a_part_too_many_is_refused_and_leaves_the_others(page: Page, demo_server: str) -> None:
     parts = urlencode([("part", json.dumps({"from": "text", "q": f"boats {n}"})) for n in range(16)])
-    opened.goto(f"{demo_server}?{parts}&to=image")
-    expect(opened.locator("#results-title")).to_contain_text("“boats 15”")
-    address, ids = opened.url, shown_ids(opened)
-    opened.get_by_role("button", name="More like this: result 1", exact=True).click()
-    expect(opened.get_by_role("alert")).to_contain_text("A query has 16 parts at most")
-    expect(opened.locator("#parts li")).to_have_count(16)
-    assert (opened.url, shown_ids(opened)) == (address, ids)
-    opened.get_by_role("button", name="Remove “boats 15”").click()
-    expect(opened.locator("#results-title")).not_to_contain_text("“boats 15”")
-    expect(opened.get_by_role("alert")).to_be_hidden()
+    page.goto(f"{demo_server}?{parts}&to=image")
+    expect(page.locator("#results-title")).to_contain_text("“boats 15”")
+    address, ids = page.url, shown_ids(page)
+    page.get_by_role("button", name="More like this: result 1", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("A query has 16 parts at most")
+    expect(page.locator("#parts li")).to_have_count(16)
+    assert (page.url, shown_ids(page)) == (address, ids)
+    page.get_by_role("button", name="Remove “boats 15”").click()
+    expect(page.locator("#results-title")).not_to_contain_text("“boats 15”")
+    expect(page.get_by_role("alert")).to_be_hidden()
+    expect(page.locator("#offers li")).to_have_count(0)  # beside results nothing asks for them
+    clear(page)
+    expect(page.locator("#offers li").first).to_be_visible()
 
 
 def test_without_texts_and_pictures_the_focus_stays_in_the_bar(
