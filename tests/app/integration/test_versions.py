@@ -22,7 +22,15 @@ from app.services.models.registry import NONE_ACTIVE, draw_report
 from app.settings import Settings
 from solver.datasets import SyntheticPairs
 from tests.app.closing import close
-from tests.app.integration.conftest import EITHER, CopyOf, Pairs, copy_services, keep_trained, train_all
+from tests.app.integration.conftest import (
+    EITHER,
+    PARAMETERS,
+    CopyOf,
+    Pairs,
+    copy_services,
+    keep_trained,
+    train_all,
+)
 from tests.app.integration.in_process import run_here
 from tests.app.integration.loading import current, load
 from tests.app.refused import refused
@@ -56,7 +64,7 @@ def kept_three(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, vectors: SyntheticPairs
 ) -> Iterator[Settings]:
     """Settings of what `three` is a copy of."""
-    of_versions = [TrainingParameters(alpha=1e-3, scaling="standard", seed=seed) for seed in range(3)]
+    of_versions = [replace(PARAMETERS, seed=seed) for seed in range(3)]
     folder = tmp_path_factory.mktemp("three")
     with keep_trained(request, folder, vectors, request.param, of_versions) as settings:
         yield settings
@@ -460,7 +468,7 @@ def test_versions_are_compared_on_items_that_neither_learned_from(three: Any) ->
     report = three.services.versions.model("a", 3).report
     # Other seeds hold out other items: only those held out of both are compared.
     assert report.gate.skipped is not None
-    same = three.train("a", TrainingParameters(alpha=1e-3, scaling="standard", seed=2))
+    same = three.train("a", replace(PARAMETERS, seed=2))
     gate = three.services.versions.model("a", same).report.gate
     assert gate.items == report.held_out.items
     assert gate.new_map == pytest.approx(gate.active_map, abs=1e-6)
