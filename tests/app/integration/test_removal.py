@@ -27,12 +27,7 @@ from tests.app.waiting import wait_for
 ROOT = Path(__file__).parents[3]
 MANY = 20_000
 _COLUMNS = "collection_id, modality, text, content_hash, labels, metadata, train, revision, is_deleted"
-_DELETE = """
-from app.bootstrap import build
-from app.settings import Settings
-
-build(Settings()).catalogue.delete_collection("large")
-"""
+_DELETE = [sys.executable, "-m", "app.cli", "collections", "delete", "large", "--yes"]
 
 
 def put(database: Database, collection: Collection, *items: Item) -> None:
@@ -167,7 +162,7 @@ def test_a_killed_deletion_is_carried_on_by_a_worker(either: Any) -> None:
         "LRBS_DATABASE_URL": services.settings.database_url,
         "LRBS_SWEEP_GRACE_SECONDS": "0",
     }
-    with subprocess.Popen([sys.executable, "-c", _DELETE], env=environment, cwd=ROOT) as process:
+    with subprocess.Popen(_DELETE, env=environment, cwd=ROOT) as process:
         deadline = time.monotonic() + 60.0
         while items_left(database, large.id) == MANY:
             assert process.poll() is None
