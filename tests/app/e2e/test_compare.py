@@ -249,8 +249,8 @@ def test_several_seeds_give_means_and_deviations(tmp_path: Path, run_compare: Co
     labels = np.arange(60) % 3
     x, z = (np.eye(3)[labels] + rng.standard_normal((60, 3)) for _ in range(2))
     scipy.io.savemat(tmp_path / "own_set.mat", {"X": x, "Z": z, "Y": labels})
-    given = ("--features", "own_set.mat", "--methods", "CCA", "--seeds", "0,3", "--report", "report", *ALONE)
-    done = run_compare(*given)
+    given = ("--features", "own_set.mat", "--methods", "CCA", "--seeds", "0,3", *ALONE)
+    done = run_compare(*given, "--report", "report")
     assert done.returncode == 0, done.stderr
     assert "own_set: test MAP in %, mean ± standard deviation over the seeds 0, 3" in done.stdout
     rows = json.loads(run_compare(*given, "--json").stdout)
