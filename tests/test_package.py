@@ -85,14 +85,17 @@ def run(installed: Path, tmp_path: Path) -> Callable[[str], subprocess.Completed
 
 
 def test_the_base_install_learns(run: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
-    done = run(SCRIPT + "import lrbs; print(lrbs.__file__)")
-    assert done.stdout.splitlines()[0] == f"{distribution('lrbs').version} True True", done.stderr
-    assert "site-packages" in done.stdout.splitlines()[1]
-    done = run("import lrbs\nfor name in lrbs.__all__: getattr(lrbs, name)\nprint(len(dir(lrbs)))")
-    assert int(done.stdout) > 100, done.stderr
-    done = run(f"from importlib.util import find_spec; print([*map(find_spec, {SERVICE})])")
-    assert done.stdout == f"{[None] * len(SERVICE)}\n", done.stderr
-    assert "has no attribute 'nothing'" in run("import lrbs; lrbs.nothing").stderr
+    done = run(
+        f"from importlib.util import find_spec; print([*map(find_spec, {SERVICE})])\n{SCRIPT}\n"
+        "import lrbs; print(lrbs.__file__)\nfor name in lrbs.__all__: getattr(lrbs, name)\n"
+        "print(len(dir(lrbs)))\nlrbs.nothing"
+    )
+    assert "has no attribute 'nothing'" in done.stderr, done.stderr
+    service, learned, file, n_names = done.stdout.splitlines()
+    assert service == str([None] * len(SERVICE))
+    assert learned == f"{distribution('lrbs').version} True True"
+    assert "site-packages" in file
+    assert int(n_names) > 100
 
 
 def test_importing_it_loads_neither_learning_nor_service(

@@ -21,14 +21,17 @@ from tests.app.integration.in_process import run_one, run_with, train_here
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 LEASE_SECONDS, LOCK_WAIT_SECONDS, HELD_SECONDS = 1.0, 0.2, 3.0
 HOLDER = """
-import sys, sqlalchemy
-url, statements = sys.argv[1], sys.argv[2:]
-engine = sqlalchemy.create_engine(url)
-with engine.connect() as connection:
-    for statement in statements:
-        connection.exec_driver_sql(statement)
-    print("held", flush=True)
-    sys.stdin.read()
+import sys
+url, statement = sys.argv[1:]
+if url.startswith("sqlite"):
+    import sqlite3
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+else:
+    import psycopg
+    connection = psycopg.connect(url.replace("+psycopg", ""))
+connection.execute(statement)
+print("held", flush=True)
+sys.stdin.read()
 """
 
 
@@ -52,8 +55,8 @@ def locked(services: Services, table: str = "jobs") -> Iterator[None]:
     """Have another process hold the lock that every write needs."""
     url = services.database.engine.url.render_as_string(hide_password=False)
     is_sqlite = services.database.engine.dialect.name == "sqlite"
-    statements = ["BEGIN IMMEDIATE"] if is_sqlite else [f"LOCK TABLE {table} IN EXCLUSIVE MODE"]
-    command = [sys.executable, "-c", HOLDER, url, *statements]
+    statement = "BEGIN IMMEDIATE" if is_sqlite else f"LOCK TABLE {table} IN EXCLUSIVE MODE"
+    command = [sys.executable, "-c", HOLDER, url, statement]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
