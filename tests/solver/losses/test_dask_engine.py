@@ -122,17 +122,28 @@ def test_a_fit_whose_workers_are_killed_three_times_has_the_same_bits(cluster: C
     _assert_same_bits(found, _fitted_here(900))
 
 
-def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
+def test_a_fit_outlives_its_scheduler_or_gives_up_and_goes_on_from_its_checkpoint(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     arguments, expected = _arguments(), _fitted_here()
-    # Both lose the same scheduler: one waits for longer than its client tries, the other gives up.
+    impatient = functools.partial(DaskEngine, cluster.address, least_pairs=0, patience_seconds=1.0)
+    # Two lose the same scheduler: one waits for longer than its client tries, the other gives up.
     with DaskEngine(cluster.address, least_pairs=0) as engine:
         patient = _estimator()
         rest = patient.iter_fit(*arguments)
-        for _ in itertools.islice(rest, 3):
+        next(rest)
+        with impatient():
+            states = _estimator().iter_fit(*arguments)
+            next(states)
+            cluster.signal(signal.SIGSTOP, scheduler=True)
+            try:
+                with pytest.raises(EngineError, match="no Dask scheduler with a worker at tcp"):
+                    next(states)
+            finally:
+                cluster.signal(signal.SIGCONT, scheduler=True)
+        for _ in itertools.islice(rest, 2):
             pass
-        with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0), FitCheckpoints(tmp_path):
+        with impatient(), FitCheckpoints(tmp_path):
             states = _estimator().iter_fit(*arguments)
             for _ in itertools.islice(states, 4):
                 pass
@@ -157,26 +168,6 @@ def test_a_fit_outlives_its_scheduler_or_goes_on_from_its_checkpoint(
         resumed = _estimator().fit(*arguments)
     _assert_same_bits(resumed, expected)
     assert resumed.n_iter_ == expected.n_iter_
-
-
-def test_a_fit_outlives_a_scheduler_that_hangs_or_gives_up(cluster: Cluster) -> None:
-    arguments = _arguments()
-    with DaskEngine(cluster.address, least_pairs=0):
-        patient = _estimator()
-        rest = patient.iter_fit(*arguments)
-        next(rest)
-        with DaskEngine(cluster.address, least_pairs=0, patience_seconds=1.0):
-            states = _estimator().iter_fit(*arguments)
-            next(states)
-            cluster.signal(signal.SIGSTOP, scheduler=True)
-            try:
-                with pytest.raises(EngineError, match="no Dask scheduler with a worker at tcp"):
-                    next(states)
-            finally:
-                cluster.signal(signal.SIGCONT, scheduler=True)
-        for _ in rest:
-            pass
-    _assert_same_bits(patient, _fitted_here())
 
 
 def test_a_fit_outlives_a_scheduler_that_is_lost_before_its_first_evaluation(
