@@ -9,6 +9,7 @@ from unittest import mock
 
 import schemathesis
 from hypothesis import strategies
+from hypothesis.internal import lambda_sources
 from hypothesis.internal.conjecture import engine
 from schemathesis.core.failures import AcceptedNegativeData, Failure
 from schemathesis.core.parameters import ParameterLocation
@@ -128,6 +129,8 @@ def _generate_one_or_give_up(strategy: strategies.SearchStrategy[object], *optio
 
 
 examples.generate_one = _generate_one_or_give_up
+# The text of each lambda is looked up for messages that nobody reads.
+lambda_sources.lambda_description = lambda function: function.__qualname__
 
 
 def _as_sent(pictures: strategies.SearchStrategy[Binary]) -> strategies.SearchStrategy[str]:
