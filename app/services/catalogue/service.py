@@ -444,7 +444,7 @@ class CatalogueService:
                         return Page(tuple(rows), rows[-1][0])
                     rows.append((position, item))
                 n_read += len(batch) if until is None else len(batch) + _ITEMS_PER_FETCH
-                if len(batch) == n_rows:
+                if len(batch) == n_rows or len(rows) > limit:
                     after = batch[-1][0]
                     continue
                 rest = [] if until is None else work.items.page(collection, modality, until, 1, pair_id)
