@@ -90,6 +90,8 @@ class ObjectStore:
     def fall_silent(self) -> None:
         """Take connections, and answer none."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)  # until each thread has stopped
 
     def speak_again(self) -> None:
         """Answer again, also what came meanwhile."""
