@@ -59,13 +59,11 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> API
     return APIRoute(path, endpoint, include_in_schema=False, response_model=None)
 
 
-# Made once, as those of the API are.
-_BARE = _route("/", _lead_to_page)
-_BARE.path_regex = re.compile("^$")  # nothing is left of the address where it is the service's path alone
-_ROUTES = [
-    *(route for path in _PAGES for route in (_route(path, _show_page), _route(f"{path}/", _lead_to_page))),
-    _BARE,
-]
+_ROUTES = [_route(path, _show_page) for path in _PAGES]
+_ROUTES += [_route(path, _lead_to_page) for path in (*(f"{page}/" for page in _PAGES), "/")]
+_ROUTES[-1].path_regex = re.compile(
+    "^$"
+)  # nothing is left of the address where it is the service's path alone
 
 
 def mount_pages(application: FastAPI) -> None:
