@@ -129,7 +129,7 @@ def test_every_search_is_answered_from_one_revision(clients: tuple[httpx.Client,
         watcher.start()
     chance = random.Random(4)
     try:
-        for number in range(100):
+        for number in range(150):
             client, item_id = chance.choice(clients), f"x{chance.randrange(80):02d}"
             if item_id in labels and chance.random() < 0.4:
                 told = client.delete(f"{ITEMS}/{item_id}").raise_for_status().json()
