@@ -65,11 +65,7 @@ DEPENDS = {
 _SHARED = {"filter": ("all", "any", "not"), "encoders": ("parts",)}
 """Fields that are the same in several operations, each with those inside of it that are the same again."""
 _STEP = re.compile(r"Object with valid '(\w+)' value: |Single-item array: |Object with additional property: ")
-_PLACE = re.compile(
-    r".*?/properties/(filter|encoder|text|image_base64|sound_base64|vector"
-    r"|k|include|min_probability|group_by|group_size|diversity|emphasis)s?(?:/additionalProperties/0)?(?=/)"
-)
-"""What the service reads by the same code in several operations: `RawIn` and `SearchOptions` have it."""
+_PLACE = re.compile(r".*?/properties/(filter|encoder)s?(?:/additionalProperties/0)?(?=/)")
 _AGAIN = re.compile(
     r"/properties/(?:all|any|not)(?:/anyOf/0)?(?:/items)?(?=/properties)"
     r"|/oneOf/\d+(?=/properties/(?:parts|steps)/)|(?<=/parts/items)/.*(?=/)"
@@ -78,7 +74,6 @@ _AGAIN = re.compile(
 have is covered once."""
 _FORM = re.compile(r"/(?:oneOf|anyOf)/\d+")
 """What may be sent in several forms, such as an item."""
-_CONTENTS = {"item_id", "text", "image_base64", "sound_base64", "vector"}
 _sent: dict[tuple[object, ...], object] = {}
 
 
@@ -95,14 +90,10 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> b
             value = value[name] if name else value[0] if isinstance(value, list) else list(value.values())[-1]
             if name and not (chain and name in _SHARED.get(chain[-1], ())):
                 chain.append(name)
-        if chain:
-            place = "" if chain[0] in _SHARED else case.operation.label
-            key = place, *chain, rest, json.dumps(value, default=str, sort_keys=True)
-        elif isinstance(value, dict) and rest.startswith("Object with all required"):
-            key = (case.operation.label, rest, *sorted(value.keys() - _CONTENTS))
-        else:
+        if not chain:
             return True
-        sender = case
+        place = "" if chain[0] in _SHARED else case.operation.label
+        key, sender = (place, *chain, rest, json.dumps(value, default=str, sort_keys=True)), case
     elif location := phase.location:
         shared = _PLACE.match(location)
         owner, within = (
