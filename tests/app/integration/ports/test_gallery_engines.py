@@ -404,11 +404,8 @@ def test_vectors_too_long_for_a_graph_are_compared(engine: VectorEngine) -> None
     assert [item.id for item, _ in hits] == [str(row) for row in np.argsort(-vectors @ vectors[3])[:2]]
 
 
-def test_an_index_finds_nearly_all_that_comparing_every_row_finds(
-    engine: VectorEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    n = 3000
-    monkeypatch.setattr("app.engines.common.ROWS_COMPARED", 2500)
+def test_an_index_finds_nearly_all_that_comparing_every_row_finds(engine: VectorEngine) -> None:
+    n = 6000
     vectors, queries = random_rows(n), random_rows(10, 3)
     rows = [
         IndexedItem(f"{number:04d}", (f"half {number % 2}", f"tenth {number % 10}"), {})
@@ -419,7 +416,7 @@ def test_an_index_finds_nearly_all_that_comparing_every_row_finds(
     for query in queries:
         for name, step, labels in (("all", 1, None), ("half", 2, ("half 0",)), ("tenth", 10, ("tenth 0",))):
             hits, is_exact = gallery.search(PageQuery(1, query, 10, 0, ItemFilter.of(labels=labels)))
-            assert not is_exact or name == "tenth"  # 300 rows are few
+            assert not is_exact or name == "tenth"  # 600 rows are few
             best = step * np.argsort(-(vectors[::step] @ query), kind="stable")[:10]
             n_hits[name] += len(set(best.tolist()) & {int(item.id) for item, _ in hits})
     assert min(n_hits.values()) >= 0.99 * 10 * len(queries)
