@@ -214,7 +214,7 @@ def _kill(kills: int, victims: Victims, system: System, chance: random.Random) -
         # Mostly all is well again before the next one; sometimes it strikes during the recovery.
         if chance.random() < 0.8:
             system.wait()
-        time.sleep(chance.uniform(0.0, 2.0))
+        time.sleep(chance.uniform(0.0, 3.0))
         if chance.random() < 0.15:
             victims.pause_one(chance, _LEASE_SECONDS * chance.uniform(1.1, 2.0))
         victims.kill_one(chance)
