@@ -50,7 +50,7 @@ _KINDS = (
 """By the kind of an error that is no answer; the libraries have no class in common."""
 _logger = logging.getLogger(__name__)
 # Else each session reads the descriptions of all services, for a tenth of a second.
-_make_loader = functools.cache(lambda path: importlib.import_module("botocore.loaders").create_loader(path))
+_loader = functools.cache(lambda path: importlib.import_module("botocore.loaders").create_loader(path))
 
 
 class Outage:
@@ -392,7 +392,7 @@ def _make_session() -> Any:
     """Return a session of the library of S3 whose uploads do not wait to be asked for.
     That wait knows no timeout: a store that takes connections and does not answer would hold it forever."""
     session = importlib.import_module("aiobotocore.session").get_session()
-    session.register_component("data_loader", _make_loader(session.get_config_variable("data_path")))
+    session.lazy_register_component("data_loader", lambda: _loader(session.get_config_variable("data_path")))
     session.unregister("before-call.s3", importlib.import_module("botocore.handlers").add_expect_header)
     return session
 

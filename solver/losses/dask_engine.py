@@ -184,10 +184,9 @@ def sample_tiles(pairs: PairBlocks) -> tuple[Block, Sides]:
 def time_tiles(pairs: PairBlocks, block: Block, factors: Sides, least: float) -> tuple[float, float]:
     """Return how long a pair takes, and how long of that a processor is at work on it."""
     # A block of a grid projects its samples once for far more rows than these: that does not count.
-    of_rows = PairBlocks(pairs.sizes, pairs.Z, pairs.supervision)
     began, processor_began, n_rounds = time.perf_counter(), time.thread_time(), 0
     while not n_rounds or time.perf_counter() - began < least:
-        of_rows.weigh_factors(block, factors)
+        PairBlocks(pairs.sizes, pairs.Z, pairs.supervision).weigh_factors(block, factors)
         n_rounds += 1
     n_pairs = n_rounds * len(factors[0]) * len(factors[1])
     return (time.perf_counter() - began) / n_pairs, (time.thread_time() - processor_began) / n_pairs

@@ -527,7 +527,12 @@ class SearchService:
                 item = stored.get(item_id)
                 is_current = item is not None and item.revision <= collection.revision
                 if item is None or not is_current:
-                    item = _as_ranked(ranked[item_id], ground.target, fields)
+                    item = Item(
+                        item_id,
+                        ground.target,
+                        labels=ranked[item_id].labels if "labels" in fields else (),
+                        metadata=ranked[item_id].metadata if "metadata" in fields else {},
+                    )
                 size = json_bytes(item)
                 if is_current and size <= _LARGEST_KEPT:  # for the next searches of this revision
                     if len(snapshot.shown) >= _MOST_KEPT:
@@ -567,16 +572,6 @@ class SearchService:
             f"{n_queries} queries with {depth} ranked results each are {n_queries * depth} results, "
             f"at most {self._max_hits} allowed in one call",
         )
-
-
-def _as_ranked(ranked: IndexedItem, modality: str, fields: AbstractSet[str]) -> Item:
-    """Return an item that was written since the snapshot, with only what the snapshot knows of it."""
-    return Item(
-        ranked.id,
-        modality,
-        labels=ranked.labels if "labels" in fields else (),
-        metadata=ranked.metadata if "metadata" in fields else {},
-    )
 
 
 def _readers_of(searches: Sequence[Search]) -> AbstractSet[str] | None:

@@ -3,7 +3,7 @@
 import { writeAddress } from "./address.js";
 import { Problem } from "./api.js";
 import { byId, element, radioOf, shorten } from "./elements.js";
-import { attempt, clearError, showError } from "./messages.js";
+import { attempt, showError } from "./messages.js";
 import { release, showFile } from "./pictures.js";
 import { search, showNoResults } from "./search.js";
 import { collectionPath, isPlain, kindOf, listExamples, listLabels, nameOf, plural, state } from "./state.js";
@@ -91,8 +91,7 @@ function leaveOutPictures() {
 }
 
 function clear({ isTyped = false } = {}) {
-  clearError();
-  showNoResults();
+  attempt(showNoResults);
   writeAddress(state.collection, null, isTyped);
   moveFocus();
 }
@@ -267,6 +266,8 @@ async function offer(column, name, title, makeButtons) {
     }
     group.hidden = buttons.length === 0;
   } catch (error) {
+    group.remove(); // so that they are asked for again
+    if (!column.hasChildNodes()) column.remove();
     if (error.status === 401) showError(error);
   }
 }

@@ -68,7 +68,7 @@ _STEP = re.compile(r"Object with valid '(\w+)' value: |Single-item array: |Objec
 _PLACE = re.compile(r".*?/properties/(filter|encoder)s?(?:/additionalProperties/0)?(?=/)")
 _AGAIN = re.compile(
     r"/properties/(?:all|any|not)(?:/anyOf/0)?(?:/items)?(?=/properties)"
-    r"|/oneOf/\d+(?=/properties/(?:parts|steps)/)|(?<=/parts/items)/.*(?=/)"
+    r"|/oneOf/\d+(?=/properties/(?:parts|steps)/)|(?<=/parts/items)/oneOf/\d+"
 )
 """Filters in a filter, encoders in one of several parts, and steps, which every encoder has: what each may
 have is covered once."""
@@ -109,8 +109,8 @@ def filter_case(context: schemathesis.HookContext, case: schemathesis.Case) -> b
 
 
 _generate_one = examples.generate_one
-_IMPATIENT = mock.patch.multiple(engine, INVALID_THRESHOLD_BASE=20, INVALID_PER_VALID=5)
-"""Attempts until nothing is looked for any more: enough, with 99 %, where every fifth succeeds."""
+_IMPATIENT = mock.patch.multiple(engine, INVALID_THRESHOLD_BASE=43, INVALID_PER_VALID=10)
+"""Attempts until nothing is looked for any more: enough, with 99 %, where every tenth succeeds."""
 
 
 def _generate_one_or_give_up(strategy: strategies.SearchStrategy[object], *options: object) -> object:

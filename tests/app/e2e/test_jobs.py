@@ -281,7 +281,8 @@ def test_of_several_workers_each_job_has_one(place: Place) -> None:
 def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place) -> None:
     server = place.serve()
     with place.client(server) as client:
-        job_id = retrain(client, **QUICK)
+        job_id = retrain(client)
+        trainer_of(place)
         seen: list[Any] = []
 
         def follow() -> None:
@@ -292,7 +293,6 @@ def test_a_stopping_server_gives_the_job_back_and_ends_its_streams(place: Place)
         follower = threading.Thread(target=follow)
         follower.start()
         wait_for(lambda: seen)
-        trainer_of(place)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) is not None
         follower.join(60)

@@ -765,6 +765,13 @@ def test_a_part_too_many_is_refused_and_leaves_the_others(page: Page, demo_serve
     expect(page.locator("#results-title")).not_to_contain_text("“boats 15”")
     expect(page.get_by_role("alert")).to_be_hidden()
     expect(page.locator("#offers li")).to_have_count(0)  # beside results nothing asks for them
+
+    page.route(re.compile(r"/(values|items)\?"), lambda route: route.abort())  # the service is away
+    clear(page)
+    expect(page.locator("#offers > *")).to_have_count(0)
+    page.unroute_all()
+    search_text(page, "boats")
+    expect(page.locator("#results-title")).to_contain_text("“boats”")
     clear(page)
     expect(page.locator("#offers li").first).to_be_visible()
 

@@ -153,6 +153,8 @@ def test_a_flood_of_invented_keys_is_answered_while_a_known_one_searches(
         ) as client:
             await client.get("/v1/collections")
             floods = [asyncio.create_task(flood()) for _ in range(60)]
+            while len(told) < 60:
+                await asyncio.sleep(0.01)
             honest = [(await client.get("/v1/collections")).status_code for _ in range(10)]
             done.set()
             await asyncio.gather(*floods)

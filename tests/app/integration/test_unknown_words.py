@@ -170,15 +170,15 @@ def test_a_plural_finds_what_its_singular_does_by_its_parts_or_by_the_nearest_wo
     ] * is_replaced
 
 
-def fill_with_colours(pairs: Pairs) -> None:
-    """A trained shop whose items have partners, labels and colours that vectors show and texts name."""
+def fill_with_colours(pairs: Pairs, with_partners: bool = False) -> None:
+    """A trained shop whose items have labels and colours that vectors show and texts name."""
     pairs.make("shop", x="vector", text="tfidf")
     rng = np.random.default_rng(0)
     items = []
     for number in range(60):
         label, colour = ("handbag", "shoe")[number % 2], ("red", "blue", "grey")[number % 3]
         row = np.concatenate([3 * np.eye(2)[number % 2], 3 * np.eye(3)[number % 3], rng.standard_normal(4)])
-        facts: Any = {"metadata": {"colour": colour}, "pair_id": f"{number}"}
+        facts: Any = {"metadata": {"colour": colour}, "pair_id": f"{number}" if with_partners else None}
         items.append(pairs.item("x", f"x{number}", row, label, **facts))
         text = Content(text=f"a {colour} {label}")
         items.append(NewItem("text", text, f"t{number}", (label,), **facts))
@@ -202,7 +202,7 @@ def test_a_text_that_no_result_matches_is_named(copy_of: CopyOf) -> None:
 
 
 def test_words_of_later_items_find_them_until_these_items_go(copy_of: CopyOf) -> None:
-    pairs, _ = copy_of(fill_with_colours)
+    pairs, _ = copy_of(fill_with_colours, with_partners=True)
     client = pairs.client()
 
     def search(text: str, k: int = 3) -> tuple[list[str], list[str]]:

@@ -83,8 +83,9 @@ def _hash(results: tuple[Any, ...]) -> str:
 
 def _kill_busy(engine: DaskEngine) -> None:
     """Kill a worker in the middle of a block."""
-    pids = engine.client.run(os.getpid)
+    pids, deadline = engine.client.run(os.getpid), time.monotonic() + 60.0
     while not (busy := [worker for worker, tasks in engine.client.processing().items() if tasks]):
+        assert time.monotonic() < deadline, "no worker was busy"
         time.sleep(0.001)
     os.kill(pids[busy[0]], signal.SIGKILL)
 

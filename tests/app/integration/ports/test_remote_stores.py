@@ -231,6 +231,11 @@ def test_a_store_that_is_away_is_said_and_comes_back(
         without_key.setenv("AWS_SECRET_ACCESS_KEY", "")
         with refused("storage-unavailable", match="its keys are missing or incomplete"):
             open_remote(object_store.make_place()).write("a", b"a")
+    with monkeypatch.context() as without_profile:
+        without_profile.setenv("AWS_PROFILE", ABSENT)
+        folder = open_remote(object_store.make_place())
+        with refused("storage-unavailable", match="its keys are missing or incomplete"):
+            folder.write("a", b"a")
     blobs = Blobs(open_remote(object_store.make_place()), LocalCache(tmp_path, 1 << 20))
     name = blobs.put(b"content")
     object_store.kill()
