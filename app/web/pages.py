@@ -61,9 +61,8 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> API
 
 _ROUTES = [_route(path, _show_page) for path in _PAGES]
 _ROUTES += [_route(path, _lead_to_page) for path in (*(f"{page}/" for page in _PAGES), "/")]
-_ROUTES[-1].path_regex = re.compile(
-    "^$"
-)  # nothing is left of the address where it is the service's path alone
+# Nothing is left of the address where it is the service's path alone.
+_ROUTES[-1].path_regex = re.compile("^$")
 
 
 def mount_pages(application: FastAPI) -> None:

@@ -201,7 +201,7 @@ def test_an_import_cut_off_by_a_kill_is_all_or_nothing_and_can_be_repeated(place
                 assert int(answer.headers["Retry-After"]) > 0
                 assert time.monotonic() < deadline
                 assert check_none_or_all(client) == state
-                time.sleep(1.0)
+                time.sleep(0.5)
                 answer = client.put(f"{BIG}/items/z0", json=small)
             assert answer.status_code == 200, answer.text
             assert check_none_or_all(client) == state

@@ -84,7 +84,7 @@ def test_the_next_search_of_either_process_knows_of_a_write(
 ) -> None:
     original = ids(search(clients[0]))
     assert original == ids(search(clients[1])) == {f"x{n:02d}" for n in range(60)}
-    for number in range(4):
+    for number in range(10):
         writer, other = clients[number % 2], clients[1 - number % 2]
         told = writer.put(f"{ITEMS}/new{number}", json=item(number, "fresh")).raise_for_status().json()
         for client in (writer, other):

@@ -29,12 +29,11 @@ from solver.scaling.estimator import FeatureScaler
 pytestmark = pytest.mark.data
 Load = Callable[[str], PairedFeatures]
 
-# What the whole search chooses on the training split, by its own folds, and little else; of topics, as many
-# samples as their bar takes, and the neighbours of the other sets only. Of CNN features, a trained service is
-# asked (tests/app/e2e/test_real_data.py).
+# What the whole search chooses on the training split, by its own folds, and little else; from as many
+# samples as the bar takes. Of CNN features, a trained service is asked (tests/app/e2e/test_real_data.py).
 SEMANTIC: dict[str, dict[str, Any]] = {
     "audio_digits": {"scalings": ("l2", "standard"), "kernels": ("rbf",), "max_samples": 700},
-    "wikipedia": {"scalings": ("sqrt",), "kernels": ("rbf",), "max_samples": 1500, "neighbour_share": 0.0},
+    "wikipedia": {"scalings": ("sqrt",), "kernels": ("rbf",), "max_samples": 1500},
     "wikipedia_tfidf": {"scalings": ("sqrt", "l2"), "kernels": ("rbf", "linear"), "max_samples": 700},
 }
 

@@ -198,7 +198,7 @@ def test_it_answers_as_in_memory_through_writes_and_another_version(
     here, there, memory = open_services(), open_services(), open_services(in_memory=True)
 
     def compare(*item_filters: ItemFilter) -> None:
-        for row in vectors.Z[:2]:
+        for row in vectors.Z[:5]:
             for item_filter in (ItemFilter(), *item_filters):
                 expected = search(memory, row, 60, item_filter=item_filter)
                 for services in (here, there):
