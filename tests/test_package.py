@@ -7,11 +7,12 @@ import sys
 import venv
 import zipfile
 from collections.abc import Callable
-from importlib.metadata import distribution
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,13 @@ def required() -> set[str]:
                 names.add(key)
                 waiting.append(requirement.name)
     return names
+
+
+def test_each_version_that_is_pinned_runs_on_the_oldest_python() -> None:
+    (oldest,) = SpecifierSet(distribution("lrbs").metadata["Requires-Python"])
+    for each in distributions():
+        allowed = SpecifierSet(each.metadata.get("Requires-Python") or "")
+        assert allowed.contains(f"{oldest.version}.0"), f"{each.name} {each.version} needs Python {allowed}"
 
 
 @pytest.fixture(scope="module")
