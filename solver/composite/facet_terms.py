@@ -42,7 +42,7 @@ def centre(products: FloatArray) -> FloatArray:
 def principal_axes(moments: FloatArray, n_axes: int, floor: float) -> tuple[FloatArray, FloatArray]:
     """Return the leading eigenvectors, as columns, and eigenvalues in descending order; overwrites `moments`.
     Those below the share `floor` of the largest are left out. InvalidInputError if all are zero."""
-    values, vectors = scipy.linalg.eigh(moments, check_finite=False, overwrite_a=True)
+    values, vectors = scipy.linalg.eigh(moments, check_finite=False, overwrite_a=True, driver="evd")
     if not values[-1] > 0.0:
         raise InvalidInputError("all samples are the same: there is nothing to learn from")
     order = np.flatnonzero(values > floor * values[-1])[::-1][:n_axes]
@@ -238,7 +238,7 @@ def _eigen(moments: FloatArray) -> tuple[FloatArray, FloatArray | None]:
     diagonal = np.diag(moments)
     if np.abs(moments - np.diag(diagonal)).max(initial=0.0) <= 1e-9 * diagonal.max(initial=0.0):
         return diagonal, None
-    values, vectors = scipy.linalg.eigh(moments, check_finite=False)
+    values, vectors = scipy.linalg.eigh(moments, check_finite=False, driver="evd")
     return np.maximum(values, 0.0), vectors
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.optimize
 import scipy.sparse
 
 from solver.composite.contradictions import Contradiction, find_contradictions
@@ -248,8 +249,6 @@ def _fit_isotonic(
     results of a query as much as all others."""
     # People read the probabilities of the first results. At the same level others match more often, since
     # these are of queries that much matches: first results of held-out pictures had .31 where .30 matched.
-    from sklearn.isotonic import IsotonicRegression
-
     kinds = [(one, rows) for one in rankings for rows in _kinds_of(one)]
     margins = [one.scores[rows] - attained * one.attainable[rows, None] for one, rows in kinds]
     scores = np.concatenate([one.ravel() for one in margins]).astype(np.float64)
@@ -260,11 +259,14 @@ def _fit_isotonic(
         scores, matches, weights = scores[chosen], matches[chosen], weights[chosen]
     n_matches = np.count_nonzero(matches)
     targets = np.where(matches, (n_matches + 1) / (n_matches + 2), 1 / (len(matches) - n_matches + 2))
-    curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(scores, targets, weights)
+    distinct, of_score = np.unique(scores, return_inverse=True)
+    heaviness = np.bincount(of_score, weights)
+    means = np.bincount(of_score, weights * targets) / heaviness
+    rising = scipy.optimize.isotonic_regression(means, weights=heaviness).x
     shares = np.linspace(0.0, 1.0, _LEVELS // 3)
     groups = [scores, scores[weights >= np.quantile(weights, 0.99)], scores[matches]]
     levels = np.unique(np.concatenate([np.quantile(group, shares) for group in groups if len(group)]))
-    return levels, np.maximum.accumulate(np.clip(curve.predict(levels), 0.0, 1.0))
+    return levels, np.maximum.accumulate(np.clip(np.interp(levels, distinct, rising), 0.0, 1.0))
 
 
 def _weigh(margins: FloatArray) -> FloatArray:
