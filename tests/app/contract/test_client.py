@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import is_dataclass
 from datetime import UTC, datetime
@@ -109,6 +110,16 @@ def answering(*answers: httpx.Response | Exception) -> tuple[Client, list[httpx.
 
     http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(handle))
     return Client("http://service", http=http, patience=1.0), requests
+
+
+def test_certificates_are_read_by_clients_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: Any, **__: Any) -> None:
+        raise OSError("certificates are read")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", read)
+    Client("HTTP://service").close()
+    with pytest.raises(OSError, match="certificates are read"):
+        Client("https://service")
 
 
 AFFECTED = {"matched": 0, "changed": 0, "ids": [], "revision": 1}

@@ -146,7 +146,12 @@ def test_what_was_accepted_is_finished_after_a_request_to_stop(
     def write() -> None:
         answers.append(
             httpx.post(
-                f"{server.url}/v1/admin/keys", content=body, headers=headers, trust_env=False, timeout=60.0
+                f"{server.url}/v1/admin/keys",
+                content=body,
+                headers=headers,
+                trust_env=False,
+                verify=False,
+                timeout=60.0,
             )
         )
 
@@ -189,7 +194,12 @@ def test_a_stop_waits_for_ever_neither_for_a_body_nor_for_a_thread(
         with contextlib.suppress(httpx.TransportError):
             body = {"scope": "search", "name": "slow"}
             httpx.post(
-                f"{server.url}/v1/admin/keys", json=body, headers=headers, trust_env=False, timeout=600
+                f"{server.url}/v1/admin/keys",
+                json=body,
+                headers=headers,
+                trust_env=False,
+                verify=False,
+                timeout=600,
             )
 
     with (
