@@ -186,7 +186,8 @@ def stress(
         learned = query.projected
         return ProjectedQuery(words, query.notices, query.can_match, query.is_like, learned, learned)
     own = [part.scale**2 for part in model.content_parts(modality)]
-    others = [part.scale**2 for part in parts_of(model) if part.name not in ("distinctness", _WORDS)]
+    of_content = "distinctness", _WORDS, _LIKENESS  # the last one, as of few pictures, no text has
+    others = [part.scale**2 for part in parts_of(model) if part.name not in of_content]
     projected = (query.projected + sum(others) / sum(own) * words).astype(np.float32)
     return replace(
         query, projected=projected, judged=query.projected if query.before_emphasis is None else None

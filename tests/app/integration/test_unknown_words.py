@@ -236,12 +236,24 @@ BRANDS = [f"{start}{end}" for start in ("ar", "bel", "cor", "dun") for end in ("
 COLOURS, LABELS = ("red", "blue", "grey", "green"), ("handbag", "shoe", "watch", "belt")
 
 
+def picture_of(row: np.ndarray) -> bytes:
+    """A picture of three by four squares, each as bright as a number is large."""
+    stored = io.BytesIO()
+    levels = np.clip(100 + 30 * row, 0, 255).astype(np.uint8)
+    Image.fromarray(np.kron(levels.reshape(3, 4), np.ones((8, 8), np.uint8))).save(stored, "PNG")
+    return stored.getvalue()
+
+
 def fill_with_brands(
-    pairs: Pairs, colours: Sequence[str] = COLOURS, labels: Sequence[str] = LABELS, n_unpaired: int = 0
+    pairs: Pairs,
+    colours: Sequence[str] = COLOURS,
+    labels: Sequence[str] = LABELS,
+    n_unpaired: int = 0,
+    x: str = "vector",
 ) -> list[tuple[str, str, str]]:
     """Train a collection in which every brand has four items; return brand, colour and label of each. If some
     have no partner, none carries a label or colour."""
-    pairs.make("shop", x="vector", text="tfidf")
+    pairs.make("shop", x=x, text="tfidf")
     rng, items, shown = np.random.default_rng(0), [], []
     for number in range(64 + n_unpaired):
         kind, shade = rng.integers(4), rng.integers(4)
@@ -249,7 +261,8 @@ def fill_with_brands(
         label, colour = labels[kind], colours[shade]
         carried, metadata = ((), {}) if n_unpaired else ((label,), {"colour": colour})
         facts: dict[str, Any] = {"metadata": metadata, "pair_id": f"p{number}"}
-        items.append(pairs.item("x", f"x{number}", row, *carried, **facts))
+        content = Content(vector=row.tolist()) if x == "vector" else Content(picture=picture_of(row))
+        items.append(NewItem("x", content, f"x{number}", carried, **facts))
         if number < 64:
             text = Content(text=f"{BRANDS[number % 16]} men {colour} {label}")
             items.append(NewItem("text", text, f"t{number}", carried, **facts))
@@ -352,6 +365,17 @@ def test_items_that_have_both_a_value_and_a_brand_come_first(copy_of: CopyOf) ->
         for hit in answer["hits"]:
             assert hit["probability"] > 0.5  # of what has the value
             assert sum(reason["score"] for reason in hit["explanation"]) == pytest.approx(hit["score"], 1e-4)
+
+
+@pytest.mark.parametrize("encoder", ["vector", "hog-color"])
+def test_a_value_comes_before_a_brand_that_no_item_of_it_has(copy_of: CopyOf, encoder: str) -> None:
+    pairs, shown = copy_of(fill_with_brands, x=encoder)
+    client, weights = pairs.client(), pairs.services.versions.model("shop", 1).report.fit.weights
+    assert ("content:x" in weights) == (encoder == "hog-color")  # what few pictures are like, and no text is
+    there = {(brand, label) for brand, _, label in shown}
+    for brand, label in set(itertools.product(BRANDS, LABELS)) - there:
+        best = client.post(SEARCH, json={"text": f"{brand} {label}", "k": 1}).json()["hits"][0]
+        assert (shown[int(best["id"][1:])][2], best["probability"] > 0.5) == (label, True)
 
 
 def test_words_of_longer_texts_count_as_they_were_learned(copy_of: CopyOf) -> None:
