@@ -100,7 +100,7 @@ class FeatureMap:
         landmarks = draw_landmarks(samples, scaler, n_landmarks, seed)[0]
         distances = kernel_distances(kernel, landmarks, landmarks)
         gamma = gamma_of(distances, width)
-        values, vectors = scipy.linalg.eigh(np.exp(-gamma * distances), check_finite=False, driver="evd")
+        values, vectors = scipy.linalg.eigh(np.exp(-gamma * distances), check_finite=False)
         is_large = values > MIN_RELATIVE_EIGENVALUE * values[-1]
         whitening = np.ascontiguousarray(vectors[:, is_large] / np.sqrt(values[is_large]), np.float32)
         return cls(scaler, kernel, gamma, landmarks, whitening)

@@ -246,7 +246,7 @@ class _RidgePath:
             covariance = exact.T @ exact / n_samples
         else:
             covariance = (exact.T @ exact).toarray() / n_samples - np.outer(mean, mean)
-        values, axes = scipy.linalg.eigh(covariance, check_finite=False, driver="evd")
+        values, axes = scipy.linalg.eigh(covariance, check_finite=False)
         products = axes.T @ (exact.T @ (indicators - target_mean)) / n_samples
         return cls(mean - shift, target_mean, np.maximum(values, 0.0), axes, products)
 
