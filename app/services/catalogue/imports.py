@@ -121,13 +121,8 @@ class ItemSpool:
         if added != len(pairs):
             return self._first_repeated(pairs)
         for line, item in entries:
-            item_id, facts, features = (
-                item.id.encode(),
-                json.dumps([getattr(item, name) for name in _FACTS]).encode(),
-                b"",
-            )
-            if item.features is not None:
-                features = vector_bytes(item.features)
+            item_id, facts = item.id.encode(), json.dumps([getattr(item, name) for name in _FACTS]).encode()
+            features = b"" if item.features is None else vector_bytes(item.features)
             length = _NO_FEATURES if item.features is None else len(features)
             self._items.write(_HEAD.pack(line, len(item_id), len(facts), length) + item_id + facts + features)
         self.size += len(entries)
