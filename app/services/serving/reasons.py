@@ -186,7 +186,7 @@ def stress(
         learned = query.projected
         return ProjectedQuery(words, query.notices, query.can_match, query.is_like, learned, learned)
     own = [part.scale**2 for part in model.content_parts(modality)]
-    of_content = "distinctness", _WORDS, _LIKENESS  # the last one, as of few pictures, no text has
+    of_content = "distinctness", _WORDS, _LIKENESS  # that of pictures is no part of a text
     others = [part.scale**2 for part in parts_of(model) if part.name not in of_content]
     projected = (query.projected + sum(others) / sum(own) * words).astype(np.float32)
     return replace(

@@ -66,12 +66,8 @@ def test_an_import_that_the_end_of_the_server_cuts_off_is_told_so(
         connection.sendall(
             f"{head}Transfer-Encoding: chunked\r\n\r\n{len(line):x}\r\n".encode() + line + b"\r\n"
         )
-        wait_for(
-            lambda: (
-                running
-                in httpx.get(f"{server.url}/metrics", trust_env=False, verify=False, timeout=SECONDS).text
-            )
-        )
+        url = f"{server.url}/metrics"
+        wait_for(lambda: running in httpx.get(url, trust_env=False, verify=False, timeout=SECONDS).text)
         server.process.send_signal(signal.SIGTERM)
         told = read_to_the_end(connection)
     head_of_answer, _, body = told.partition(b"\r\n\r\n")

@@ -236,12 +236,16 @@ BRANDS = [f"{start}{end}" for start in ("ar", "bel", "cor", "dun") for end in ("
 COLOURS, LABELS = ("red", "blue", "grey", "green"), ("handbag", "shoe", "watch", "belt")
 
 
+def png(pixels: np.ndarray) -> bytes:
+    stored = io.BytesIO()
+    Image.fromarray(pixels).save(stored, "PNG")
+    return stored.getvalue()
+
+
 def picture_of(row: np.ndarray) -> bytes:
     """A picture of three by four squares, each as bright as a number is large."""
-    stored = io.BytesIO()
     levels = np.clip(100 + 30 * row, 0, 255).astype(np.uint8)
-    Image.fromarray(np.kron(levels.reshape(3, 4), np.ones((8, 8), np.uint8))).save(stored, "PNG")
-    return stored.getvalue()
+    return png(np.kron(levels.reshape(3, 4), np.ones((8, 8), np.uint8)))
 
 
 def fill_with_brands(
@@ -462,12 +466,10 @@ def test_results_of_unknown_probability_stay_where_one_is_asked_for(copy_of: Cop
 
 def test_a_picture_that_no_result_matches_is_named(pairs: Pairs) -> None:
     def picture(number: int, is_red: bool) -> bytes:
-        stored = io.BytesIO()
         rng = np.random.default_rng(number)
         pixels = rng.integers(0, 80, (32, 32, 3), np.uint8)
         pixels[..., 0 if is_red else 2] += 150
-        Image.fromarray(pixels).save(stored, "PNG")
-        return stored.getvalue()
+        return png(pixels)
 
     pairs.make("shop", image="hog-color", text="tfidf")
     items = []
