@@ -126,12 +126,13 @@ class Notice:
                 "weak-match",
                 "not-ranked",
                 "filter-matches-nothing",
+                "filter-excludes-nothing",
                 "not-grouped",
             ],
-            description="`unknown-words`: words of the query that the model does not know, or only "
-            "by others that are spelled alike; `no-words`: the "
-            "query has none; `weak-match`: even the first hit hardly matches the text; `not-ranked`: items "
-            "that the model cannot place; `filter-matches-nothing`: why no item passes the filter; "
+            description="`unknown-words`: words of the query that the model does not know, or only by others "
+            "that are spelled alike; `no-words`: the query has none; `weak-match`: even the first hit hardly "
+            "matches the text; `not-ranked`: items that the model cannot place; `filter-matches-nothing`: "
+            "why no item passes the filter; `filter-excludes-nothing`: what it leaves out that no item has; "
             "`not-grouped`: why results are not, or too few",
         ),
     ]
@@ -152,9 +153,9 @@ class ItemPage:
 
     items: list[Item]
     next_cursor: str | None
-    notices: Annotated[list[Notice], Says("on the first page: why no item passes the filter")] = field(
-        default_factory=list
-    )
+    notices: Annotated[
+        list[Notice], Says("on the first page: why no item passes the filter, or is left out")
+    ] = field(default_factory=list)
 
 
 @dataclass(slots=True)

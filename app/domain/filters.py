@@ -1,7 +1,6 @@
 """Filters: trees of conditions on items, equal values, and conditions as people type them."""
-# A filter is read in three ways that have to agree: on the columns of galleries in memory, in SQL, and in the
-# words of an engine. `ItemFilter.fold` gives each of them conditions and their complements: "not" is nowhere
-# else.
+# A filter is read in three ways that have to agree: on columns of galleries in memory, in SQL, and in words
+# of an engine. `ItemFilter.fold` gives each of them conditions and their complements: "not" is nowhere else.
 #
 # What an item lacks, null included, equals nothing, is in no range and has no words: `ne` and `not_in` hold
 # for it, as `not` does of anything that does not hold. In ranges numbers are compared with numbers and texts
@@ -12,13 +11,13 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import operator
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Self, TypeVar
 from unicodedata import normalize
 
@@ -97,12 +96,8 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
             raise InvalidFieldError(f"where.{number}", message)
         sign, text = match[0].strip(), match.string[match.end() :].strip()
         name = _SIGNS.get(sign, sign.replace(" ", "_"))
-        likely = _as_stored(text) if name in RANGES else None
-        if likely:
-            message = f'expected {likely}, or "{text}" in quotes for a text'
-            raise InvalidFieldError(f"where.{number}", message)
         texts = text.split(",") if sign in ("in", "not in") else [text]
-        values = [text] if name == "text" else list(itertools.chain.from_iterable(map(_parse, texts)))
+        values = [text] if name == "text" else list(chain.from_iterable(map(_parse, texts)))
         if name == "in":
             equal.setdefault(key, {"in": []})["in"] += values
         else:
@@ -111,7 +106,7 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
     return {name: value for name, value in parts.items() if value}
 
 
-def _as_stored(text: str) -> str | None:
+def as_stored(text: str) -> str | None:
     """Return the number or date that a text is where commas and days come first, which imports store so."""
     if match := _WITH_COMMA.fullmatch(text):
         return f"{match[1]}.{match[2]} for a number"
@@ -130,8 +125,7 @@ def _parse(text: str) -> tuple[Any, ...]:
         return (text,)
     if isinstance(value, list | dict):
         return (text,)
-    is_other_text = not isinstance(value, str) and isinstance(value, int | float)
-    return (value, text) if is_other_text and text not in equal_values(value) else (value,)
+    return (value, text) if isinstance(value, int | float) and text not in equal_values(value) else (value,)
 
 
 @dataclass(frozen=True)
@@ -152,7 +146,7 @@ class Condition:
         if self.is_literal:
             return self.values
         same = equal_texts if self.subject == "labels" else equal_values
-        return tuple(itertools.chain.from_iterable(map(same, self.values)))
+        return tuple(chain.from_iterable(map(same, self.values)))
 
     @cached_property
     def wanted(self) -> frozenset[Hashable]:
@@ -162,7 +156,7 @@ class Condition:
     @cached_property
     def words(self) -> frozenset[str]:
         """Words of which all have to be there."""
-        return frozenset(itertools.chain.from_iterable(map(split_words, self.values)))
+        return frozenset(chain.from_iterable(map(split_words, self.values)))
 
     @property
     def is_of_terms(self) -> bool:
@@ -217,9 +211,12 @@ class ItemFilter:
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
         """All conditions, however deep."""
-        return self.fold(
-            lambda condition, _: (condition,), lambda _, parts: tuple(itertools.chain.from_iterable(parts))
-        )
+        return self.fold(lambda one, _: (one,), lambda _, parts: tuple(chain(*parts)))
+
+    @cached_property
+    def excluded(self) -> tuple[Condition, ...]:
+        """Conditions of which the complement is asked for, as by ``ne``."""
+        return self.fold(lambda one, negated: (one,) * negated, lambda _, parts: tuple(chain(*parts)))
 
     @cached_property
     def is_of_rows(self) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app.answers import Notice, Reason
-from app.domain.filters import Condition, ItemFilter
+from app.domain.filters import Condition, ItemFilter, as_stored
 from app.domain.names import join_words, some_of
 from app.domain.words import fold, split_words
 
@@ -87,15 +87,20 @@ Traits = tuple[Sequence[str], Mapping[str, Any]]
 
 
 def explain_filter(
-    item_filter: ItemFilter, sample: Sequence[Traits], count: Callable[[ItemFilter], int]
+    item_filter: ItemFilter, items: Iterable[Any], count: Callable[[ItemFilter], int], passes: bool
 ) -> tuple[Notice, ...]:
-    """Return a notice of why no item passes a filter, by some items and what passes others; none where there
-    are no items."""
+    """Return a notice of why no item passes a filter or, if one `passes`, of what it leaves out in vain."""
+    if passes:
+        of_items = (one for one in item_filter.excluded if one.key or one.subject == "labels")
+        item_filter = ItemFilter(tuple(one for one in of_items if {*one.values} - {None}))
+    unmet = list(islice(_find_unmet(item_filter, count), _REASONS))
+    sample = [(item.labels, item.metadata) for item in items] if unmet or not passes else []
     if not sample:
         return ()
-    unmet = islice(_find_unmet(item_filter, count), _REASONS)
-    reasons = dict.fromkeys(_reason(condition, sample, count) for condition in unmet)
-    message = ". ".join(reasons) or "each condition is met by some item, but no item meets all of them"
+    message = ". ".join(dict.fromkeys(_reason(condition, sample, count) for condition in unmet))
+    if passes:
+        return (Notice("filter-excludes-nothing", f"nothing is left out: {message}", ()),)
+    message = message or "each condition is met by some item, but no item meets all of them"
     return (Notice("filter-matches-nothing", message, ()),)
 
 
@@ -148,7 +153,7 @@ def describe_others(missing: Any, values: Iterable[Any], kind: str) -> str:
 def _describe_others(wanted_values: Sequence[Any], there: Sequence[Any], kind: str) -> str:
     names = [name for name in there if isinstance(name, str) and len(name) <= _LONGEST][:_COMPARED]
     likely = list(dict.fromkeys(like for value in wanted_values[:_ASKED] for like in _alike(value, names)))
-    hint = f" (did you mean {join_words(map(repr, likely))}?)" if likely else ""
+    hint = f" (did you mean {join_words(likely)}?)" if likely else ""
     return hint + (f"; {kind} are {some_of(_shorten(there))}" if there else f"; there are no {kind}")
 
 
@@ -168,7 +173,7 @@ def _alike(value: Any, names: Sequence[str]) -> list[str]:
     near = difflib.get_close_matches(folded, by_folded, _LIKELY, 0.75) or [
         name for name in by_folded if words and words <= set(split_words(name))
     ]
-    return [by_folded[name] for name in near[:_LIKELY]]
+    return [repr(by_folded[name]) for name in near[:_LIKELY]] or list(filter(None, [as_stored(value)]))
 
 
 def _kind_of(there: Sequence[Any], wanted_values: Sequence[Any]) -> str:

@@ -19,7 +19,7 @@ from pydantic import (
 
 from app.api.schemas.base import Identifier, Label, Strict
 from app.domain.errors import InvalidFieldError
-from app.domain.filters import NO_FILTER, Condition, ItemFilter
+from app.domain.filters import NO_FILTER, Condition, ItemFilter, as_stored
 from app.domain.names import is_storable, join_path, join_words, plain_message
 from app.domain.words import split_words
 
@@ -41,6 +41,8 @@ def _one_of(*kinds: str) -> AfterValidator:
             raise ValueError("contains NUL, a lone surrogate, NaN or infinity")
         if kinds == _BOUNDS and isinstance(value, str) and len(value) > _LONGEST_BOUND:
             raise ValueError(f"expected at most {_LONGEST_BOUND} characters, got {len(value)}")
+        if kinds == _BOUNDS and isinstance(value, str) and (likely := as_stored(value)):
+            raise ValueError(f"expected {likely}")
         return value
 
     return AfterValidator(check)

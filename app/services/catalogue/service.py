@@ -453,10 +453,10 @@ class CatalogueService:
                     break
                 after = rest[0][0] - 1
             end = rows[limit - 1][0] if len(rows) > limit else after or None
-            if rows or not is_first or item_filter.is_empty:
+            if not is_first or item_filter.is_empty or (rows and not item_filter.excluded):
                 return Page(tuple(rows[:limit]), end)
             sample = [item for _, item in work.items.page(collection, modality, 0, SAMPLE, pair_id)]
-        return Page((), end, _explain(item_filter, sample))
+        return Page(tuple(rows[:limit]), end, _explain(item_filter, sample, bool(rows)))
 
     def partners(self, name: str, item_ids: Sequence[str]) -> dict[str, Item]:
         """Return the first item of the other modality with the same `pair_id`, by the ids of given items."""
@@ -475,18 +475,15 @@ def _passing(ids: Sequence[str], items: Mapping[str, Item], item_filter: ItemFil
     return {name: items[name] for name in ids if name in items and item_filter.accepts(items[name])}
 
 
-def _explain(item_filter: ItemFilter, sample: Sequence[Item]) -> tuple[Notice, ...]:
-    """Return why the first page has nothing, from the first items."""
+def _explain(item_filter: ItemFilter, sample: Sequence[Item], passes: bool) -> tuple[Notice, ...]:
+    """Return why the first page has nothing, or all that it should not, from the first items."""
 
     def count(condition: ItemFilter) -> int:
         return sum(map(condition.accepts, sample))
 
-    notices = explain_filter(item_filter, [(item.labels, item.metadata) for item in sample], count)
-    if len(sample) < SAMPLE:
-        return notices
-    return tuple(
-        replace(notice, message=f"of the first {SAMPLE} items, {notice.message}") for notice in notices
-    )
+    notices = explain_filter(item_filter, sample, count, passes)
+    place = "" if len(sample) < SAMPLE else f"of the first {SAMPLE} items, "
+    return tuple(replace(notice, message=place + notice.message) for notice in notices)
 
 
 def _check_free(

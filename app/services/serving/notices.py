@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from app.answers import Notice
+from app.domain.entities import IndexedItem
 from app.domain.filters import ItemFilter
 from app.domain.names import some_of
 from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter, floor_percent
@@ -39,12 +40,16 @@ def untrained_notices(snapshot: Snapshot) -> tuple[Notice, ...]:
     return (Notice("not-trained", message, ()),)
 
 
-def filter_notices(gallery: Gallery, item_filter: ItemFilter) -> tuple[Notice, ...]:
-    """Return a notice of why a filter lets nothing of the gallery through; none if it lets something."""
-    if gallery.count_matching(item_filter):
-        return ()
-    sample = [(item.labels, item.metadata) for item in gallery.first_items(SAMPLE)]
-    return explain_filter(item_filter, sample, gallery.count_matching)
+def filter_notices(gallery: Gallery, item_filter: ItemFilter, at_once: bool) -> tuple[Notice, ...]:
+    """Return a notice of why a filter lets nothing of the gallery through, or leaves nothing out."""
+
+    def read() -> Iterator[IndexedItem]:
+        if at_once:
+            raise BlockingIOError  # to say why takes many times as long as a search
+        yield from gallery.first_items(SAMPLE)
+
+    passes = gallery.count_matching(item_filter) > 0
+    return explain_filter(item_filter, read(), gallery.count_matching, passes)
 
 
 def word_notices(
@@ -139,12 +144,7 @@ def weak_match_notices(hits: Sequence[Hit], weak: float, text: str | None) -> tu
         return ()
     if text is not None and any(fold(word) == fold(text) for _, word in words_of(hits[0].item)):
         return ()
-    message = (
-        f"no result stands out: the best is a match with a probability of {floor_percent(probability)} %; "
-        + (
-            "nothing like the query may have been learned from"
-            if text is None
-            else "other or more words may help"
-        )
-    )
+    hint = "other or more words may help" if text else "nothing like the query may have been learned from"
+    percent = f"{floor_percent(probability)} %"
+    message = f"no result stands out: the best is a match with a probability of {percent}; {hint}"
     return (Notice("weak-match", message, ()),)

@@ -455,10 +455,8 @@ class SearchService:
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
         of_gallery = unranked_notices(ground.gallery, ground.target) + untrained_notices(snapshot)
-        if not search.item_filter.is_empty and _has_nothing(part):
-            if ground.at_once:
-                raise BlockingIOError  # to say why takes many times as long as a search
-            of_gallery += filter_notices(ground.gallery, search.item_filter)
+        if not search.offset and (search.item_filter.excluded or _has_nothing(part)):
+            of_gallery += filter_notices(ground.gallery, search.item_filter, ground.at_once)
         results = []
         for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True):
             of_hits = zip(page, _probabilities(ground, query, projection, page), strict=True)
@@ -972,9 +970,9 @@ def _known_words(ground: _Ground, query: Query) -> list[str] | None:
 
 
 def _has_nothing(part: _Part) -> bool:
-    """Return whether a query that has words found nothing, perhaps because of the filter."""
-    of_queries = zip(part.pages, part.projections, strict=True)
-    return not part.search.offset and any(one.can_match and not page for page, one in of_queries)
+    """Return whether a query that has words found nothing, perhaps because of a filter."""
+    of_queries = () if part.search.item_filter.is_empty else zip(part.pages, part.projections, strict=True)
+    return any(one.can_match and not page for page, one in of_queries)
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:

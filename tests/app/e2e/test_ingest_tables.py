@@ -10,9 +10,12 @@ from PIL import Image
 
 from app.bootstrap import build
 from app.domain.entities import Content
+from app.domain.names import Scope
+from app.main import create_app
 from app.services.catalogue.service import NewItem
 from app.settings import Settings
 from tests.app.e2e.conftest import LrbsInside
+from tests.app.e2e.refusals import check_problem, client_of
 
 LINES = [
     "id,image,text,label,size,price",
@@ -42,6 +45,40 @@ def test_numbers_are_found_and_compared_as_numbers(lrbs_inside: LrbsInside, tabl
     assert [json.loads(line)["id"] for line in listed] == ["image-1", "text-1", "image-3", "text-3"]
     shown = json.loads(lrbs_inside("items", "show", "shop", "image-3", "--json").stdout)
     assert shown["metadata"] == {"size": 42, "price": 11.0, "source": "3.png"}
+
+
+def test_numbers_and_dates_in_ranges_are_refused_as_they_were_in_the_table(
+    lrbs_inside: LrbsInside, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "t.csv", "id;text;Price;day", "1;one;9,50;31.5.2024", "2;two;24,50;15.6.2024")
+    assert "taken as date: day" in lrbs_inside("ingest", "table", str(file), "-c", "shop").stderr
+    services = build(Settings(data_dir=tmp_path / "data", database_url=""))
+    _, secret = services.access.create(Scope.ADMIN)
+    bounds = {
+        'day<"1.6.2024"': ({"day": {"lt": "1.6.2024"}}, "metadata.day.lt: expected 2024-06-01 for a date"),
+        "Price<20,00": ({"Price": {"lt": "20,00"}}, "metadata.Price.lt: expected 20.00 for a number"),
+    }
+    with client_of(create_app(services), {"Authorization": f"Bearer {secret}"}) as client:
+        items = "/v1/collections/shop/items"
+        for condition, (metadata, message) in bounds.items():
+            for command in ("list", "delete"):
+                refused = lrbs_inside("items", command, "shop", "--where", condition)
+                assert (refused.returncode, refused.stdout, message in refused.stderr) == (1, "", True)
+            body = {"filter": {"metadata": metadata}}
+            check_problem(client.get(items, params={"where": condition}), 422, f"where.all.0.{message}")
+            check_problem(client.get(items, params={"filter": json.dumps(body["filter"])}), 422, message)
+            check_problem(client.post(f"{items}:delete", json=body), 422, f"filter.{message}")
+            check_problem(client.post("/v1/collections/shop/search/text-to-text", json=body), 422, message)
+        typed = client.get(items, params={"filter": '{"metadata": {"Price": {"lt": "20"}}}'}).json()
+        assert typed["notices"][0]["message"].endswith("; the values, which are numbers, are 9.5 and 24.5")
+        assert len(client.get(items, params={"where": "day<2024-06-01"}).json()["items"]) == 1
+        notices = client.get(items, params={"where": "Price!=24,99"}).json()["notices"]
+        assert notices[0]["code"] == "filter-excludes-nothing"
+    listed = lrbs_inside("items", "list", "shop", "--where", "Price!=24,99")
+    assert len(listed.stdout.splitlines()) == 2
+    assert listed.stderr.startswith(
+        "nothing is left out: no item has under 'Price' '24,99' (did you mean 24.99"
+    )
 
 
 def test_a_header_that_does_not_fit_is_answered_with_a_command_to_copy(

@@ -25,6 +25,7 @@ BODIES: dict[str, tuple[str, Any, dict[str, str]]] = {
     "a vector": (PATH, OK, {}),
     "some fields": (PATH, OK | {"include": ["labels"]}, {}),
     "a filter": (PATH, OK | {"filter": {"labels": ["0"]}}, {}),
+    "nothing to leave out": (PATH, OK | {"filter": {"metadata": {"none": {"ne": 1}}}}, {}),
     "an unknown label": (PATH, OK | {"filter": {"labels": ["none"]}}, {}),
     "a wrong dimension": (PATH, {"vector": [1.0]}, {}),
     "no content": (PATH, {"vector": None}, {}),
@@ -83,6 +84,8 @@ def test_what_the_route_leaves_out_of_fastapi_changes_no_answer(
     client: httpx.Client, served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {case: comparable(post(client, served, case)) for case in BODIES}
+    (notice,) = answers["nothing to leave out"][2]["notices"]
+    assert notice["message"].startswith("nothing is left out: no item has the key 'none'")
     assert {200, 401, 404, 422} <= {status for status, _, _ in answers.values()}
     assert client.get(PATH).status_code == 405
     monkeypatch.setattr(SearchRoute, "handle", APIRoute.handle)

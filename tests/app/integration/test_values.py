@@ -135,6 +135,43 @@ def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
     assert (result.hits, result.notices) == ((), ())
 
 
+def test_what_a_filter_leaves_out_in_vain_is_named_in_searches_and_listings(
+    trained: Services, vectors: SyntheticPairs
+) -> None:
+    new = [vector_item("x", f"new{n}", vectors.X[n], "new", metadata={"price": n + 0.5}) for n in range(3)]
+    trained.catalogue.add_items(NAME, new)
+    reasons: dict[str, Any] = {
+        "label!=x": "no item has the key 'label'; keys are 'odd' and 'price'",
+        "price!=24,99": "no item has under 'price' '24,99' (did you mean 24.99 for a number?); the values, ",
+        "price not in 9,50": "no item has under 'price' 9 and 50; values are 0.5, 1.5 and 2.5",
+        "price!=1.5": None,
+        "price not in 1.5,9": None,
+        "price!=null": None,
+        "label=x": "no item has the key 'label'",
+        "price=2,5": "no item has under 'price' '2,5' (did you mean 2.5 for a number?)",
+    }
+    for condition, reason in reasons.items():
+        item_filter = read_filter(filter_of((), [condition]), "where")
+        (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 0, item_filter)
+        listed = trained.catalogue.page(NAME, "x", 0, 5, None, item_filter)
+        for notices, rows in ((result.notices, result.hits), (listed.notices, listed.rows)):
+            code, start = ("excludes", "nothing is left out: ") if rows else ("matches", "")
+            messages = [
+                (notice.code, notice.message.startswith(start + (reason or ""))) for notice in notices
+            ]
+            assert messages == ([] if reason is None else [(f"filter-{code}-nothing", True)]), condition
+            assert bool(rows) == ("=" not in condition or "!=" in condition)
+    label = read_filter({"labels": {"none": ["New"]}}, "filter")
+    (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, label).notices
+    assert notice.message.startswith("nothing is left out: no item has the label 'New' (did you mean 'new'?)")
+    # Only items are looked at, and only on the first page.
+    others = read_filter({"not": {"any": [{"ids": ["none"]}, {"modality": "z"}, {"pair_id": "p"}]}}, "filter")
+    (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 0, others)
+    assert (len(result.hits), result.notices) == (5, ())
+    (result,) = find(trained, NAME, "z", "x", [Query(item_id="z00")], 5, 5, label)
+    assert (len(result.hits), result.notices) == (5, ())
+
+
 def test_searches_and_counts_take_what_only_rows_know(trained: Services, vectors: SyntheticPairs) -> None:
     facts: list[dict[str, Any]] = [
         {"price": 5},

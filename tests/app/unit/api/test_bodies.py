@@ -66,6 +66,8 @@ NO_WORD = {"metadata": {"n": {"text": "!"}}}
             "metadata.n.gte",
             "expected at most 100 characters, got 101",
         ),
+        ({"metadata": {"day": {"gte": "1.6.2024"}}}, "metadata.day.gte", "expected 2024-06-01 for a date"),
+        ({"not": {"metadata": {"n": {"lt": "20,00"}}}}, "not.metadata.n.lt", "expected 20.00 for a number"),
         ({"metadata": {"n": [1, [2]]}}, "metadata.n.1", ANY_VALUE),
         (
             {"metadata": {"n": {"in": [{}]}}},
