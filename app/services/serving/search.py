@@ -52,10 +52,13 @@ from app.services.serving.notices import (
     word_notices,
 )
 from app.services.serving.reasons import (
+    Background,
     are_of_words,
+    clear,
     emphasise,
     explain,
     follow_names,
+    learn_background,
     parts_of,
     stress,
     words_apart,
@@ -86,6 +89,7 @@ MOMENT_NUMBERS = 1 << 23
 _LIGHT_BYTES = 1 << 16
 """Memory of the items that are shown at once: more would take milliseconds to be read and written."""
 _MOST_EXPLAINED = 1000  # results of a call: what is said of ten thousand would be some megabytes
+_MOST_COUNTED = 10_000  # items of which an engine counts in a moment how many a filter leaves out
 _LIGHT_UNRANKED = 100  # items that the model cannot place: to list them takes time
 _ITEMS_PER_FETCH = 100
 """Bounds what is fetched before the byte limit is checked: a hundred items of the largest allowed size."""
@@ -455,7 +459,10 @@ class SearchService:
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
         of_gallery = unranked_notices(ground.gallery, ground.target) + untrained_notices(snapshot)
-        if not search.offset and (search.item_filter.excluded or _has_nothing(part)):
+        by_query = zip(part.projections, part.pages, strict=True)
+        is_unmet = any(one.can_match > bool(page) for one, page in by_query)
+        is_unmet |= bool(search.item_filter.excluded) and ground.gallery.size <= _MOST_COUNTED
+        if is_unmet and not (search.offset or search.item_filter.is_empty):
             of_gallery += filter_notices(ground.gallery, search.item_filter, ground.at_once)
         results = []
         for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True):
@@ -695,7 +702,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     if report is not None and finds_later:
         others = [word for word in (*report.unknown, *report.guessed) if len(word) <= _LONGEST_WORD]
         if others := others[:_MOST_LOOKED_UP]:
-            later = _recall_words(ground, source, others, partial(_later_words, ground, source))
+            later = _carried_words(ground, source, others)
             report = report.knowing(later)
     can_match = report is None or report.n_known > 0
     may_come = report is not None and finds_later and bool(report.unknown or report.guessed)
@@ -707,7 +714,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     nearest = nearest_words if may_offer or is_respelled else None
     notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later)
     if is_respelled and notices and notices[0].did_you_mean:
-        content, can_match = Content(text=notices[0].did_you_mean[0]), True
+        content, can_match, says_learned = Content(text=notices[0].did_you_mean[0]), True, True
+        report = encoder.look_up_words(content)
     encoded = encoder.encode([content])
     if encoder.n_further:
         _keep_later(encoder, encoded, later)
@@ -723,7 +731,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         projection = replace(projection, projected=of_words, before_emphasis=projected)
     plain, lasts = projection, not may_come
     if text is not None and can_match and says_learned:
-        projection, are_carried = _stress_words(ground, source, content, report, later, projection)
+        projection, are_carried = _stress_words(ground, source, content, report, projection)
         lasts &= are_carried
     if text is not None and may_offer and lasts:
         depends = bool(later) or projection is not plain
@@ -732,101 +740,75 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
 
 
 def _stress_words(
-    ground: _Ground,
-    source: str,
-    content: Content,
-    report: WordReport | None,
-    later: AbstractSet[str],
-    projection: ProjectedQuery,
+    ground: _Ground, source: str, content: Content, report: WordReport | None, projection: ProjectedQuery
 ) -> tuple[ProjectedQuery, bool]:
     """Return a text in which the words that name no value of what was learned count more, if some item has
     any; and whether that lasts: it does not where one of them has to be written first."""
-    model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
-    if not (model.is_trained and model.projector.uses_words):
+    model = ground.snapshot.model
+    if not (model.is_trained and model.projector.uses_words and ground.gallery.size):
         return projection, True
     words, are_all = words_apart(model, content.text or "", report)
-    carried = _recall_words(ground, source, words, partial(_carried_words, ground, source, later))
+    carried = _carried_words(ground, source, words)
     if not carried:
         return projection, not words
     if are_all:
-        of_words = np.where(are_of_words(model), projection.projected, np.float32(0.0))
+        of_words = clear(model, projection.projected, _background(ground))
     else:
-        encoded = encoder.encode([Content(text=" ".join(words))])
-        if encoder.n_further:
-            _keep_later(encoder, encoded, later)
-        of_words = model.project_words(source, encoded)
+        of_words = model.project_words(source, model.encoders[source].encode([Content(text=" ".join(words))]))
     if not of_words.any():
         return projection, False
     return stress(model, source, projection, of_words, are_all), carried >= set(words)
 
 
-def _recall_words(
-    ground: _Ground, source: str, words: Sequence[str], look_up: Callable[[Sequence[str]], AbstractSet[str]]
-) -> AbstractSet[str]:
-    """Return which words some item of the gallery has; those that no search of the snapshot had are looked
-    up."""
-    memory = ground.snapshot.carried
-    are_carried = {word: memory.get((source, ground.target, word)) for word in words}
-    fresh = [word for word, is_carried in are_carried.items() if is_carried is None]
-    if fresh:
-        carried = look_up(fresh)
-        if len(memory) >= _MOST_WORDS:
-            memory.clear()
-        for word in fresh:
-            are_carried[word] = memory[source, ground.target, word] = word in carried
-    return {word for word, is_carried in are_carried.items() if is_carried}
-
-
-def _carried_words(
-    ground: _Ground, source: str, later: AbstractSet[str], words: Sequence[str]
-) -> AbstractSet[str]:
-    """Return which words some item has, more than by chance where features share dimensions."""
-    # Of n items without any, the cosines of sketches of d dimensions deviate by 1 / sqrt(d), and the largest
-    # is about sqrt(2 ln(n) / d): the words of long texts do not exceed that.
-    model, encoder = ground.snapshot.model, ground.snapshot.model.encoders[source]
-    own = model.content_parts(source)
-    width = sum(part.width for part in own)
-    if model.projector.n_features[model.modality_names.index(source)] <= width:
-        return frozenset(words)
-    if ground.at_once and len(words) * ground.gallery.numbers_per_search(NO_FILTER) > MOMENT_NUMBERS:
-        raise BlockingIOError
-    encoded = encoder.encode([Content(text=word) for word in words])
-    if encoder.n_further:
-        _keep_later(encoder, encoded, later)
-    by_chance = math.sqrt(2.0 * math.log(max(ground.gallery.size, 2)) / width)
-    least = by_chance * sum(part.scale**2 for part in own)
-    pages = ground.gallery.search(model.project_words(source, encoded), 1, 0, NO_FILTER)
-    return {word for word, page in zip(words, pages, strict=True) if page and page[0][1] > least}
+def _background(ground: _Ground) -> Background:
+    memory, target = ground.snapshot.backgrounds, ground.target
+    if target not in memory:
+        if ground.at_once:
+            raise BlockingIOError
+        vectors = [vector for _, vector in ground.gallery.sample(_MOST_COMMON)]
+        memory[target] = learn_background(ground.snapshot.model, np.array(vectors, np.float32))
+    return memory[target]
 
 
 _MOST_JUDGED = 4096
 """Results among which probable ones are looked for: the vectors of each are read."""
 _MOST_CARRIERS = 20
-"""Items that are looked through for a word that was not learned, those first whose words are most alike."""
+"""Items that are looked through for a word, those first whose words are most alike."""
 _MOST_LOOKED_UP, _LONGEST_WORD = 16, 64  # words of a text that were not learned: each takes a search
+_MOST_COMMON = 500  # items that say what all have in common: some milliseconds a revision
 _MOST_WORDS = 4096  # of which a snapshot knows whether some item has them
 
 
-def _later_words(ground: _Ground, source: str, words: Sequence[str]) -> AbstractSet[str]:
-    """Return which words that were not learned some item of the gallery, or a partner, has, but for a last
-    letter."""
+def _carried_words(ground: _Ground, source: str, words: Sequence[str]) -> AbstractSet[str]:
+    """Return which words some item of the gallery, or a partner, has, but for a last letter; all of them
+    where words of later items are none by themselves."""
+    model, memory = ground.snapshot.model, ground.snapshot.carried
+    if not model.encoders[source].n_further:
+        return frozenset(words)
+    carried = {word for word in words if memory.get((source, ground.target, word))}
+    fresh = [word for word in words if (source, ground.target, word) not in memory]
+    if not fresh:
+        return carried
     if ground.at_once or ground.work is None:
         raise BlockingIOError
-    model, work, collection = ground.snapshot.model, ground.work, ground.snapshot.collection
-    features = model.encoders[source].encode([Content(text=word) for word in words])
-    pages = ground.gallery.search(model.project_words(source, features), _MOST_CARRIERS, 0, NO_FILTER)
+    work, collection = ground.work, ground.snapshot.collection
+    features = model.encoders[source].encode([Content(text=word) for word in fresh])
+    cleared = clear(model, model.project_words(source, features), _background(ground))
+    pages = ground.gallery.search(cleared, _MOST_CARRIERS, 0, NO_FILTER)
     ids = {item.id for page in pages for item, _ in page}
     carriers = list(work.items.get_many(collection, sorted(ids)).values())
     pairs = {item.pair_id for item in carriers if item.pair_id is not None}
     carriers += work.items.of_pairs(collection, pairs, with_features=False)
     names = (word for item in carriers for _, word in words_of(item))
     texts = itertools.chain(names, (item.text or "" for item in carriers))
-    carried = {word for text in texts for word in split_words(text)}
-
-    def is_carried(word: str) -> bool:
-        return not carried.isdisjoint({word, word[:-1], f"{word}s"})
-
-    return {word for word in words if all(map(is_carried, split_words(word)))}
+    of_items = {word for text in texts for word in split_words(text)}
+    if len(memory) >= _MOST_WORDS:
+        memory.clear()
+    for word in fresh:
+        forms = ({part, part[:-1], f"{part}s"} for part in split_words(word))
+        memory[source, ground.target, word] = not any(map(of_items.isdisjoint, forms))
+        carried |= {word} if memory[source, ground.target, word] else set()
+    return carried
 
 
 def _keep_later(encoder: BaseEncoder, encoded: Features, later: AbstractSet[str]) -> None:
@@ -967,12 +949,6 @@ def _known_words(ground: _Ground, query: Query) -> list[str] | None:
     ]
     counted = [words for words in of_texts if words is not None]
     return list(dict.fromkeys(itertools.chain.from_iterable(counted))) if counted else None
-
-
-def _has_nothing(part: _Part) -> bool:
-    """Return whether a query that has words found nothing, perhaps because of a filter."""
-    of_queries = () if part.search.item_filter.is_empty else zip(part.pages, part.projections, strict=True)
-    return any(one.can_match and not page for page, one in of_queries)
 
 
 def _check_direction(snapshot: Snapshot, source: str, target: str) -> None:

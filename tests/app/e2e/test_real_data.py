@@ -12,6 +12,7 @@ import pytest
 
 from app.answers import Hit, Item
 from app.client import Client
+from app.domain.words import is_telling, split_words
 from solver import Labels, LowRankBilinear, alpha_max, mean_average_precision
 from solver.artifacts import load_projector
 from solver.datasets import PairedFeatures, load_npz, load_wikipedia
@@ -195,6 +196,19 @@ def short_queries(pictures: list[Item]) -> dict[str, tuple[str, str]]:
     return {f"{pair[0]} {pair[1]}".lower(): pair for pair, count in sorted(found.items()) if count >= 6}
 
 
+def carriers_of_rare_words(texts: list[Item]) -> dict[str, str]:
+    """Return the pair of the only text that has a word, by words of letters that are no word of a value."""
+    counts, pairs, of_values = Counter[str](), dict[str, str](), set[str]()
+    for item in texts:
+        values = (*item.labels, *map(str, item.metadata.values()))
+        of_values |= {form for value in values for word in split_words(value) for form in (word, word[:-1])}
+        words = set(split_words(item.text or ""))
+        counts.update(words)
+        pairs |= dict.fromkeys(words, item.pair_id or "")
+    rare = (word for word, count in sorted(counts.items()) if count == 1 and word.isalpha())
+    return {word: pairs[word] for word in rare if is_telling(word) and word not in of_values}
+
+
 def _colour_and_type(shown: Item | Hit) -> tuple[str, str]:
     assert shown.metadata is not None
     return shown.metadata["colour"], shown.metadata["article_type"]
@@ -218,6 +232,13 @@ def test_products_are_found_by_label_colour_and_type(
         asked = [{"text": query} for query in queries]
         results = client.search_batch("set", "text", "image", asked, k=10, include=["metadata"]).results
         first = client.search("set", "text", "image", text="red handbag", k=5).hits
+        rare = carriers_of_rare_words(served.items["text"])
+        words = [{"text": word} for word in rare]
+        of_words = client.search_batch("set", "text", "image", words, k=1, include=[]).results
+    pairs = {item.id: item.pair_id for item in served.items["image"]}
+    named = np.mean(
+        [pairs[one.hits[0].id] == pair for one, pair in zip(of_words, rare.values(), strict=True)]
+    )
     kinds = [[_colour_and_type(hit) for hit in result.hits] for result in results]
     colour, both = (
         np.mean(
@@ -228,7 +249,8 @@ def test_products_are_found_by_label_colour_and_type(
         )
         for n in (1, 2)
     )
-    print(f"products: MAP {maps}, nDCG {ndcgs}, partner {recalls}, colour {colour}, both {both}")  # noqa: T201
+    by_name = f"colour {colour}, both {both}, rare words {named}"
+    print(f"products: MAP {maps}, nDCG {ndcgs}, partner {recalls}, {by_name}")  # noqa: T201
     assert report["method"] == "composite"
     assert min(maps) >= 0.93
     assert min(ndcgs) >= 0.83
@@ -236,6 +258,8 @@ def test_products_are_found_by_label_colour_and_type(
     assert len(queries) > 100
     assert colour >= 0.85
     assert both >= 0.82
+    assert len(rare) > 400
+    assert named >= 0.95
     placed = report["held_out"]["directions"]["text-to-image"]["placed_for_texts"]
     assert placed["content"] + 0.1 < placed["partners"] < placed["complete"]
     assert placed["complete"] >= 0.92

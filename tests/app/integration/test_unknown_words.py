@@ -287,6 +287,17 @@ def test_brands_of_few_items_stand_out(copy_of: CopyOf) -> None:
         assert answer["notices"] == []
 
 
+@pytest.mark.parametrize("slip", ["belfx", "corhl", "dnugomi", "arjassk"])
+def test_a_slip_of_a_brand_alone_finds_what_the_brand_does(copy_of: CopyOf, slip: str) -> None:
+    pairs, _ = copy_of(fill_with_brands)
+    answer = pairs.client().post(SEARCH, json={"text": slip, "k": 4}).json()
+    (notice,) = answer["notices"]
+    brand = notice["did_you_mean"][0]
+    assert brand in BRANDS
+    assert f"ranked by {brand!r} instead" in notice["message"]
+    assert answer["hits"] == pairs.client().post(SEARCH, json={"text": brand, "k": 4}).json()["hits"]
+
+
 def test_a_brand_counts_as_long_as_an_item_has_it(copy_of: CopyOf) -> None:
     pairs, _ = copy_of(fill_with_brands)
     client = pairs.client()
