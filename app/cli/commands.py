@@ -930,7 +930,8 @@ def data_lines(report: Report) -> list[str]:
     data, fit = report["data"], report["fit"]
     if not _has_more_than_labels(report) and not data["n_signs"]:
         return []
-    facets = ", ".join(f"{name} ({count})" for name, count in data["facets"].items())
+    out = {column["name"] for column in data["columns"] if column["weight"] is None}
+    facets = ", ".join(f"{name} ({count})" for name, count in data["facets"].items() if name not in out)
     parts = [f"facets {facets}"] if facets else []
     parts += [f"{data['n_pairs']} pairs"] if data["n_pairs"] else []
     parts += [f"{data['n_signs']} judged pairs"] if data["n_signs"] else []
@@ -948,12 +949,10 @@ def column_lines(report: Report, names: Mapping[str, str]) -> list[str]:
     their items are called by id."""
     # Keys and values are quoted: whatever they hold, terminals show it and do not obey it.
     data = report["data"]
-    lines = [
-        f"column {column['name']!r}: out, {column['reason']}"
-        if column["weight"] is None
-        else f"column {column['name']!r}: in with weight {column['weight']:.3g}, {column['reason']}"
-        for column in data["columns"]
-    ]
+    lines = []
+    for column in data["columns"]:
+        use = "out" if column["weight"] is None else f"in with weight {column['weight']:.3g}"
+        lines.append(f"column {column['name']!r}: {use}, {column['reason']}")
     if data["doubtful"]:
         lines.append(f"labels worth a look: {len(data['doubtful'])}, first")
     for doubt in data["doubtful"][:DOUBTS_SHOWN]:

@@ -418,12 +418,10 @@ class ItemRepository(Repository):
         _update_rows(self._session, [row.id for row in rows], revision=revision, **_TOMBSTONE)
         return {row.content_hash for row in rows if row.content_hash is not None}
 
-    def of_pairs(
-        self, collection: Collection, pair_ids: AbstractCollection[str], *, with_features: bool = True
-    ) -> list[Item]:
+    def of_pairs(self, collection: Collection, pair_ids: AbstractCollection[str]) -> list[Item]:
         """Return all items of some pairs, in order of creation; none of a pair of more items than are
         partners."""
-        names = (*_PLACED, "features", "encoding") if with_features else _PLACED
+        names = (*_PLACED, "features", "encoding")
         members: list[Item] = []
         for chunk in in_chunks(sorted(pair_ids)):
             rows = published_items(collection.id, *names, "is_deleted")
@@ -432,7 +430,7 @@ class ItemRepository(Repository):
             small = list(self._session.scalars(sizes.having(sa.func.count() <= 2 * MOST_PARTNERS)))
             query = sa.select(rows).where(rows.c.pair_id.in_(small), rows.c.is_deleted == sa.false())
             members += (
-                _item(row, *row[len(_PLACED) : len(names)])
+                _item(row, row.features, row.encoding)
                 for row in self._session.execute(query.order_by(rows.c.id))
             )
         return members

@@ -772,8 +772,8 @@ def _background(ground: _Ground) -> Background:
 
 _MOST_JUDGED = 4096
 """Results among which probable ones are looked for: the vectors of each are read."""
-_MOST_CARRIERS = 20
-"""Items that are looked through for a word, those first whose words are most alike."""
+_MOST_CARRIERS, _MOST_TEXTS = 4, 16
+"""Items that are looked through for a word, those whose words are most alike, and texts of each pair."""
 _MOST_LOOKED_UP, _LONGEST_WORD = 16, 64  # words of a text that were not learned: each takes a search
 _MOST_COMMON = 500  # items that say what all have in common: some milliseconds a revision
 _MOST_WORDS = 4096  # of which a snapshot knows whether some item has them
@@ -798,7 +798,9 @@ def _carried_words(ground: _Ground, source: str, words: Sequence[str]) -> Abstra
     ids = {item.id for page in pages for item, _ in page}
     carriers = list(work.items.get_many(collection, sorted(ids)).values())
     pairs = {item.pair_id for item in carriers if item.pair_id is not None}
-    carriers += work.items.of_pairs(collection, pairs, with_features=False)
+    carriers += (
+        one for pair in pairs for _, one in work.items.page(collection, source, 0, _MOST_TEXTS, pair)
+    )
     names = (word for item in carriers for _, word in words_of(item))
     texts = itertools.chain(names, (item.text or "" for item in carriers))
     of_items = {word for text in texts for word in split_words(text)}

@@ -3,7 +3,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from app.cli.commands import column_lines
+from app.cli.commands import column_lines, data_lines
 from app.domain.entities import Item
 from app.domain.errors import InvalidFieldError
 from app.domain.reports import Column, Supervision
@@ -210,3 +210,6 @@ def test_a_column_is_reported_with_its_weight_or_why_it_has_none() -> None:
     assert lines[4].startswith("  x1 'a \\x1b[2J shoe' has ")
     assert [line.endswith("its content says 'b' (99%)") for line in lines[4:]] == [True] * 3
     assert "\x1b" not in "".join(lines)
+    learned = {"facets": {"label": 3, "a": 4, "b": 5}, "n_pairs": 7, "n_signs": 0, **data}
+    first, *_ = data_lines({"data": learned, "fit": {"weights": {}, "dimensions": {}}})
+    assert first == "learned from facets label (3), a (4); 7 pairs"
