@@ -930,8 +930,8 @@ def data_lines(report: Report) -> list[str]:
     data, fit = report["data"], report["fit"]
     if not _has_more_than_labels(report) and not data["n_signs"]:
         return []
-    out = {column["name"] for column in data["columns"] if column["weight"] is None}
-    facets = ", ".join(f"{name} ({count})" for name, count in data["facets"].items() if name not in out)
+    has_part = {name: fit["weights"].get(f"facet:{name}", not fit["weights"]) for name in data["facets"]}
+    facets = ", ".join(f"{name} ({count})" for name, count in data["facets"].items() if has_part[name])
     parts = [f"facets {facets}"] if facets else []
     parts += [f"{data['n_pairs']} pairs"] if data["n_pairs"] else []
     parts += [f"{data['n_signs']} judged pairs"] if data["n_signs"] else []

@@ -92,14 +92,15 @@ def explain_filter(
     """Return a notice of why no item passes a filter or, if one `passes`, of what it leaves out in vain."""
     if passes:
         of_items = (one for one in item_filter.excluded if one.key or one.subject == "labels")
-        item_filter = ItemFilter(tuple(one for one in of_items if {*one.values} - {None}))
+        of_values = (one for one in of_items if {*one.values} - {None})
+        item_filter = ItemFilter(tuple(islice(of_values, _ASKED)))
     unmet = list(islice(_find_unmet(item_filter, count), _REASONS))
     sample = [(item.labels, item.metadata) for item in items] if unmet or not passes else []
     if not sample:
         return ()
     message = ". ".join(dict.fromkeys(_reason(condition, sample, count) for condition in unmet))
     if passes:
-        return (Notice("filter-excludes-nothing", f"nothing is left out: {message}", ()),)
+        return (Notice("filter-excludes-nothing", f"a part of the filter leaves nothing out: {message}", ()),)
     message = message or "each condition is met by some item, but no item meets all of them"
     return (Notice("filter-matches-nothing", message, ()),)
 
@@ -153,6 +154,8 @@ def describe_others(missing: Any, values: Iterable[Any], kind: str) -> str:
 def _describe_others(wanted_values: Sequence[Any], there: Sequence[Any], kind: str) -> str:
     names = [name for name in there if isinstance(name, str) and len(name) <= _LONGEST][:_COMPARED]
     likely = list(dict.fromkeys(like for value in wanted_values[:_ASKED] for like in _alike(value, names)))
+    if kind not in ("labels", "keys"):
+        likely = likely or list(filter(None, (as_stored(str(value)) for value in wanted_values[:_ASKED])))
     hint = f" (did you mean {join_words(likely)}?)" if likely else ""
     return hint + (f"; {kind} are {some_of(_shorten(there))}" if there else f"; there are no {kind}")
 
@@ -173,7 +176,7 @@ def _alike(value: Any, names: Sequence[str]) -> list[str]:
     near = difflib.get_close_matches(folded, by_folded, _LIKELY, 0.75) or [
         name for name in by_folded if words and words <= set(split_words(name))
     ]
-    return [repr(by_folded[name]) for name in near[:_LIKELY]] or list(filter(None, [as_stored(value)]))
+    return [repr(by_folded[name]) for name in near[:_LIKELY]]
 
 
 def _kind_of(there: Sequence[Any], wanted_values: Sequence[Any]) -> str:

@@ -40,7 +40,7 @@ def untrained_notices(snapshot: Snapshot) -> tuple[Notice, ...]:
     return (Notice("not-trained", message, ()),)
 
 
-def filter_notices(gallery: Gallery, item_filter: ItemFilter, at_once: bool) -> tuple[Notice, ...]:
+def filter_notices(gallery: Gallery, choice: ItemFilter, at_once: bool, has_hits: bool) -> tuple[Notice, ...]:
     """Return a notice of why a filter lets nothing of the gallery through, or leaves nothing out."""
 
     def read() -> Iterator[IndexedItem]:
@@ -48,8 +48,8 @@ def filter_notices(gallery: Gallery, item_filter: ItemFilter, at_once: bool) -> 
             raise BlockingIOError  # to say why takes many times as long as a search
         yield from gallery.first_items(SAMPLE)
 
-    passes = gallery.count_matching(item_filter) > 0
-    return explain_filter(item_filter, read(), gallery.count_matching, passes)
+    passes = has_hits or gallery.count_matching(choice) > 0
+    return explain_filter(choice, read(), gallery.count_matching, passes)
 
 
 def word_notices(

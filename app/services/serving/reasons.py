@@ -102,13 +102,13 @@ def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tup
     for word, start, end in spell_words(text):
         written = text[start:end].lower()
         is_sure = word in telling and doubtful.isdisjoint((word, written))
-        if is_sure and all(names.isdisjoint(_forms(part)) for part in telling[word]):
+        if is_sure and all(names.isdisjoint(forms_of(part)) for part in telling[word]):
             apart.append(written)
     return apart, len(apart) == n_telling
 
 
 @lru_cache(maxsize=1024)  # most texts consist of the same words
-def _forms(word: str) -> frozenset[str]:
+def forms_of(word: str) -> frozenset[str]:
     """Return a word and its other forms: a last letter more or less, two after hissing sounds, -y or -ies."""
     others = {f"{word}s", f"{word}es", f"{word.removesuffix('y')}ies", f"{word.removesuffix('ies')}y"}
     return frozenset({word, word[:-1], word.removesuffix("es")} | others)
@@ -129,7 +129,7 @@ def follow_names(model: LoadedModel, text: str, projected: Matrix) -> Matrix:
         return projected
     parts, followed = model.projector.parts, projected
     values = _values_by_word(parts)
-    names = values.keys() & {form for word in words for form in _forms(word)}
+    names = values.keys() & {form for word in words for form in forms_of(word)}
     if not names:
         return projected
     matched = Counter(place for name in names for place in values[name])
@@ -184,29 +184,26 @@ def stress(
     )
 
 
-Background = tuple[Matrix, Matrix]
-"""Of items, what they have in the dimensions of words, and the inverse of their Gram matrix with a ridge."""
 _RIDGE = 3.0  # of the mean of a dimension: less loses words of many texts, and more those of one
 _TINY = 1e-12
 
 
-def learn_background(model: LoadedModel, vectors: Matrix) -> Background:
-    """Return what the items of a gallery have in common, from (n, rank) vectors of some."""
-    rows = vectors[:, : model.projector.rank][:, are_of_words(model)]
-    lengths = np.einsum("ij,ij->i", rows, rows)
-    rows, total = rows[lengths > _TINY], float(lengths.sum())
-    gram = rows.astype(np.float64) @ rows.T + _RIDGE * total / max(rows.shape[1], 1) * np.eye(len(rows))
-    return rows, np.linalg.inv(gram).astype(np.float32)
+def learn_background(model: LoadedModel, vectors: Matrix) -> Matrix:
+    """Return what takes away from words what items have in common, by (n, rank) vectors of some."""
+    rows = vectors[:, are_of_words(model)]
+    covariance = (rows.T @ rows).astype(np.float64)
+    ridge = max(_RIDGE * float(np.trace(covariance)) / max(len(covariance), 1), _TINY)
+    inverse: Matrix = np.linalg.inv(covariance + ridge * np.eye(len(covariance)))
+    return (ridge * inverse).astype(np.float32)
 
 
-def clear(model: LoadedModel, words: Matrix, background: Background) -> Matrix:
+def clear(model: LoadedModel, words: Matrix, background: Matrix) -> Matrix:
     """Return (n, rank) projected words without what items have in common."""
     # Features share dimensions: a word of one text scored less there than what "men" and "ties" gave others
     # by chance. (S + r)^-1 w, by the covariance S of items, has an item with the word first for 196 of 200
     # words of one of 800 products (153 by w itself), and for 198 of 200 other ones (190).
-    rows, inverse = background
     own = words[:, are_of_words(model)]
-    cleared = own - own @ rows.T @ inverse @ rows
+    cleared = own @ background
     shares = np.einsum("ij,ij->i", own, cleared) / np.maximum(np.einsum("ij,ij->i", own, own), _TINY)
     projected = np.zeros_like(words)
     projected[:, are_of_words(model)] = cleared / np.maximum(shares, _TINY)[:, None]

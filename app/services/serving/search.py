@@ -52,12 +52,12 @@ from app.services.serving.notices import (
     word_notices,
 )
 from app.services.serving.reasons import (
-    Background,
     are_of_words,
     clear,
     emphasise,
     explain,
     follow_names,
+    forms_of,
     learn_background,
     parts_of,
     stress,
@@ -459,11 +459,10 @@ class SearchService:
         snapshot.model.texts.note_texts(ground.target, items.values())
         took_ms = (time.perf_counter() - search.began) * 1000.0
         of_gallery = unranked_notices(ground.gallery, ground.target) + untrained_notices(snapshot)
-        by_query = zip(part.projections, part.pages, strict=True)
-        is_unmet = any(one.can_match > bool(page) for one, page in by_query)
-        is_unmet |= bool(search.item_filter.excluded) and ground.gallery.size <= _MOST_COUNTED
-        if is_unmet and not (search.offset or search.item_filter.is_empty):
-            of_gallery += filter_notices(ground.gallery, search.item_filter, ground.at_once)
+        is_small = (ground.gallery.known_size or math.inf) <= _MOST_COUNTED
+        may_need_notice = not all(part.pages) or (is_small and search.item_filter.excluded)
+        if may_need_notice and not (search.offset or search.item_filter.is_empty):
+            of_gallery += filter_notices(ground.gallery, search.item_filter, ground.at_once, any(part.pages))
         results = []
         for query, page, projection in zip(search.queries, part.pages, part.projections, strict=True):
             of_hits = zip(page, _probabilities(ground, query, projection, page), strict=True)
@@ -715,7 +714,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later)
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match, says_learned = Content(text=notices[0].did_you_mean[0]), True, True
-        report = encoder.look_up_words(content)
+        report = None if report is None else encoder.look_up_words(content).knowing(later)
     encoded = encoder.encode([content])
     if encoder.n_further:
         _keep_later(encoder, encoded, later)
@@ -745,7 +744,7 @@ def _stress_words(
     """Return a text in which the words that name no value of what was learned count more, if some item has
     any; and whether that lasts: it does not where one of them has to be written first."""
     model = ground.snapshot.model
-    if not (model.is_trained and model.projector.uses_words and ground.gallery.size):
+    if not (model.is_trained and model.projector.uses_words):
         return projection, True
     words, are_all = words_apart(model, content.text or "", report)
     carried = _carried_words(ground, source, words)
@@ -760,22 +759,25 @@ def _stress_words(
     return stress(model, source, projection, of_words, are_all), carried >= set(words)
 
 
-def _background(ground: _Ground) -> Background:
-    memory, target = ground.snapshot.backgrounds, ground.target
+def _background(ground: _Ground) -> Matrix:
+    """Return what takes away what items have in common; nothing where an engine would have to read them."""
+    memory, target, model = ground.snapshot.backgrounds, ground.target, ground.snapshot.model
     if target not in memory:
         if ground.at_once:
             raise BlockingIOError
-        vectors = [vector for _, vector in ground.gallery.sample(_MOST_COMMON)]
-        memory[target] = learn_background(ground.snapshot.model, np.array(vectors, np.float32))
+        is_remote = math.isinf(ground.gallery.numbers_per_search(NO_FILTER))
+        sample = () if is_remote else ground.gallery.sample(_MOST_COMMON)
+        rows = [vector[: model.projector.rank] for _, vector in sample]
+        memory[target] = learn_background(model, np.array(rows, np.float32).reshape(-1, model.projector.rank))
     return memory[target]
 
 
 _MOST_JUDGED = 4096
 """Results among which probable ones are looked for: the vectors of each are read."""
-_MOST_CARRIERS, _MOST_TEXTS = 4, 16
-"""Items that are looked through for a word, those whose words are most alike, and texts of each pair."""
+_MOST_CARRIERS, _MOST_MEMBERS = 4, 32
+"""Items that are looked through for a word, those whose words are most alike; items of a pair of partners."""
 _MOST_LOOKED_UP, _LONGEST_WORD = 16, 64  # words of a text that were not learned: each takes a search
-_MOST_COMMON = 500  # items that say what all have in common: some milliseconds a revision
+_MOST_COMMON = 2048  # items that say what all have in common: fewer would be taken away from themselves
 _MOST_WORDS = 4096  # of which a snapshot knows whether some item has them
 
 
@@ -785,32 +787,32 @@ def _carried_words(ground: _Ground, source: str, words: Sequence[str]) -> Abstra
     model, memory = ground.snapshot.model, ground.snapshot.carried
     if not model.encoders[source].n_further:
         return frozenset(words)
-    carried = {word for word in words if memory.get((source, ground.target, word))}
-    fresh = [word for word in words if (source, ground.target, word) not in memory]
-    if not fresh:
-        return carried
-    if ground.at_once or ground.work is None:
-        raise BlockingIOError
-    work, collection = ground.work, ground.snapshot.collection
-    features = model.encoders[source].encode([Content(text=word) for word in fresh])
-    cleared = clear(model, model.project_words(source, features), _background(ground))
-    pages = ground.gallery.search(cleared, _MOST_CARRIERS, 0, NO_FILTER)
-    ids = {item.id for page in pages for item, _ in page}
-    carriers = list(work.items.get_many(collection, sorted(ids)).values())
-    pairs = {item.pair_id for item in carriers if item.pair_id is not None}
-    carriers += (
-        one for pair in pairs for _, one in work.items.page(collection, source, 0, _MOST_TEXTS, pair)
-    )
-    names = (word for item in carriers for _, word in words_of(item))
-    texts = itertools.chain(names, (item.text or "" for item in carriers))
-    of_items = {word for text in texts for word in split_words(text)}
+    are_carried = {word: memory.get((source, ground.target, word)) for word in words}
+    fresh = [word for word, is_carried in are_carried.items() if is_carried is None]
+    of_items = _words_alike(ground, source, fresh) if fresh else set()
     if len(memory) >= _MOST_WORDS:
         memory.clear()
     for word in fresh:
-        forms = ({part, part[:-1], f"{part}s"} for part in split_words(word))
-        memory[source, ground.target, word] = not any(map(of_items.isdisjoint, forms))
-        carried |= {word} if memory[source, ground.target, word] else set()
-    return carried
+        is_carried = not any(of_items.isdisjoint(forms_of(part)) for part in split_words(word))
+        are_carried[word] = memory[source, ground.target, word] = is_carried
+    return {word for word, is_carried in are_carried.items() if is_carried}
+
+
+def _words_alike(ground: _Ground, source: str, words: Sequence[str]) -> AbstractSet[str]:
+    """Return the words of the items, and their partners, of which words are most like some."""
+    if ground.at_once or ground.work is None:
+        raise BlockingIOError
+    model, work, collection = ground.snapshot.model, ground.work, ground.snapshot.collection
+    features = model.encoders[source].encode([Content(text=word) for word in words])
+    cleared = clear(model, model.project_words(source, features), _background(ground))
+    pages = ground.gallery.search(cleared, _MOST_CARRIERS, 0, NO_FILTER)
+    ids = sorted({hit.id for page in pages for hit, _ in page})
+    items = list(work.items.get_many(collection, ids).values())
+    for pair in {item.pair_id for item in items} - {None}:
+        members = work.items.page(collection, None, 0, _MOST_MEMBERS + 1, pair)
+        items += (item for _, item in members if len(members) <= _MOST_MEMBERS)
+    texts = [name for item in items for _, name in words_of(item)] + [item.text or "" for item in items]
+    return {word for text in texts for word in split_words(text)}
 
 
 def _keep_later(encoder: BaseEncoder, encoded: Features, later: AbstractSet[str]) -> None:

@@ -93,7 +93,7 @@ class Snapshot:
         default_factory=dict, init=False, repr=False
     )
     # of galleries whose items were looked through for words, as of `learn_background`
-    backgrounds: dict[str, tuple[Matrix, Matrix]] = field(default_factory=dict, init=False, repr=False)
+    backgrounds: dict[str, Matrix] = field(default_factory=dict, init=False, repr=False)
     # whether some item has a word, by the modalities of a search and the word
     carried: dict[tuple[str, str, str], bool] = field(default_factory=dict, init=False, repr=False)
 

@@ -77,7 +77,7 @@ def test_numbers_and_dates_in_ranges_are_refused_as_they_were_in_the_table(
     listed = lrbs_inside("items", "list", "shop", "--where", "Price!=24,99")
     assert len(listed.stdout.splitlines()) == 2
     assert listed.stderr.startswith(
-        "nothing is left out: no item has under 'Price' '24,99' (did you mean 24.99"
+        "a part of the filter leaves nothing out: no item has under 'Price' '24,99' (did you mean 24.99"
     )
 
 

@@ -85,7 +85,7 @@ def test_what_the_route_leaves_out_of_fastapi_changes_no_answer(
 ) -> None:
     answers = {case: comparable(post(client, served, case)) for case in BODIES}
     (notice,) = answers["nothing to leave out"][2]["notices"]
-    assert notice["message"].startswith("nothing is left out: no item has the key 'none'")
+    assert notice["message"].startswith("a part of the filter leaves nothing out: no item has the key 'none'")
     assert {200, 401, 404, 422} <= {status for status, _, _ in answers.values()}
     assert client.get(PATH).status_code == 405
     monkeypatch.setattr(SearchRoute, "handle", APIRoute.handle)

@@ -298,6 +298,33 @@ def test_a_slip_of_a_brand_alone_finds_what_the_brand_does(copy_of: CopyOf, slip
     assert answer["hits"] == pairs.client().post(SEARCH, json={"text": brand, "k": 4}).json()["hits"]
 
 
+def test_words_are_asked_for_while_there_are_no_pictures(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
+    client = pairs.client()
+    pictures = [Content(vector=list(np.ones(12) * number)) for number in range(4)]
+    for number in range(64):
+        pairs.services.catalogue.delete_item("shop", f"x{number}")
+    for text in ("arfex", "qwzzk", "arfex shoe", "corhl qwzzk"):
+        assert client.post(SEARCH, json={"text": text}).json()["hits"] == []
+    again = [NewItem("x", one, f"x{n}", pair_id=f"p{n}") for n, one in enumerate(pictures)]
+    pairs.services.catalogue.add_items("shop", again)
+    (hit,) = client.post(SEARCH, json={"text": "arfex", "k": 1}).json()["hits"]
+    assert (hit["id"], hit["probability"]) == ("x0", None)  # by the word, which its text has
+
+
+def test_a_slip_beside_a_word_of_a_later_item_keeps_that_word(copy_of: CopyOf) -> None:
+    pairs, _ = copy_of(fill_with_brands)
+    text, shape = Content(text="zyzzyva men blue belt"), Content(vector=[0.0] * 12)
+    later = [NewItem("text", text, "t99", pair_id="p99"), NewItem("x", shape, "x99", pair_id="p99")]
+    pairs.services.catalogue.add_items("shop", later)
+    answers = [
+        pairs.client().post(SEARCH, json={"text": f"{brand} zyzzyva", "k": 3}).json()
+        for brand in ("corhl", "corhul")
+    ]
+    assert answers[0]["hits"] == answers[1]["hits"]
+    assert answers[0]["notices"][0]["did_you_mean"][0] == "corhul zyzzyva"
+
+
 def test_a_brand_counts_as_long_as_an_item_has_it(copy_of: CopyOf) -> None:
     pairs, _ = copy_of(fill_with_brands)
     client = pairs.client()

@@ -211,5 +211,8 @@ def test_a_column_is_reported_with_its_weight_or_why_it_has_none() -> None:
     assert [line.endswith("its content says 'b' (99%)") for line in lines[4:]] == [True] * 3
     assert "\x1b" not in "".join(lines)
     learned = {"facets": {"label": 3, "a": 4, "b": 5}, "n_pairs": 7, "n_signs": 0, **data}
-    first, *_ = data_lines({"data": learned, "fit": {"weights": {}, "dimensions": {}}})
+    weights = {"facet:label": 1.0, "facet:a": 0.5, "facet:b": 0.0, "pairs": 0.3}
+    first, *_ = data_lines({"data": learned, "fit": {"weights": weights, "dimensions": {}}})
     assert first == "learned from facets label (3), a (4); 7 pairs"
+    first, *_ = data_lines({"data": learned, "fit": {"weights": {}, "dimensions": {}}})
+    assert first == "learned from facets label (3), a (4), b (5); 7 pairs"
