@@ -453,8 +453,7 @@ class CatalogueService:
                     break
                 after = rest[0][0] - 1
             end = rows[limit - 1][0] if len(rows) > limit else after or None
-            is_full = len(rows) > limit  # to say what is left out would read more than the page
-            if not is_first or item_filter.is_empty or is_full or (rows and not item_filter.excluded):
+            if not is_first or item_filter.is_empty or rows[limit:] or (rows and not item_filter.excluded):
                 return Page(tuple(rows[:limit]), end)
             sample = [item for _, item in work.items.page(collection, modality, 0, SAMPLE, pair_id)]
         return Page(tuple(rows[:limit]), end, _explain(item_filter, sample, bool(rows)))

@@ -134,6 +134,8 @@ class LoadedModel:
     originals: Originals | None = None
     # those that were just asked
     texts: RecentTexts = field(default_factory=RecentTexts)
+    # what items of a gallery have in common, with the revision, as of `learn_background`
+    backgrounds: dict[str, tuple[int, Matrix]] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     # by measure, the weights of terms that a training found best for it
     emphases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

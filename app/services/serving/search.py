@@ -760,16 +760,17 @@ def _stress_words(
 
 
 def _background(ground: _Ground) -> Matrix:
-    """Return what takes away what items have in common; nothing where an engine would have to read them."""
-    memory, target, model = ground.snapshot.backgrounds, ground.target, ground.snapshot.model
-    if target not in memory:
+    """Return what takes away what items have in common; of an engine, which reads all, once for a model."""
+    model, target = ground.snapshot.model, ground.target
+    is_remote = math.isinf(ground.gallery.numbers_per_search(NO_FILTER))
+    revision = 0 if is_remote else ground.snapshot.collection.revision
+    if target not in model.backgrounds or model.backgrounds[target][0] != revision:
         if ground.at_once:
             raise BlockingIOError
-        is_remote = math.isinf(ground.gallery.numbers_per_search(NO_FILTER))
-        sample = () if is_remote else ground.gallery.sample(_MOST_COMMON)
-        rows = [vector[: model.projector.rank] for _, vector in sample]
-        memory[target] = learn_background(model, np.array(rows, np.float32).reshape(-1, model.projector.rank))
-    return memory[target]
+        rank, sample = model.projector.rank, ground.gallery.sample(_MOST_COMMON)
+        rows = np.array([vector[:rank] for _, vector in sample], np.float32).reshape(-1, rank)
+        model.backgrounds[target] = revision, learn_background(model, rows)
+    return model.backgrounds[target][1]
 
 
 _MOST_JUDGED = 4096

@@ -92,8 +92,6 @@ class Snapshot:
     shown: dict[tuple[str, frozenset[str]], tuple[Item, int]] = field(
         default_factory=dict, init=False, repr=False
     )
-    # of galleries whose items were looked through for words, as of `learn_background`
-    backgrounds: dict[str, Matrix] = field(default_factory=dict, init=False, repr=False)
     # whether some item has a word, by the modalities of a search and the word
     carried: dict[tuple[str, str, str], bool] = field(default_factory=dict, init=False, repr=False)
 

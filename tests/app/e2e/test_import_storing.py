@@ -165,7 +165,7 @@ def test_others_write_and_read_while_an_import_is_stored(place: Place) -> None:
         other.join()
     assert failures == []
     assert set(written) == {"stored"}
-    assert sum(beside) > 3, "nobody wrote while it was stored"
+    assert sum(beside) > 1, "nobody wrote while it was stored"
     assert seen[0] == "old"
     assert seen[-1] == "new"
     told = answers[0].json()
