@@ -33,7 +33,7 @@ RANGES: Mapping[str, Callable[[Any, Any], bool]] = {
 """Operators of ranges, and how they compare a value with their bound."""
 _SIGNS = {"=": "in", "!=": "not_in", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _SIGN, _WORD = re.compile(r"!=|[<>]=?|="), re.compile(r"\s(not in|in|contains|text)\s")
-_WITH_COMMA = re.compile(r"([-+]?[0-9]+),([0-9]+)", re.ASCII)
+_WITH_COMMA = re.compile(r"([-+]?[0-9]+),(?:([0-9]{3})|([0-9]+))", re.ASCII)
 _DAY_FIRST = re.compile(r"(0?[1-9]|[12][0-9]|3[01])\.(0?[1-9]|1[0-2])\.([0-9]{4})", re.ASCII)
 _Reading = TypeVar("_Reading")
 
@@ -109,8 +109,8 @@ def filter_of(labels: Sequence[str], conditions: Sequence[str]) -> dict[str, Any
 def as_stored(text: str) -> str | None:
     """Return the number or date that a text is where commas and days come first, which imports store so."""
     if match := _WITH_COMMA.fullmatch(text):
-        whole = f"{match[1]}{match[2]} or " if len(match[2]) == len("000") else ""
-        return f"{whole}{match[1]}.{match[2]} for a number"
+        whole = f"{match[1]}{match[2]} or " if match[2] else ""
+        return f"{whole}{match[1]}.{match[2] or match[3]} for a number"
     if match := _DAY_FIRST.fullmatch(text):
         return f"{match[3]}-{match[2]:0>2}-{match[1]:0>2} for a date"
     return None

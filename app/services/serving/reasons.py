@@ -201,7 +201,7 @@ def clear(model: LoadedModel, words: Matrix, background: Matrix) -> Matrix:
     """Return (n, rank) projected words without what items have in common."""
     # Features share dimensions: a word of one text scored less there than what "men" and "ties" gave others
     # by chance. (S + r)^-1 w, by the covariance S of items, has an item with the word first for 196 of 200
-    # words of one of 800 products (153 by w itself), and for 198 of 200 other ones (190).
+    # words of one of 800 products (153 by w itself), and for 200 of 200 other ones (190).
     own = words[:, are_of_words(model)]
     cleared = own @ background
     shares = np.einsum("ij,ij->i", own, cleared) / np.maximum(np.einsum("ij,ij->i", own, own), _TINY)

@@ -783,7 +783,7 @@ _MOST_WORDS = 4096  # of which a snapshot knows whether some item has them
 
 
 def _carried_words(ground: _Ground, source: str, words: Sequence[str]) -> AbstractSet[str]:
-    """Return which words some item of the gallery, or a partner, has, but for a last letter; all of them
+    """Return which words some item of the gallery, or a partner, has in some form; all of them
     where words of later items are none by themselves."""
     model, memory = ground.snapshot.model, ground.snapshot.carried
     if not model.encoders[source].n_further:
