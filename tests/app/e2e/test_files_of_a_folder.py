@@ -35,6 +35,7 @@ def pictures(folder: Path) -> list[Path]:
 
 def store_and_delete_a_picture(client: Client, folder: Path) -> None:
     client.create_items("album", [{"id": "p", "modality": "image", "picture": png()}])
+    assert client.get_content("album", "p") == png()  # brings it back if a sweep came before its row
     assert len(pictures(folder)) == 1
     client.delete_item("album", "p")
     assert pictures(folder) == []
