@@ -77,11 +77,13 @@ _PIECE = re.compile(r"[^\s!\"$%&(-*,/:-@\[-`{-~]+")  # part of a text that may b
 _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
 _NEGATED = re.compile(
-    r"\b(?:not(?!\s+only\b)|without|instead\s+of)\s+(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)"
+    r"\b(?:not(?!\s+only\b)|no(?!\W*\d|\s+name)|without|instead\s+of|ohne|nicht|keine?[mnrs]?)\s+"
+    r"(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)"
     r"|(?:\A(?!.*\n)|(?<=[^\n] )(?<!und )(?<!oder )(?<!and )(?<!or ))[-\u2013\u2212]"
     r"(?P<word>[^\W\d_][^\s,;]*)",
     re.IGNORECASE,
 )
+_ARTICLE = re.compile(r"(?:an?|any|the)\s+", re.IGNORECASE)
 
 # fmt: off
 _FUNCTION_WORDS = frozenset((
@@ -176,10 +178,19 @@ def is_telling(word: str) -> bool:
 
 def split_negated(text: str) -> tuple[str, str]:
     """Return a text without what it says is not meant, and that alone, either of which may be empty: up to a
-    comma or "but", in English, and words after a minus sign, which begins no list of several lines."""
+    comma or "but", and words after a minus sign, which begins no list of several lines."""
+    # The last word of nothing but a thing is meant: "no black shoes" are shoes.
     negated = ", ".join(match["clause"] or match["word"] for match in _NEGATED.finditer(text))
     rest = _NEGATED.sub("", text).strip(" ,;") if negated else text
-    return (rest if split_words(rest) else ""), negated
+    if split_words(rest):
+        return rest, negated
+    described, _, thing = _ARTICLE.sub("", negated).rpartition(" ")
+    is_described = (
+        described
+        and "," not in described
+        and all(word.isalpha() and is_telling(word) for word in split_words(described))
+    )
+    return (thing, described) if is_described else ("", negated)
 
 
 def spell_words(text: str) -> Iterator[tuple[str, int, int]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from app.answers import Notice
 from app.domain.entities import IndexedItem
 from app.domain.filters import ItemFilter
-from app.domain.names import some_of
+from app.domain.names import join_words, some_of
 from app.domain.searches import LONGEST_TYPED, SAMPLE, Hit, WordReport, explain_filter, floor_percent
-from app.domain.words import fold, is_telling, spell_words
+from app.domain.words import fold, is_minor, is_telling, spell_words
 from app.services.models.placement import words_of
 from app.services.serving.galleries import Gallery
 from app.services.serving.snapshot import Snapshot
@@ -62,16 +62,17 @@ def word_notices(
 ) -> tuple[Notice, ...]:
     """Return a notice if a query has unknown words, or none at all; it offers other queries where the encoder
     knows near ones. Words of later items are unknown unless it `finds_later` ones."""
-    if report is not None and report.n_known:  # "the" is missed by no person
+    if report is not None:  # "the" is missed by no person, but one letter alone is all that was asked
         lists = (report.unknown, report.guessed, report.misspelt, report.unseen)
-        report = WordReport(report.n_known, *(tuple(filter(is_telling, words)) for words in lists))
+        says = is_telling if report.n_known else (lambda word: is_minor(word) or is_telling(word))
+        report = WordReport(report.n_known, *(tuple(filter(says, words)) for words in lists))
     words = () if report is None else report.misspelt or report.unknown or report.guessed
     if report is not None and not (words or is_trained):
         words = report.unseen
     if report is None or (report.n_known and not words):
         return ()
     if not words:
-        return (Notice("no-words", "the query has no word, so nothing is ranked by it", ()),)
+        return (Notice("no-words", "no word of the query says anything, so nothing is ranked by it", ()),)
     others = () if nearest_words is None else _nearest_queries(text or "", words, nearest_words)
     if report.misspelt:
         if not others:  # long texts are not respelled
@@ -90,6 +91,14 @@ def word_notices(
     if report.unknown and is_trained and not finds_later:
         message += "; a training learns the words of newer items"
     return (Notice("unknown-words", message, words[:_WORDS_LISTED], others),)
+
+
+def with_filters(notices: tuple[Notice, ...], filters: Mapping[str, str]) -> tuple[Notice, ...]:
+    """Return notices of which the first, of unknown words, says which filters find those that are values."""
+    unknown, *others = notices
+    likely = [filters[word] for word in unknown.words if word in filters]
+    hint = f"; filters find {join_words(likely, 'and')}" if likely else ""
+    return (replace(unknown, message=unknown.message + hint), *others)
 
 
 def with_slips(report: WordReport, text: str, nearest_words: NearestWords) -> WordReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +36,11 @@ from app.domain.searches import (
     WordReport,
     describe_others,
 )
-from app.domain.words import split_negated, split_words
+from app.domain.words import fold, split_negated, split_words
 from app.encoders.base import BaseEncoder
 from app.services.models.model_bundles import LONGEST_TEXT, LoadedModel, ProjectedQuery
 from app.services.models.originals import item_features
-from app.services.models.placement import words_of
+from app.services.models.placement import facet_values, words_of
 from app.services.serving.galleries import Gallery, Page
 from app.services.serving.item_columns import ColumnNames
 from app.services.serving.notices import (
@@ -48,6 +49,7 @@ from app.services.serving.notices import (
     unranked_notices,
     untrained_notices,
     weak_match_notices,
+    with_filters,
     with_slips,
     word_notices,
 )
@@ -396,6 +398,7 @@ class SearchService:
                     else _ask(ground, ground.source, query, n < _MOST_OFFERS)
                     for n, query in enumerate(search.queries)
                 ]
+                search, projections = _look_up_id(ground, search, projections)
                 if refinement is not None:
                     if refinement.min_probability is not None:
                         _check_probabilities(ground, search)
@@ -712,6 +715,8 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
     is_respelled = report is not None and (not can_match or bool(report.misspelt))
     nearest = nearest_words if may_offer or is_respelled else None
     notices = word_notices(report, text, nearest, is_trained=model.is_trained, finds_later=finds_later)
+    if notices and notices[0].code == "unknown-words":
+        notices = with_filters(notices, _filters_by_value(ground))
     if is_respelled and notices and notices[0].did_you_mean:
         content, can_match, says_learned = Content(text=notices[0].did_you_mean[0]), True, True
         report = None if report is None else encoder.look_up_words(content).knowing(later)
@@ -736,6 +741,47 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         depends = bool(later) or projection is not plain
         model.texts.put((source, ground.target, text), projection, revision if depends else None)
     return projection
+
+
+def _filters_by_value(ground: _Ground) -> Mapping[str, str]:
+    """Return a condition for each value, folded, that items have: of some items, of those of engines none."""
+    memory, gallery, target = ground.snapshot.filters_by_value, ground.gallery, ground.target
+    if target not in memory:
+        if ground.at_once:
+            raise BlockingIOError
+        is_remote = math.isinf(gallery.numbers_per_search(NO_FILTER))
+        memory[target] = {
+            fold(value): f"{key}={value}"
+            for item in ([] if is_remote else gallery.first_items(SAMPLE))
+            for key in item.metadata
+            for value in facet_values(item.metadata, key)
+        }
+    return memory[target]
+
+
+def _look_up_id(
+    ground: _Ground, search: Search, projections: list[ProjectedQuery]
+) -> tuple[Search, list[ProjectedQuery]]:
+    """Return a search for one word that is not known, or has digits beside others, as one for the items of
+    which it is the id, or that of their pair, as numbers of articles are; as it is if there are none."""
+    content, projection = search.queries[0].content, projections[0]
+    text = "" if content is None or content.text is None or len(projections) > 1 else content.text.strip()
+    is_code = re.search(r"\d", text) and re.search(r"\D", text)
+    is_unknown = any(notice.code == "unknown-words" for notice in projection.notices)
+    if len(text) > LONGEST_TYPED or len(text.split()) != 1 or not (is_code or is_unknown):
+        return search, projections
+    if ground.work is None:
+        raise BlockingIOError
+    names = list(dict.fromkeys((text, text.upper(), text.lower())))
+    ids = [*ground.work.items.ids_of_pairs(ground.snapshot.collection, ground.target, names), *names]
+    same = Condition("id", "in", tuple(ids))
+    if not ground.gallery.count_matching(ItemFilter((same,))):
+        return search, projections
+    notice = Notice("named-items", f"{text!r} is the id of these items, or of their pair", (text.lower(),))
+    notices = with_filters((notice,), _filters_by_value(ground))
+    nothing = np.zeros_like(projection.projected)
+    search = replace(search, item_filter=ItemFilter((search.item_filter, same)))
+    return search, [ProjectedQuery(nothing, notices, before_emphasis=nothing)]
 
 
 def _stress_words(

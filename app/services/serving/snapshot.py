@@ -94,6 +94,8 @@ class Snapshot:
     )
     # whether some item has a word, by the modalities of a search and the word
     carried: dict[tuple[str, str, str], bool] = field(default_factory=dict, init=False, repr=False)
+    # conditions such as ``Size=42``, by the modality of items that meet them, and the value, folded
+    filters_by_value: dict[str, Mapping[str, str]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def is_gone(self) -> bool:

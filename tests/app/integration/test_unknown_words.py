@@ -77,6 +77,49 @@ def test_a_query_is_answered_by_the_words_that_are_known_and_names_the_others(co
     assert client.post("/v1/collections/shop/search/x-to-text", json=vector).json()["notices"] == []
 
 
+def test_the_number_of_an_article_finds_it_and_a_value_is_offered_as_a_filter(pairs: Pairs) -> None:
+    pairs.make("shop", x="vector", text="tfidf")
+    new = []
+    for number in range(12):
+        of_both = {"pair_id": f"QX-{number}", "metadata": {"size": 40 + number % 2, "fit": "XL"}}
+        new.append(pairs.item("x", f"x{number}", pairs.data.X[number], **of_both))
+        text = Content(text=f"a {('red', 'blue', 'grey')[number % 3]} shoe")
+        new.append(NewItem("text", text, f"t{number}", **of_both))
+    pairs.services.catalogue.add_items("shop", new)
+    client = pairs.client()
+
+    def search(text: str, path: str = SEARCH, **options: object) -> tuple[list[str], list[dict[str, Any]]]:
+        answer = client.post(path, json={"text": text, **options}).json()
+        notices = [notice for notice in answer["notices"] if notice["code"] != "not-trained"]
+        if "named-items" in [notice["code"] for notice in notices]:
+            assert {(hit["probability"], hit["score"]) for hit in answer["hits"]} <= {(None, 0.0)}
+        return [hit["id"] for hit in answer["hits"]], notices
+
+    for is_trained in (False, True):
+        if is_trained:
+            pairs.train("shop", TrainingParameters(method="composite"))
+        hits, (notice,) = search(" qx-7\n")
+        assert (hits, notice["code"], notice["words"]) == (["x7"], "named-items", ["qx-7"])
+        assert notice["message"] == "'qx-7' is the id of these items, or of their pair"
+        assert search("QX-7", "/v1/collections/shop/search/text-to-text")[0] == ["t7"]
+        assert search("x3")[0] == ["x3"]
+        by_filter = {"filter": {"metadata": {"size": 40}}}
+        assert (search("QX-8", **by_filter)[0], search("QX-7", **by_filter)[0]) == (["x8"], [])
+        assert search("QX-7", include=["explanation"], min_probability=0.5 if is_trained else None)[0] == [
+            "x7"
+        ]
+        hits, (notice,) = search("shoe 41")
+        assert len(hits) == 10
+        assert "; filters find size=41" in notice["message"]
+        assert "filters" not in search("shoe 43")[1][0]["message"]
+        for text in ("the", "with your"):
+            hits, (notice,) = search(text)
+            assert (hits, notice["code"], notice["did_you_mean"]) == ([], "no-words", [])
+        assert search("no red shoe")[0] == search("shoe -red")[0]
+    pairs.services.catalogue.delete_item("shop", "x7")
+    assert search("QX-7")[0] == []
+
+
 def test_a_model_that_learned_nothing_answers_a_text(copy_of: CopyOf) -> None:
     pairs, _ = copy_of(shop, alpha=1e5)
     assert pairs.services.versions.model("shop", 1).report.fit.rank == 0

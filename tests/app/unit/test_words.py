@@ -123,6 +123,16 @@ def test_words_are_found_where_they_stand() -> None:
         ("-red dress\n-blue shoes", "-red dress\n-blue shoes", ""),
         ("Herrenschuhe und -stiefel", "Herrenschuhe und -stiefel", ""),
         ("not", "not", ""),
+        ("shoes no heels", "shoes", "heels"),
+        ("No black leather shoes", "shoes", "black leather"),
+        ("not a red boat", "boat", "red"),
+        ("without a moon", "", "a moon"),
+        ("not red and blue", "", "red and blue"),
+        ("not for running", "", "for running"),
+        ("no. 5, no 5", "no. 5, no 5", ""),
+        ("Schuhe ohne Absatz, nicht rot", "Schuhe", "Absatz, rot"),
+        ("keine schwarzen Schuhe", "Schuhe", "schwarzen"),
+        ("nichts", "nichts", ""),
     ],
 )
 def test_what_a_text_negates_ends_with_a_comma_or_but_or_is_a_word_after_a_minus_sign(
