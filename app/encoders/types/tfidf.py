@@ -52,9 +52,10 @@ _KNOWN_SHARE = 0.5  # of the parts of a word that is no term
 # With the 2000 most frequent parts of product names, 91 % of the plurals and singulars of words learned from
 # ten texts or more reach it; with the rule of the last letter all of them are known, and 6 % of English words
 # unlike any learned one.
-_SHORTEST_HEAD, _LONGEST_HEAD = 5, 20
+_SHORTEST_HEAD, _LONGEST_HEAD, _SHORTEST_REST = 5, 20, 3
 """Letters of a learned word that a compound ends in ("wristwatch" in "watch"). Of 8030 words of licences and
-programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four."""
+programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four. Two
+letters before one are a slip sooner: "fatrack" is no track, but Fastrack."""
 _FURTHER = 2048
 """Features of words and parts that were not learned, by their checksums: a word of a later item is the same
 word in a query. Of 50 such words with 18 parts each, a third of the features are taken."""
@@ -260,7 +261,7 @@ class TfidfEncoder(TextEncoder):
         # A last letter changes most parts of a short word: "bags" shares a third of its parts with "bag".
         if word[:-1] in self._words.positions:
             return True
-        lengths = range(_SHORTEST_HEAD, min(len(word), _LONGEST_HEAD + 1))
+        lengths = range(_SHORTEST_HEAD, min(len(word) - _SHORTEST_REST, _LONGEST_HEAD) + 1)
         return any(word[-length:] in self._words.positions for length in lengths)
 
     def _positions(self, words: list[str]) -> list[Positions]:

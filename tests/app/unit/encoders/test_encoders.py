@@ -108,6 +108,15 @@ def test_a_plural_and_a_compound_are_similar_to_the_word_that_was_learned() -> N
     assert not np.any(words_alone.encode(contents).toarray()[:, : -words_alone.n_further])
 
 
+def test_two_letters_before_a_learned_word_make_no_compound() -> None:
+    encoder = TfidfEncoder({"characters": 5}, 1000).fit(["a fastrack watch", "men track pants"])
+    for word, is_known in (("wristwatch", True), ("dirttrack", True), ("fatrack", False), ("ewatch", False)):
+        report = encoder.look_up_words(Content(text=word))
+        assert report
+        assert (not report.unknown and not report.guessed) == is_known, word
+    assert encoder.nearest_words("fatrack")[0] == "fastrack"
+
+
 def test_words_that_were_not_learned_are_features_of_their_own_beside_those_that_were() -> None:
     encoder = TfidfEncoder({"characters": 5}, 1000).fit(["a red handbag", "a brown wallet"])
     texts = ("red", "red purple", "a purple scarf, purple", "purple", "scarves", "green")
