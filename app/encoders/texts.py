@@ -25,7 +25,7 @@ from app.domain.words import (
     RULE,
     characters_of,
     fold,
-    is_minor,
+    is_telling,
     spell_words,
     split_stretches,
     split_words,
@@ -398,13 +398,13 @@ def spellings(texts: Iterable[str], names: Sequence[str], words: Container[str])
 def report_words(text: str, is_known: Callable[[str], bool], rule: int) -> WordReport:
     """Return which of the words of a text are known; the others as the text writes them, in small letters."""
     # What is written without spaces is unknown if less than half of its pairs of characters are known.
-    # Letters alone, such as articles, count only where there is no other word.
+    # Letters alone and function words count only where there is no other word.
     if rule != RULE:
         words = list(dict.fromkeys(words_by(rule)(text)))
         unknown = [word for word in words if not is_known(word)]
         return WordReport(len(words) - len(unknown), tuple(unknown))
     stretches = dict(split_stretches(text))
-    telling = [stretch for stretch in stretches if not is_minor(stretch)] or list(stretches)
+    telling = [stretch for stretch in stretches if is_telling(stretch)] or list(stretches)
     n_known, unknown = 0, []
     for stretch in telling:
         answers = list(map(is_known, stretches[stretch]))
