@@ -73,7 +73,12 @@ def word_notices(
         return ()
     if not words:
         return (Notice("no-words", "no word of the query says anything, so nothing is ranked by it", ()),)
-    others = () if nearest_words is None else _nearest_queries(text or "", words, nearest_words)
+    others: tuple[str, ...] = ()
+    # Beside a word that is like none, another one is none either: "nail polish" is no Police.
+    if nearest_words is not None and (
+        report.n_known or all(len(word) < _SHORTEST_SLIP or nearest_words(word) for word in words)
+    ):
+        others = _nearest_queries(text or "", words, nearest_words)
     if report.misspelt:
         if not others:  # long texts are not respelled
             return ()

@@ -89,22 +89,26 @@ def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, 
 
 
 def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tuple[list[str], bool]:
-    """Return the words of a short text that name no value that was learned, and whether all are such words;
-    neither those that are not known for sure, nor any of a longer text."""
-    doubtful = set() if report is None else {*report.unknown, *report.guessed, *report.misspelt}
+    """Return the words of a short text that name no value that was learned, and whether all known ones are
+    such words; neither those that are not known for sure, nor any of a longer text."""
+    unknown = set() if report is None else {*report.unknown}
+    guessed = set() if report is None else {*report.guessed, *report.misspelt}
     names = _words_of_values(model.projector.parts)
     stretches = split_stretches(text)
     telling = {word: parts for word, parts in stretches if is_telling(word) or word in names}
-    n_telling = sum(word in telling for word, _ in stretches)
-    if not names or n_telling > _MOST_STRESSED:
+    n_left = sum(word in telling for word, _ in stretches)
+    if not names or n_left > _MOST_STRESSED:
         return [], False
     apart = []
     for word, start, end in spell_words(text):
-        written = text[start:end].lower()
-        is_sure = word in telling and doubtful.isdisjoint((word, written))
-        if is_sure and all(names.isdisjoint(forms_of(part)) for part in telling[word]):
-            apart.append(written)
-    return apart, len(apart) == n_telling
+        forms = {word, text[start:end].lower()}
+        is_apart = all(names.isdisjoint(forms_of(part)) for part in telling.get(word, ()))
+        if word not in telling or forms & guessed or not (forms & unknown or is_apart):
+            continue
+        n_left -= 1
+        if not forms & unknown:
+            apart.append(text[start:end].lower())
+    return apart, n_left == 0
 
 
 @lru_cache(maxsize=1024)  # most texts consist of the same words

@@ -796,10 +796,13 @@ def _stress_words(
     carried = _carried_words(ground, source, words)
     if not carried:
         return projection, not words
-    if are_all:
-        of_words = clear(model, projection.projected, _background(ground))
-    else:
-        of_words = model.project_words(source, model.encoders[source].encode([Content(text=" ".join(words))]))
+    of_words = projection.projected
+    if not are_all or (report is not None and report.unknown):
+        features = model.encoders[source].encode([Content(text=" ".join(words))])
+        of_words = model.project_words(source, features)
+    cleared = clear(model, of_words, _background(ground))
+    # Beside a value only half of it is taken away: words of very many texts, which items have in common, lose.
+    of_words = cleared if are_all else (cleared + of_words) / 2
     if not of_words.any():
         return projection, False
     return stress(model, source, projection, of_words, are_all), carried >= set(words)

@@ -150,6 +150,8 @@ def test_a_misspelt_word_gets_the_nearest_known_ones(pairs: Pairs) -> None:
     assert offers("hanbag") == ["Handbag"]
     assert offers("«Hanbag», cfaé!") == ["«Handbag», Café!"]
     assert offers("une casure hanbag") == ["une Chaussure Handbag"]
+    answer = client.post(SEARCH, json={"text": "xyzzy hanbag"}).json()  # of which one alone is like a word
+    assert (answer["hits"], [notice["did_you_mean"] for notice in answer["notices"]]) == ([], [[]])
     assert offers("sacz" + " hanbag" * 200) == []
     assert offers("xyzzy") == offers("Handbag") == []
     # Nothing is near: German vowels as they are typed without their keys, and words that begin alike.
@@ -328,6 +330,12 @@ def test_brands_of_few_items_stand_out(copy_of: CopyOf) -> None:
         assert {hit["id"] for hit in answer["hits"]} == ids
         assert {hit["probability"] for hit in answer["hits"]} == {None}  # nothing was learned of it
         assert answer["notices"] == []
+        # Nor is it of what no item has, which says nothing beside it.
+        for text in (f"{brand} xqzvyk", f"xqzvyk for {brand} xqzvyk"):
+            beside = client.post(SEARCH, json={"text": text, "k": 4}).json()
+            assert [hit["id"] for hit in beside["hits"]] == [hit["id"] for hit in answer["hits"]]
+            assert {hit["probability"] for hit in beside["hits"]} == {None}
+            assert [notice["words"] for notice in beside["notices"]] == [["xqzvyk"]]
 
 
 @pytest.mark.parametrize("slip", ["belfx", "corhl", "dnugomi", "arjassk"])
