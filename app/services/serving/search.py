@@ -768,7 +768,9 @@ def _look_up_id(
     text = "" if content is None or content.text is None or len(projections) > 1 else content.text.strip()
     is_code = re.search(r"\d", text) and re.search(r"\D", text)
     is_unknown = any(notice.code == "unknown-words" for notice in projection.notices)
-    if len(text) > LONGEST_TYPED or len(text.split()) != 1 or not (is_code or is_unknown):
+    memory, key = ground.snapshot.carried, ("", ground.target, text)
+    is_one = len(text) <= LONGEST_TYPED and len(text.split()) == 1
+    if not (is_one and (is_code or is_unknown) and memory.get(key, True)):
         return search, projections
     if ground.work is None:
         raise BlockingIOError
@@ -776,6 +778,9 @@ def _look_up_id(
     ids = [*ground.work.items.ids_of_pairs(ground.snapshot.collection, ground.target, names), *names]
     same = Condition("id", "in", tuple(ids))
     if not ground.gallery.count_matching(ItemFilter((same,))):
+        if len(memory) >= _MOST_WORDS:
+            memory.clear()
+        memory[key] = False
         return search, projections
     notice = Notice("named-items", f"{text!r} is the id of these items, or of their pair", (text.lower(),))
     notices = with_filters((notice,), _filters_by_value(ground))
@@ -801,8 +806,8 @@ def _stress_words(
         features = model.encoders[source].encode([Content(text=" ".join(words))])
         of_words = model.project_words(source, features)
     cleared = clear(model, of_words, _background(ground))
-    # Beside a value only half of it is taken away: words of very many texts, which items have in common, lose.
-    of_words = cleared if are_all else (cleared + of_words) / 2
+    # Beside a value half of it: words of very many texts lose, which items have in common.
+    of_words = cleared if are_all else (cleared + of_words) / np.float32(2.0)
     if not of_words.any():
         return projection, False
     return stress(model, source, projection, of_words, are_all), carried >= set(words)

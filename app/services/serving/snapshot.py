@@ -92,7 +92,7 @@ class Snapshot:
     shown: dict[tuple[str, frozenset[str]], tuple[Item, int]] = field(
         default_factory=dict, init=False, repr=False
     )
-    # whether some item has a word, by the modalities of a search and the word
+    # whether some item has a word, by the modalities of a search and the word; or an id, without a source
     carried: dict[tuple[str, str, str], bool] = field(default_factory=dict, init=False, repr=False)
     # conditions such as ``Size=42``, by the modality of items that meet them, and the value, folded
     filters_by_value: dict[str, Mapping[str, str]] = field(default_factory=dict, init=False, repr=False)
