@@ -364,24 +364,6 @@ _FAULTS = (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error)
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A file of an archive: what it holds, and the sample that its name says by itself."""
-
-    name: str
-    kind: str
-
-    @property
-    def key(self) -> str:
-        return str(PurePosixPath(self.name).with_suffix(""))
-
-    @property
-    def short_key(self) -> str:
-        """The sample by the rule of WebDataset: the name up to its first dot."""
-        path = PurePosixPath(self.name)
-        return str(path.with_name(path.name.partition(".")[0] or path.name))
-
-
 class _Exported(msgspec.Struct, forbid_unknown_fields=True):
     """What an item has that `lrbs export` wrote, beyond what its sample says."""
 
@@ -406,8 +388,10 @@ class _Sample:
 class _Listing:
     """What is in an archive, but for contents: these are read when it is known what belongs together."""
 
-    members: dict[str, _Member] = field(default_factory=dict)
-    links: dict[str, tuple[_Member, str]] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)
+    """What each file holds, by its name."""
+    links: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The same of links, and the names that they lead to."""
     annotations: dict[str, bytes] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     targets: dict[str, str] = field(default_factory=dict)
@@ -421,7 +405,7 @@ class _Listing:
         """Return what was left out, and what may be missing, for people."""
         notes = describe_left_out(self.others, self.hidden, forms)
         folders = {PurePosixPath(name).parent for name in self.members}
-        if len(folders) > 1 and not any(member.kind == _LABEL for member in self.members.values()):
+        if len(folders) > 1 and _LABEL not in self.members.values():
             notes.append("no file ends in .cls, so there are no labels: folders in a tar file are none")
         return [*notes, *self.notes]
 
@@ -437,16 +421,13 @@ def open_archives(
     # Members may be in any order: each archive is read twice, first for names, labels and metadata. `report`
     # gets what was left out of an archive, and what was taken as what, for people. `are_splits` as of
     # `Layout.of`; names of archives count as those of folders, if both kinds are there.
-    answers = {is_training_split(_stem_of(file)) for file in files}
-
-    def layout_of(file: Path, names: Sequence[str]) -> Layout:
-        return Layout.of(names, are_splits, _stem_of(file) if names else "", {True, False} <= answers)
+    has_both_kinds = {True, False} <= {is_training_split(_stem_of(file)) for file in files}
 
     def rows() -> Iterator[Row]:
         for file in files:
             try:
                 with _open_plain(file) as stream:
-                    yield from _archive_rows(file, stream, modality_names, report, partial(layout_of, file))
+                    yield from _archive_rows(file, stream, modality_names, report, are_splits, has_both_kinds)
             except InvalidFieldError as error:
                 yield Refusal(file.name, error.message)
             except _FAULTS as error:
@@ -460,15 +441,17 @@ def _archive_rows(
     stream: IO[bytes],
     modality_names: Mapping[str, str],
     report: Callable[[str], None],
-    layout_of: Callable[[Sequence[str]], Layout],
+    are_splits: bool | None,
+    is_beside_others: bool,
 ) -> Iterator[Row]:
     listing = _list_members(file, stream, modality_names)
     samples = _read_samples(file, listing)
-    layout = layout_of([name for name, sample in samples.items() if not sample.exported])
+    names = [name for name, sample in samples.items() if not sample.exported]
+    layout = Layout.of(names, are_splits, _stem_of(file) if names else "", is_beside_others)
     for note in (*listing.describe(modality_names), *layout.notes):
         report(f"{file.name}: {note}")
     yield from listing.refusals
-    modalities = {name: modality_names[listing.members[name].kind] for name in samples}
+    modalities = {name: modality_names[listing.members[name]] for name in samples}
     ids = _identifiers(samples, modalities)
     names_of: dict[str, list[str]] = {}
     for name in samples:
@@ -487,7 +470,7 @@ def _archive_rows(
                 own = sample.exported.get(path.suffix[1:], usual)
                 yield read_item(
                     modalities[name],
-                    listing.members[name].kind,
+                    listing.members[name],
                     content,
                     f"{file.name}/{name}",
                     is_exact=own is not usual,
@@ -635,14 +618,14 @@ def _list_member(
     elif entry.issym() or entry.islnk():
         around = str(path.parent) if entry.issym() else ""
         target = readable_name(posixpath.normpath(posixpath.join(around, entry.linkname)))
-        listing.links[name] = (_Member(name, kind), target)
+        listing.links[name] = (kind, target)
     elif not entry.isreg():
         listing.refusals.append(Refusal(place, "is a pipe or a device, not a file"))
     elif entry.size > (MAX_FILE_BYTES if kind == form else _MAX_ANNOTATION_BYTES):
         most = MAX_FILE_MIB if kind == form else _MAX_ANNOTATION_BYTES >> 20
         listing.refusals.append(Refusal(place, f"is larger than {most} MiB"))
     else:
-        listing.members[name] = _Member(name, kind)
+        listing.members[name] = kind
         if kind != form:
             listing.annotations[name] = _content_of(archive, entry)
 
@@ -665,21 +648,22 @@ def _follow_links(file: Path, listing: _Listing) -> None:
 
 
 def _cut_into_samples(
-    file: Path, members: Iterable[_Member], refusals: list[Refusal]
-) -> Iterator[tuple[str, list[_Member]]]:
+    file: Path, members: Mapping[str, str], refusals: list[Refusal]
+) -> Iterator[tuple[str, list[str]]]:
     """Yield the name and the members of each sample; those whose names leave it open are refused."""
     # By the rule of WebDataset the name of a sample ends at the first dot, so that it may have ``1.left.jpg``
     # and ``1.right.jpg``. Where that puts together what is more than one, dots are parts of the names.
-    groups: dict[str, list[_Member]] = {}
-    for member in members:
-        groups.setdefault(member.short_key, []).append(member)
+    groups: dict[str, list[str]] = {}
+    for path in map(PurePosixPath, members):
+        key = str(path.with_name(path.name.partition(".")[0] or path.name))
+        groups.setdefault(key, []).append(str(path))
     for key, group in groups.items():
-        parts: dict[str, list[_Member]] = {}
-        for member in group:
-            parts.setdefault(member.key, []).append(member)
-        kinds = {name: {member.kind for member in part} for name, part in parts.items()}
-        are_whole = [name for name in parts if name != key and len(kinds[name]) > 1]
-        counts = Counter(member.kind for member in group)
+        parts: dict[str, list[str]] = {}
+        for name in group:
+            parts.setdefault(str(PurePosixPath(name).with_suffix("")), []).append(name)
+        kinds = {part: {members[name] for name in inside} for part, inside in parts.items()}
+        are_whole = [part for part in parts if part != key and len(kinds[part]) > 1]
+        counts = Counter(members[name] for name in group)
         is_one = max(counts.values()) == 1 or len(parts) == 1
         are_alike = len(set(map(frozenset, kinds.values()))) == 1
         if is_one or not (are_alike or are_whole or counts[_LABEL] > 1 or counts[_METADATA] > 1):
@@ -687,7 +671,7 @@ def _cut_into_samples(
         elif are_alike or (are_whole and key not in parts):
             yield from parts.items()
         else:
-            names = some_of(sorted(member.name for member in group))
+            names = some_of(sorted(group))
             reason = f"may be one sample or {len(parts)}, as names have dots: {names}; rename them"
             refusals.append(Refusal(f"{file.name}/{key}", reason))
 
@@ -695,11 +679,11 @@ def _cut_into_samples(
 def _read_samples(file: Path, listing: _Listing) -> dict[str, _Sample]:
     """Return the sample of each content; samples without one, or with faults, are refused."""
     samples: dict[str, _Sample] = {}
-    groups = list(_cut_into_samples(file, listing.members.values(), listing.refusals))
-    usual = set().union(*({member.kind for member in group} for _, group in groups))
+    groups = list(_cut_into_samples(file, listing.members, listing.refusals))
+    usual = {listing.members[name] for _, group in groups for name in group}
     lacking: dict[str, list[str]] = {}
     for key, group in groups:
-        by_kind = {member.kind: member.name for member in group}
+        by_kind = {listing.members[name]: name for name in group}
         place = f"{file.name}/{key}"
         missing = sorted(usual - by_kind.keys())
         if not by_kind.keys() - {_LABEL, _METADATA}:
@@ -718,7 +702,7 @@ def _read_samples(file: Path, listing: _Listing) -> dict[str, _Sample]:
             listing.refusals.append(Refusal(f"{file.name}/{error.field}", error.message))
             continue
         sample = _Sample(identifier_of(f"{_stem_of(file)}/{key}"), labels, metadata, exported)
-        samples |= {member.name: sample for member in group if member.name not in listing.annotations}
+        samples |= {name: sample for name in group if name not in listing.annotations}
     for kind, keys in lacking.items():
         listing.notes.append(f"{len(keys)} samples have no {kind}, unlike others: {some_of(keys)}")
     return samples
