@@ -7,9 +7,9 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from solver.datasets import PairedFeatures
 
 ingest = typer.Typer(no_args_is_help=True, help="Import data into a collection.")
+_Pruning = Literal["only said", "asked", "unasked"]
+"""How what is gone from a source is deleted."""
 _NOTHING, _REFUSED = 1, 3
 """Exit status when nothing is stored; when all is but what was named: neither success nor an error."""
 
@@ -407,7 +409,7 @@ def _store(
         _print_note(note)
     kept_ids = KeptIds()
     rows = source.rows() if pruning is None else kept_ids.watch(source.rows())
-    if pruning is not None and pruning.is_dry:
+    if pruning == "only said":
         for _ in rows:
             continue
         n_deleted = _prune(services, collection, kept_ids, pruning, kept_ids.n_refusals)
@@ -461,18 +463,14 @@ def _store(
         raise typer.Exit(_REFUSED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pruning:
-    is_dry: bool
-    yes: bool
-
-
 def _pruning(prune: bool, is_dry: bool, yes: bool, as_json: bool) -> _Pruning | None:
     if (is_dry or yes) and not prune:
         raise typer.BadParameter("takes --prune beside it", param_hint="--dry-run" if is_dry else "--yes")
     if prune and as_json and not (is_dry or yes):
         raise typer.BadParameter("takes --dry-run or --yes beside it", param_hint="--prune --json")
-    return _Pruning(is_dry, yes) if prune else None
+    if not prune:
+        return None
+    return "only said" if is_dry else "unasked" if yes else "asked"
 
 
 def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pruning, n_refused: int) -> int:
@@ -492,9 +490,9 @@ def _prune(services: Services, collection: str, kept_ids: KeptIds, pruning: _Pru
     _print_note(
         f"{gone.matched} items of {collection!r} are gone from the source: {', '.join(gone.ids)}{more}"
     )
-    if pruning.is_dry:
+    if pruning == "only said":
         return gone.matched
-    if not pruning.yes:
+    if pruning == "asked":
         typer.confirm("Delete them?", abort=True, err=True)
     deleted = catalogue.delete_passing(collection, every, is_kept=kept_ids.has, last=last).changed
     _print_note(f"{deleted} items deleted from {collection!r}")
