@@ -8,9 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 from anyio import from_thread, to_thread
@@ -34,15 +33,9 @@ _MARK = "workload"
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
-class Workload(Enum):
-    """A kind of work with limits of its own."""
-
-    READ = "read"
-    """Includes searches."""
-    IMPORT = "import"
-    """Holds no more than a piece of its body in memory, and limits the body itself; exports are as long."""
-    EVENTS = "events"
-    """Lasts as long as the job."""
+Workload = Literal["read", "import", "events"]
+"""A kind of work with limits of its own. "read" includes searches; "import" holds no more than a piece of its
+body in memory, and limits the body itself, exports are as long; "events" lasts as long as the job."""
 
 
 def works_as(workload: Workload) -> Callable[[_Endpoint], _Endpoint]:
@@ -260,7 +253,7 @@ class ConcurrencyLimits:
         self.keys = ConcurrencyLimiter(
             "keys", _RUNNING_KEY_CHECKS, _WAITING_KEY_CHECKS, of_caller=_KEY_CHECKS_OF_ADDRESS
         )
-        by_workload = {Workload.READ: self.reads, Workload.IMPORT: self.imports, Workload.EVENTS: self.events}
+        by_workload = {limiter.name: limiter for limiter in (self.reads, self.imports, self.events)}
         self._marked: list[tuple[Set[str], re.Pattern[str], ConcurrencyLimiter]] = [
             (route.methods or frozenset(), compile_path(route.path)[0], by_workload[workload])
             for router in routers

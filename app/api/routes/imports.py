@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app import answers
 from app.api import bodies
-from app.api.admission import Workload, works_as
+from app.api.admission import works_as
 from app.api.deps import KeyId, ListedFilter, may_write
 from app.api.faults import parse_line
 from app.api.gate import PIECE
@@ -56,7 +56,7 @@ _BODY: dict[str, Any] = {
     openapi_extra=_BODY,
     responses=responses(409, 410, *OF_BODIES),
 )
-@works_as(Workload.IMPORT)
+@works_as("import")
 async def import_items(collection: str, request: Request, state: State, key_id: KeyId) -> Response:
     """Store a stream of items of any length (NDJSON), all of it or nothing.
 
@@ -95,7 +95,7 @@ async def import_items(collection: str, request: Request, state: State, key_id: 
         },
     },
 )
-@works_as(Workload.IMPORT)
+@works_as("import")
 def export_items(collection: str, state: State, request: Request, item_filter: ListedFilter) -> Response:
     """Return items as an import takes them (NDJSON), with their originals, in order of creation.
 

@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from app import answers
-from app.api.admission import Workload, aside, works_as
+from app.api.admission import aside, works_as
 from app.api.bodies import read_json
 from app.api.deps import KeyId, Readers, RootPath, may_administer
 from app.api.openapi import JOB_QUEUED
@@ -139,7 +139,7 @@ def _require_job(job_id: str, state: State, response: Response, last_event: Last
     response_class=EventSourceResponse,
     responses={200: {"description": "Server-sent events", "content": {"text/event-stream": _STREAM}}},
 )
-@works_as(Workload.EVENTS)
+@works_as("events")
 async def job_events(job_id: str, state: State, last_event: LastEvent = 0) -> AsyncIterator[ServerSentEvent]:
     """Follow a job as server-sent events.
 
@@ -193,7 +193,7 @@ def activate_model(
     responses=responses(409),
     response_model=answers.SearchResult,
 )
-@works_as(Workload.READ)
+@works_as("read")
 def search_version(
     collection: str,
     version: Version,

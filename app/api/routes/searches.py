@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from app import answers
 from app.api import bodies
-from app.api.admission import Workload, place_of, works_as
+from app.api.admission import place_of, works_as
 from app.api.deps import bearer, may_search, readers_of
 from app.api.gate import body_of
 from app.api.openapi import json_body, reads, schema_of, two_forms
@@ -105,7 +105,7 @@ _READ_BATCH = bodies.read_json_with(_parse_batch, _BATCH_BODY, bodies.search_bod
 
 
 @router.post("/{source}-to-{target}", responses=_REFUSALS, response_model=answers.SearchResult)
-@works_as(Workload.READ)
+@works_as("read")
 @reads(_BODY)
 async def search(request: Request, collection: str, source: str, target: str) -> Response:
     """Rank the target modality for one query of the source modality.
@@ -119,7 +119,7 @@ async def search(request: Request, collection: str, source: str, target: str) ->
 
 
 @router.post("/{source}-to-{target}/batch", responses=_REFUSALS, response_model=answers.SearchResults)
-@works_as(Workload.READ)
+@works_as("read")
 @reads(_BATCH_BODY)
 async def search_batch(request: Request, collection: str, source: str, target: str) -> Response:
     """Answer many queries, all from one snapshot."""
@@ -128,7 +128,7 @@ async def search_batch(request: Request, collection: str, source: str, target: s
 
 
 @router.post("/{target}", responses=_REFUSALS, response_model=answers.SearchResult)
-@works_as(Workload.READ)
+@works_as("read")
 @reads(_COMPOSED_BODY)
 async def search_composed(request: Request, collection: str, target: str) -> Response:
     """Rank the target modality for up to 16 contents and items of either modality at once.
