@@ -4,10 +4,6 @@ options, and the command."""
 from __future__ import annotations
 
 import json
-import os
-import platform
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -30,7 +26,7 @@ from app.cli.compare.own_data import (
     load_table,
 )
 from app.cli.compare.report import (
-    RunDescription,
+    machine,
     print_comparison,
     print_means,
     quality_values,
@@ -274,8 +270,7 @@ def compare(
         for part in parts:
             write_plots(plots, *part)
     if report is not None:
-        run = RunDescription(shlex.join(["lrbs", *sys.argv[1:]]), machine(), numbers, folds)
-        page, _ = write_report(report, parts, protocols, run, result_lines(runs))
+        page = write_report(report, runs, protocols, folds)
         write_results(report, runs)
         LOG.print(f"report: {page}", highlight=False)
     if as_json:
@@ -320,11 +315,6 @@ def _compare_sets(
             for failure in comparison.failures:
                 LOG.print(f"{compared.name}: {failure}", highlight=False, markup=False)
     return parts
-
-
-def machine() -> str:
-    """Describe the machine on which the seconds were measured."""
-    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
 
 
 def published_protocol(name: str) -> PublishedProtocol | None:

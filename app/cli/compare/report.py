@@ -8,8 +8,13 @@ import csv
 import functools
 import importlib
 import io
+import itertools
 import math
+import os
+import platform
+import shlex
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -326,7 +331,7 @@ def retrieval_examples(
     queries. Without the set's original pictures and texts there are none."""
     if not compared.rows:
         return []
-    rows = [row for row, is_train in zip(compared.rows, compared.data.is_train, strict=True) if not is_train]
+    rows = list(itertools.compress(compared.rows, ~compared.data.is_train))
     labels = comparison.test_labels.tolist()
     outcome = comparison.outcomes[number]
     drawn = np.random.default_rng(seed).permutation(len(rows))[:_N_QUERIES].tolist()
@@ -360,16 +365,6 @@ def _thumbnail(content: bytes) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-@dataclass(frozen=True, slots=True)
-class RunDescription:
-    """Description of the run in a report."""
-
-    command: str
-    machine: str  # on which the seconds were measured
-    seeds: tuple[int, ...]  # of folds, drawn splits and resampling; the sections are of the first
-    n_folds: int
-
-
 def require_report_libraries() -> None:
     """Raise ImportError, naming the extra, where a report cannot be made."""
     for name in ("jinja2", "matplotlib"):
@@ -379,19 +374,22 @@ def require_report_libraries() -> None:
             raise ImportError(f"--report needs {name}, of the extra: pip install 'lrbs[report]'") from error
 
 
+def machine() -> str:
+    """Describe the machine on which the seconds were measured."""
+    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
+
+
 def write_report(
-    folder: Path,
-    parts: Sequence[tuple[ComparedSet, Comparison]],
-    protocols: Sequence[PublishedProtocol | None],
-    run: RunDescription,
-    lines: Sequence[ResultLine],
-) -> tuple[Path, Path]:
-    """Write ``report.html`` and ``report.md`` and return both; the folder is created.
-    Results over all seeds are shown where there are several; each set has a published protocol or None."""
+    folder: Path, runs: Runs, protocols: Sequence[PublishedProtocol | None], n_folds: int
+) -> Path:
+    """Write ``report.html`` and ``report.md`` and return the first; the folder is created. The sections are
+    of the first seed, with results over all of several; each set has a published protocol or None."""
     require_report_libraries()
     folder.mkdir(parents=True, exist_ok=True)
+    seeds = list(runs)
+    parts = runs[seeds[0]]
     sections = [
-        _section(compared, comparison, protocol, run.seeds[0])
+        _section(compared, comparison, protocol, seeds[0])
         for (compared, comparison), protocol in zip(parts, protocols, strict=True)
     ]
     comparisons = [comparison for _, comparison in parts]
@@ -399,29 +397,29 @@ def write_report(
     methods = list(dict.fromkeys(row.method for row in rows))
     plain, escaping = _environment(autoescape=False), _environment(autoescape=True)
     explanation = plain.get_template("explanation.j2").render(
-        run=run,
+        n_folds=n_folds,
         methods=methods,
         self_tuned=[
             name for name in methods if all(_is_self_tuned(row) for row in rows if row.method == name)
         ],
         semantic=SemanticBilinear(),
     )
-    paths = []
     for name, environment in (("report.html", escaping), ("report.md", plain)):
         text = environment.get_template(f"{name}.j2").render(
             sections=sections,
             summary=_summary(comparisons),
             comparisons=comparisons,
-            run=run,
-            lines=lines if len(run.seeds) > 1 else [],
+            command=shlex.join(["lrbs", *sys.argv[1:]]),
+            machine=machine(),
+            seeds=seeds,
+            n_folds=n_folds,
+            lines=result_lines(runs) if len(seeds) > 1 else [],
             methods=methods,
             explanation=explanation.strip().split("\n\n"),
             quality_caption=CAPTION,
         )
-        path = folder / name
-        path.write_text(text, encoding="utf-8")
-        paths.append(path)
-    return paths[0], paths[1]
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "report.html"
 
 
 def _environment(autoescape: bool) -> Any:
