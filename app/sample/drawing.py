@@ -479,27 +479,14 @@ def make_sky(rng: Generator, time: str, stops: str | None = None) -> Sky:
 _RELATIVE = re.compile(r"([a-z_]+)(?:([+*-])([\d.]+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One layer: what is drawn, and its arguments as written."""
-
-    verb: str
-    arguments: Mapping[str, str]
-
-    def is_drawn(self, facets: Mapping[str, Any]) -> bool:
-        required, excluded = self.arguments.get("if"), self.arguments.get("unless")
-        return (required is None or _holds(required, facets)) and (
-            excluded is None or not _holds(excluded, facets)
-        )
-
-    def text(self, name: str, default: str = "") -> str:
-        return self.arguments.get(name, default)
+Layer = Mapping[str, str]
+"""The arguments of a layer, as written."""
 
 
-def layers(text: str) -> tuple[Layer, ...]:
-    """Return the layers written in a text."""
+def layers(text: str) -> tuple[tuple[str, Layer], ...]:
+    """Return the layers written in a text: what each draws, and its arguments."""
     lines = [line.split() for line in text.strip().splitlines()]
-    return tuple(Layer(words[0], dict(word.split("=", 1) for word in words[1:])) for words in lines)
+    return tuple((words[0], dict(word.split("=", 1) for word in words[1:])) for words in lines)
 
 
 def is_true(value: Any) -> bool:
@@ -535,14 +522,15 @@ class Scene:
         self.sky = make_sky(rng, facets["time"], self._look_up("sky") if "sky" in palette else None)
         self.places: dict[str, list[Place]] = {}
 
-    def draw(self, layer: Layer) -> None:
+    def draw(self, verb: str, layer: Layer) -> None:
         """Draw a layer, if it belongs to this picture."""
-        if layer.is_drawn(self.facets):
-            getattr(self, layer.verb)(layer)
+        is_drawn = "if" not in layer or _holds(layer["if"], self.facets)
+        if is_drawn and not ("unless" in layer and _holds(layer["unless"], self.facets)):
+            getattr(self, verb)(layer)
 
     def let(self, layer: Layer) -> None:
         """Give numbers names, for the layers that follow."""
-        for name in layer.arguments:
+        for name in layer:
             self.names[name] = self._number(layer, name, "0")
 
     def air(self, layer: Layer) -> None:
@@ -554,7 +542,7 @@ class Scene:
         if sky.time == "night":
             self._scatter_stars(line * 0.9, 70 - 25 * cover)
         x = self.names["sun_x"] = self._between(28, 228)
-        if layer.text("sun") != "no":
+        if layer.get("sun") != "no":
             y = self._number(layer, "sun", "line*0.72..line" if sky.is_low else "24..54")
             self._draw_sun(x, y, self._number(layer, "radius", "9..12"))
         for height in sorted(self._between(0.12, 1.0) for _ in range((0, 3, 7)[cover])):
@@ -569,13 +557,11 @@ class Scene:
     def hills(self, layer: Layer) -> None:
         """Draw rounded hills down to the lower edge, with a sprite at every eighth point (``along=fir``)."""
         y, rise, haze = (self._number(layer, name, "0") for name in ("y", "rise", "haze"))
-        curve, tone = (
-            ridge(self.rng, y, rise, int(self._number(layer, "waves", "3"))),
-            self._tone(layer, haze),
-        )
+        curve = ridge(self.rng, y, rise, int(self._number(layer, "waves", "3")))
+        tone = self._tone(layer, haze)
         shades = Fade((light(tone, 0.14), tone, dark(tone, 0.16), dark(tone, 0.3)))
         self.canvas.polygon([*curve, (258, 257), (-2, 257)], shades)
-        if along := layer.text("along"):
+        if along := layer.get("along"):
             step = int(self._number(layer, "step", "8"))
             for x, foot in curve[step // 2 :: step]:
                 place = Place(x + self._between(-6, 6), foot + 4, self._number(layer, "size", "20"))
@@ -615,7 +601,7 @@ class Scene:
     def band(self, layer: Layer) -> None:
         """Fill the picture from ``y`` to ``to`` with a shaded colour, or with the colours of the sky."""
         y, to = self._number(layer, "y", "0"), self._number(layer, "to", "256")
-        is_sky = layer.text("colour") == "sky"
+        is_sky = layer.get("colour") == "sky"
         self.canvas.band(y, to, Fade(self.sky.stops) if is_sky else fade(self._tone(layer)))
         self.canvas.texture(self.rng, y, to, self._number(layer, "grain", "2"), (6, 9))
 
@@ -641,10 +627,10 @@ class Scene:
         # The sprite is one of several at random (``fir|oak``), or the one that a facet names. Lower ones are
         # larger, and in less ``haze``; ``shrink=0.4`` makes many smaller than few; ``flip`` is ``each`` or
         # ``all``. With ``each=colours`` they alternate between that facet's colours, ``tone`` and ``other``.
-        written, facet = layer.text("sprite"), layer.text("each")
+        written, facet = layer.get("sprite", ""), layer.get("each", "")
         names = [written] if written in self.sprites else str(self.facets.get(written, written)).split("|")
         places, haze = self._placing(layer), self._span(layer, "haze", "0")
-        self.places[layer.text("as", names[0])] = places
+        self.places[layer.get("as", names[0])] = places
         for k, place in enumerate(places):
             near = haze[0] + (haze[1] - haze[0]) * (k + 1) / len(places)
             values = [self.facets[facet][(k + j) % len(self.facets[facet])] for j in (0, 1)] if facet else []
@@ -665,7 +651,7 @@ class Scene:
         return str(value) if entry is None else entry if isinstance(entry, str) else entry[value]
 
     def _tone(self, layer: Layer, haze: float = 0.0) -> Colour:
-        return self.tint(self._look_up(layer.text("colour")), haze, _VARIATION)
+        return self.tint(self._look_up(layer.get("colour", "")), haze, _VARIATION)
 
     def _number(self, layer: Layer, name: str, default: str) -> float:
         """Return a number, drawn evenly from its range."""
@@ -677,7 +663,7 @@ class Scene:
 
     def _span(self, layer: Layer, name: str, default: str) -> Span:
         """Return both ends of a range of numbers."""
-        low, _, high = layer.text(name, default).partition("..")
+        low, _, high = layer.get(name, default).partition("..")
         return _value(low, self.names), _value(high or low, self.names)
 
     def _between(self, low: float, high: float) -> float:
@@ -702,11 +688,11 @@ class Scene:
     def _placing(self, layer: Layer) -> list[Place]:
         """Return where the sprites of a layer go, the nearest last."""
         count = self._count(layer)
-        if on := layer.text("on"):
+        if on := layer.get("on"):
             return self.places.get(on, [])
         low, high = self._span(layer, "x", "0..256")
         order, room = self.rng.permutation(count), (high - low) / count
-        all_flip, flip = self.rng.random() < 0.5, layer.text("flip")
+        all_flip, flip = self.rng.random() < 0.5, layer.get("flip")
         places = []
         for k, (_, y, size) in enumerate(self._depths(layer)):
             x = low + (int(order[k]) + 0.5 + self._between(-0.3, 0.3)) * room
@@ -754,9 +740,8 @@ class Scene:
         if time == "night":
             self._draw_moon(x, y, radius * 1.3, 1.0)
         else:
-            self.canvas.glow(
-                x, y, radius * (6 if time == "overcast" else 9), shine, 0.25 if time == "overcast" else 0.5
-            )
+            reach, strength = (6, 0.25) if time == "overcast" else (9, 0.5)
+            self.canvas.glow(x, y, radius * reach, shine, strength)
         if time not in {"night", "overcast"}:
             self.canvas.glow(x, y, radius * 3.4, shine, 0.7)
             self.canvas.ellipse(x, y, radius, radius, light(shine, 0.25 if self.sky.is_low else 0.8))
@@ -769,20 +754,16 @@ class Scene:
         outer = [(x + radius * sin(a), y - radius * cos(a)) for a in steps]
         inner = [(x + radius * (1 - 2 * phase) * sin(a), y - radius * cos(a)) for a in reversed(steps)]
         self.canvas.polygon(outer + inner, face)
-        for dx, dy, size in (
-            ((-30, -20, 24), (30, 15, 30), (-10, 45, 18), (35, -40, 12)) if phase >= 1 else ()
-        ):
+        spots = ((-30, -20, 24), (30, 15, 30), (-10, 45, 18), (35, -40, 12)) if phase >= 1 else ()
+        for dx, dy, size in spots:
             at, spot = (x + dx / 100 * radius, y + dy / 100 * radius), size / 100 * radius
             self.canvas.ellipse(*at, spot, spot, dark(face, 0.1), 0.7)
 
     def _scatter_stars(self, bottom: float, count: int) -> None:
         """Scatter stars of several sizes above `bottom`, a few of them with a gleam."""
         for _ in range(count):
-            x, y, size = (
-                self._between(0, 256),
-                self._between(0, bottom),
-                0.35 + 0.75 * self._between(0, 1) ** 3,
-            )
+            x, y = self._between(0, 256), self._between(0, bottom)
+            size = 0.35 + 0.75 * self._between(0, 1) ** 3
             colour = rgb(self._pick(("#ffffff", "#fff0d6", "#cedcff")))
             self.canvas.ellipse(x, y, size, size, colour, self._between(0.45, 1.0))
             if size > 0.95:
@@ -796,12 +777,8 @@ class Scene:
         for at in ((k + 0.5) / count * 2 - 1 for k in range(count)):
             reach = size * (0.30 + 0.34 * (1 - at * at)) * self._between(0.8, 1.2)
             puffs.append(oval(x + at * size * 1.15, y - reach * rise * 0.5, reach, reach * rise))
-        bright = (
-            mix(sky.horizon, sky.stops[1], 0.65)
-            if sky.is_dim
-            else light(mix(sky.horizon, sky.sunlight, 0.65), 0.25)
-        )
+        bright, alpha = light(mix(sky.horizon, sky.sunlight, 0.65), 0.25), 0.92
+        if sky.is_dim:
+            bright, alpha = mix(sky.horizon, sky.stops[1], 0.65), 0.6
         shaded = mix(sky.stops[len(sky.stops) // 2], bright, 0.45)
-        self.canvas.soft(
-            puffs, 1.1 + size * 0.03, Fade((bright, bright, shaded)), 0.6 if sky.is_dim else 0.92
-        )
+        self.canvas.soft(puffs, 1.1 + size * 0.03, Fade((bright, bright, shaded)), alpha)

@@ -109,7 +109,7 @@ class Kind:
     facets: Mapping[str, Any]
     palette: Palette
     sprites: Mapping[str, tuple[Shape, ...]]
-    layers: tuple[Layer, ...]
+    layers: tuple[tuple[str, Layer], ...]  # what each draws, and its arguments
     words: Words
     subject: tuple[str, ...]
     setting: tuple[str, ...]
@@ -129,8 +129,8 @@ class Kind:
 
     def draw(self, facets: Mapping[str, Any], rng: Generator) -> Image.Image:
         scene = Scene(facets, self.palette, self.sprites, rng)
-        for layer in self.layers:
-            scene.draw(layer)
+        for verb, layer in self.layers:
+            scene.draw(verb, layer)
         image = scene.canvas.finish(rng)
         return ImageOps.mirror(image) if facets.get("side") == "right" else image
 
