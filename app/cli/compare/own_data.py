@@ -12,6 +12,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,9 +164,7 @@ class SetEncoder:
         command line, if there is no such encoder, or it takes other contents."""
         options, made = make_encoder(self._encoders, encoder, option, contents[0])
         if made.is_fitted_with_model:
-            made.fit(
-                [content.text for content, is_fitted in zip(contents, is_train, strict=True) if is_fitted]
-            )
+            made.fit([content.text for content in compress(contents, is_train)])
             return _dense(made.encode_learned(contents))
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for content in contents:
@@ -181,7 +180,7 @@ class SetEncoder:
     def encode_items(self, items: Sequence[Item], options: Mapping[str, Any], is_train: IsTrain) -> Matrix:
         """Return the stored features of items, or those of an encoder fitted to their training texts."""
         made: Any = self._encoders.make(options)
-        fit_encoder(made, [item for item, is_fitted in zip(items, is_train, strict=True) if is_fitted])
+        fit_encoder(made, list(compress(items, is_train)))
         return _dense(made.without_further(item_features(items, made)))
 
 
@@ -216,10 +215,7 @@ def facets_of(
     training rows."""
     # Raises InvalidFieldError (names the option) if a named key has no value in one of the modalities.
     if names is None:
-        x_train, z_train = (
-            [metadata for metadata, is_fitted in zip(side, is_train, strict=True) if is_fitted]
-            for side in sides
-        )
+        x_train, z_train = (list(compress(side, is_train)) for side in sides)
         names = categorical_keys((x_train, z_train), labels=None)
     facets = {}
     for key in names:
@@ -511,26 +507,26 @@ class SetLoader:
     def check(self, names: Sequence[str]) -> None:
         """Reject unknown names and missing files before anything is computed; raises InvalidFieldError."""
         for name in names:
-            path = self._root / self._loaders[self._base(name)][0]
+            base, _ = self._base_and_seed(name)
+            path = self._root / self._loaders[base][0]
             if not path.exists():
                 raise InvalidFieldError("sets", f"{name!r} needs {path}, which is not there")
 
     def load(self, name: str) -> ComparedSet:
         """Return a set; ``name@seed`` draws another split at random, with the same share of each class.
         Raises InvalidFieldError for its name, and DatasetError if its files are missing or damaged."""
-        base = self._base(name)
+        base, seed = self._base_and_seed(name)
         file, read = self._loaders[base]
         compared = read(base, self._root / file)
-        resplit_name = _RESPLIT.fullmatch(name)
-        return compared if resplit_name is None else resplit(compared, int(resplit_name["seed"]))
+        return compared if seed is None else resplit(compared, seed)
 
-    def _base(self, name: str) -> str:
-        """Return the name of the set without a seed."""
-        resplit_name = _RESPLIT.fullmatch(name)
-        base = resplit_name["name"] if resplit_name else name
+    def _base_and_seed(self, name: str) -> tuple[str, int | None]:
+        """Return the name of the set without a seed, and the seed."""
+        match = _RESPLIT.fullmatch(name)
+        base, seed = (name, None) if match is None else (match["name"], int(match["seed"]))
         if base not in self._loaders:
             raise InvalidFieldError("sets", f"unknown set {name!r}, expected {join_words(self._loaders)}")
-        return base
+        return base, seed
 
     @property
     def _root(self) -> Path:
@@ -563,10 +559,8 @@ class SetLoader:
     def _pictures(self, rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool]) -> tuple[Matrix, str]:
         """Return features of the pictures and what they are, without a model where none can be run."""
         weights = self._root / "weights" / "mobilenet_v2.onnx"
-        options, described = (
-            {"type": "onnx", "path": str(weights), "output": "features"},
-            "1280-d MobileNetV2",
-        )
+        options = {"type": "onnx", "path": str(weights), "output": "features"}
+        described = "1280-d MobileNetV2"
         try:
             self._encoders.settle(options)
         except InvalidFieldError:
@@ -619,5 +613,5 @@ def resplit(compared: ComparedSet, seed: int) -> ComparedSet:
 def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool]) -> Matrix:
     """Return tf-idf features whose vocabulary and weights come from the training rows."""
     encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_MAX_TEXT_CHARS)
-    encoder.fit([row.text for row, is_fitted in zip(rows, is_train, strict=True) if is_fitted])
+    encoder.fit([row.text for row in compress(rows, is_train)])
     return _dense(encoder.encode_learned([Content(text=row.text) for row in rows]))
