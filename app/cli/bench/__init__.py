@@ -12,7 +12,7 @@ from rich.table import Table
 
 from app.cli import demo
 from app.cli.bench.measurement import DISTURBANCES, SearchBench, measure_search
-from app.cli.console import LOG, OUT, JsonFlag
+from app.cli.console import LOG, OUT, JsonFlag, read_names
 from app.domain.names import join_words
 from app.settings import Settings
 from solver import IterationProgress
@@ -115,7 +115,7 @@ def search_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Search with typed texts, and a gallery of vectors, over HTTP, and compare with a bare endpoint."""
-    disturbances = tuple(name.strip() for name in during.split(",") if name.strip())
+    disturbances = read_names(during)
     for name in disturbances:
         if name not in DISTURBANCES:
             raise typer.BadParameter(f"unknown {name!r}: give some of {', '.join(DISTURBANCES)}")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -344,10 +345,7 @@ class _Rounds:
         for name in PERCENTILES:
             values = [v for result in self.results if (v := getattr(result, name)) is not None]
             figures[name] = median(values) if values else None
-        failures: dict[str, int] = {}
-        for result in self.results:
-            for kind, count in result.failures.items():
-                failures[kind] = failures.get(kind, 0) + count
+        failures = sum((Counter(result.failures) for result in self.results), Counter[str]())
         figures["cpu_ms"] = median(self.cpu_ms) if self.cpu_ms else None
         return {**figures, "failures": failures, "rounds": [result.qps for result in self.results]}
 
