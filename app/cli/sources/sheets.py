@@ -259,9 +259,8 @@ def _value_of(cell: Any) -> Any:
 
 def _fit(rows: Iterator[tuple[str, tuple[Any, ...]]], n_columns: int) -> Rows:
     for place, cells in rows:
-        full = [cell for cell in cells if cell is not None and str(cell).strip()]
-        beyond = [cell for cell in cells[n_columns:] if cell is not None and str(cell).strip()]
-        if beyond:
+        are_full = [cell is not None and bool(str(cell).strip()) for cell in cells]
+        if any(are_full[n_columns:]):
             yield place, f"expected {n_columns} cells as in the header, got {len(cells)}"
         else:
-            yield place, [*cells[:n_columns], *[None] * (n_columns - len(cells))] if full else []
+            yield place, [*cells[:n_columns], *[None] * (n_columns - len(cells))] if any(are_full) else []
