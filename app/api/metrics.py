@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -96,28 +97,27 @@ _MAX_COLLECTIONS = 200  # collections with metrics of their own; bounds the numb
 _SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 
-class Metrics:
-    """The metrics of one application, with this process's counts of swept files and damaged bundles."""
+class Metrics(Collector):
+    """The metrics of one application, with this process's counts of swept files and damaged bundles; it
+    collects the state of collections and jobs for each answer."""
 
     def __init__(self, health: HealthService, swept: Callable[[], int], damaged: Callable[[], int]) -> None:
         own = self._own = CollectorRegistry()
         self.shared_folder = Path(os.environ[_SHARED]) if _SHARED in os.environ else None
         self._read = CollectorRegistry()
-        self._read.register(_Status(health, self.shared_folder))
+        self._read.register(self)
         self._health = health
+        counter = partial(Counter, registry=own)
+        gauge = partial(Gauge, multiprocess_mode="livesum", registry=own)
         self._mirrors = (
-            _mirror(swept, Counter("lrbs_swept_files", "Unused files that servers removed.", registry=own)),
+            _mirror(swept, counter("lrbs_swept_files", "Unused files that servers removed.")),
             _mirror(
                 damaged,
-                Counter(
-                    "lrbs_damaged_bundles",
-                    "Loads of a version that its damaged bundle prevented.",
-                    registry=own,
-                ),
+                counter("lrbs_damaged_bundles", "Loads of a version that its damaged bundle prevented."),
             ),
         )
         labels = ("method", "route", "status")
-        self._requests = Counter("lrbs_http_requests", "Answered requests.", labels, registry=own)
+        self._requests = counter("lrbs_http_requests", "Answered requests.", labels)
         self._seconds = Histogram(
             "lrbs_http_request_seconds",
             "Time to the end of the answer.",
@@ -125,27 +125,13 @@ class Metrics:
             buckets=_BUCKETS,
             registry=own,
         )
-        self._open = Gauge(
-            "lrbs_http_requests_in_progress",
-            "Requests that are being answered.",
-            multiprocess_mode="livesum",
-            registry=own,
-        )
-        self._queues = {
-            name: Gauge(f"lrbs_queue_{name}", text, ["lane"], multiprocess_mode="livesum", registry=own)
-            for name, text in (
-                (
-                    "running",
-                    "Places that are taken: one for each request, or for searches answered together.",
-                ),
-                ("waiting", "Requests that wait for a place."),
-            )
-        }
+        self._open = gauge("lrbs_http_requests_in_progress", "Requests that are being answered.")
+        places = "Places that are taken: one for each request, or for searches answered together."
+        self._running = gauge("lrbs_queue_running", places, ["lane"])
+        self._waiting = gauge("lrbs_queue_waiting", "Requests that wait for a place.", ["lane"])
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._lanes: dict[str, tuple[Gauge, Gauge]] = {}
-        self._refused = Counter(
-            "lrbs_queue_refused", "Requests refused for lack of room.", ["lane"], registry=own
-        )
+        self._refused = counter("lrbs_queue_refused", "Requests refused for lack of room.", ["lane"])
 
     def on_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -165,8 +151,8 @@ class Metrics:
         """Record how many requests run and wait."""
         lane = self._lanes.get(limiter.name)
         if lane is None:
-            running, waiting = (self._queues[name].labels(limiter.name) for name in ("running", "waiting"))
-            lane = self._lanes[limiter.name] = running, waiting
+            lane = self._running.labels(limiter.name), self._waiting.labels(limiter.name)
+            self._lanes[limiter.name] = lane
         lane[0].set(limiter.running)
         lane[1].set(limiter.waiting)
 
@@ -190,29 +176,6 @@ class Metrics:
             counted = CollectorRegistry()
             MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
         return generate_latest(counted) + generate_latest(self._read)
-
-
-def _mirror(total: Callable[[], int], counter: Counter) -> Callable[[], None]:
-    """Return what brings a counter up to a total of this process that a service keeps."""
-    counted = 0
-    lock = threading.Lock()
-
-    def update() -> None:
-        nonlocal counted
-        with lock:
-            now = total()
-            counter.inc(now - counted)
-            counted = now
-
-    return update
-
-
-class _Status(Collector):
-    """Reads the state of collections and jobs for each answer."""
-
-    def __init__(self, health: HealthService, shared_folder: Path | None) -> None:
-        self._health = health
-        self._shared_folder = shared_folder
 
     def describe(self) -> list[Metric]:
         """Return nothing: the names are known only once the state is read."""
@@ -247,8 +210,8 @@ class _Status(Collector):
 
     def _collections(self) -> Iterator[Metric]:
         total, statuses = self._health.collections(_MAX_COLLECTIONS)
-        if self._shared_folder is not None:
-            statuses = merge_statuses(self._shared_folder, statuses)
+        if self.shared_folder is not None:
+            statuses = merge_statuses(self.shared_folder, statuses)
         yield GaugeMetricFamily("lrbs_collections", "Collections.", value=total)
         of_collection = {
             name: GaugeMetricFamily(f"lrbs_{name}", text, labels=["collection"])
@@ -268,6 +231,21 @@ class _Status(Collector):
                     family.add_metric([status.name], value)
         yield from of_collection.values()
         yield from _indexes(statuses)
+
+
+def _mirror(total: Callable[[], int], counter: Counter) -> Callable[[], None]:
+    """Return what brings a counter up to a total of this process that a service keeps."""
+    counted = 0
+    lock = threading.Lock()
+
+    def update() -> None:
+        nonlocal counted
+        with lock:
+            now = total()
+            counter.inc(now - counted)
+            counted = now
+
+    return update
 
 
 def _indexes(statuses: Sequence[CollectionStatus]) -> Iterator[Metric]:
