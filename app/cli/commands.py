@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -33,6 +30,7 @@ from app.cli.console import (
     read_filter,
     read_names,
     shorten,
+    whole_file,
 )
 from app.domain.errors import InvalidFieldError
 from app.domain.names import (
@@ -405,27 +403,6 @@ def export(
             lines = (msgspec.json.encode(item) + b"\n" for item in items())
             stream.writelines(write_samples(items()) if is_tar else lines)
     LOG.print(f"{count} items exported", highlight=False)
-
-
-@contextmanager
-def whole_file(file: Path | None) -> Iterator[BinaryIO]:
-    """Yield what is to be written to, standard output or a file, which is there only once it is complete."""
-    if file is None:
-        yield sys.stdout.buffer
-        sys.stdout.flush()
-        return
-    file = file.resolve()
-    if file.exists() and not file.is_file():  # a pipe or a device, in whose place no file may come
-        with file.open("wb") as stream:
-            yield stream
-        return
-    partial = file.with_name(f"{file.name}.{token_hex(4)}.partial")
-    try:
-        with partial.open("xb") as stream:
-            yield stream
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _item_line(shown: answers.Item) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import typer
 from rich.console import Console
@@ -157,6 +160,27 @@ def _lines(console: Console, began: float) -> Iterator[Show]:
         console.print(line, highlight=False, markup=False)
 
     yield show
+
+
+@contextmanager
+def whole_file(file: Path | None) -> Iterator[BinaryIO]:
+    """Yield what is to be written to, standard output or a file, which is there only once it is complete."""
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
+    file = file.resolve()
+    if file.exists() and not file.is_file():  # a pipe or a device, in whose place no file may come
+        with file.open("wb") as stream:
+            yield stream
+        return
+    partial = file.with_name(f"{file.name}.{token_hex(4)}.partial")
+    try:
+        with partial.open("xb") as stream:
+            yield stream
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 LabelFilter = Annotated[list[str] | None, typer.Option("--label", help="only items with any of these labels")]

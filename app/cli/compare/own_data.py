@@ -6,9 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import re
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.bootstrap import Services
+from app.cli.console import whole_file
 from app.cli.sources.rows import content_of, file_form
 from app.domain.entities import Collection, Content, Item, Matrix
 from app.domain.errors import InvalidFieldError
@@ -60,13 +59,8 @@ class FileCache:
 
     def store(self, key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{key}.{secrets.token_hex(4)}"
-        try:
-            with temporary.open("wb") as stream:
-                np.savez(stream, **dict(arrays))  # type: ignore[arg-type] # the stubs take them for allow_pickle
-            os.replace(temporary, self._folder / f"{key}.npz")
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(self._folder / f"{key}.npz") as stream:
+            np.savez(stream, **dict(arrays))  # type: ignore[arg-type] # the stubs take them for allow_pickle
 
     def get_or_compute(self, key: str, compute: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return the array stored under a key; compute and store it if there is none."""

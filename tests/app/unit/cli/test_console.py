@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.commands import whole_file
-from app.cli.console import duration, pace, time_left
+from app.cli.console import duration, pace, time_left, whole_file
 
 
 @pytest.mark.parametrize(
