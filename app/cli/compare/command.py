@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,20 +91,18 @@ class Sources:
         # Raises InvalidFieldError, which names the field, for none or several kinds of sources.
         self._check()
         encoders = EncoderRegistry(LIMITS)
-        features, table, collection = self.features, self.table, self.collection
-        encoder, supervision = SetEncoder(encoders, cache), self.supervision
+        how = self.supervision, SetEncoder(encoders, cache), seed
         if self.protocol is not None and self.data is not None:
-            protocol, folder = self.protocol, self.data
-            return {protocol.value: lambda: _load_protocol(protocol, folder)}
-        if features:
-            return {features[0].stem: lambda: load_features(features, supervision, seed)}
-        if table is not None:
-            return {table.stem: lambda: load_table(table, self.columns, supervision, encoder, seed)}
-        if collection is not None:
-            return {collection: lambda: _load_stored(settings, collection, supervision, encoder, seed)}
+            return {self.protocol.value: partial(_load_protocol, self.protocol, self.data)}
+        if self.features:
+            return {self.features[0].stem: partial(load_features, self.features, self.supervision, seed)}
+        if self.table is not None:
+            return {self.table.stem: partial(load_table, self.table, self.columns, *how)}
+        if self.collection is not None:
+            return {self.collection: partial(_load_stored, settings, self.collection, *how)}
         loader = SetLoader(settings.test_data, encoders, cache)
         loader.check(self.sets)
-        return {name: lambda name=name: loader.load(name) for name in self.sets}  # type: ignore[misc]
+        return {name: partial(loader.load, name) for name in self.sets}
 
     @property
     def are_published(self) -> bool:
