@@ -158,8 +158,9 @@ class Column:
             self._decide_date()
         else:
             self.remark = self._describe_slip()
-        if self.kind in ("decimal-point", "decimal-comma"):
-            self._describe_number()
+        if self.kind in _STYLES:
+            signs = ["decimal comma"] if self.kind == "decimal-comma" else []
+            self.remark = ", ".join([*self._currencies, *signs])
 
     def _obey(self, override: Kind) -> None:
         fits: Mapping[Kind, Sequence[str]] = {
@@ -167,15 +168,10 @@ class Column:
             "number": [style for style in _STYLES if style in self._fitting_styles],
             "date": [order for order in _ORDERS if order in self._orders],
         }
-        fitting = fits.get(
-            override, [kind for kind in (override,) if kind in self._fitting_styles | self._orders]
-        )
+        fitting = fits.get(override, list({override} & (self._fitting_styles | self._orders)))
         if not fitting:
-            odd = (
-                f": {self._odd[0][:_LONGEST_AMOUNT]!r}"
-                if self._odd and override in ("number", *_STYLES)
-                else ""
-            )
+            is_number = override in ("number", *_STYLES)
+            odd = f": {self._odd[0][:_LONGEST_AMOUNT]!r}" if self._odd and is_number else ""
             raise InvalidFieldError("--type", f"not every cell of column {self.name!r} is a {override}{odd}")
         self.kind = fitting[0]
 
@@ -207,10 +203,6 @@ class Column:
             )
         else:
             self.kind = next(order for order in _ORDERS if order in self._orders)
-
-    def _describe_number(self) -> None:
-        parts = [*self._currencies, *(["decimal comma"] if self.kind == "decimal-comma" else [])]
-        self.remark = ", ".join(parts)
 
     @property
     def is_empty(self) -> bool:
@@ -336,11 +328,7 @@ def _date(text: str, order: str) -> str | None:
             if not 1 <= hours <= 12:
                 return None
             hours, zone = hours % 12 + 12 * (zone.casefold() == "pm"), None
-        moment = datetime(year, month, day, hours, int(minute), int(second or 0))
-        return (
-            moment.isoformat()
-            if zone is None
-            else datetime.fromisoformat(f"{moment.isoformat()}{zone}").isoformat()
-        )
+        moment = datetime(year, month, day, hours, int(minute), int(second or 0)).isoformat()
+        return moment if zone is None else datetime.fromisoformat(f"{moment}{zone}").isoformat()
     except ValueError:
         return None

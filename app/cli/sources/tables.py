@@ -73,15 +73,9 @@ class TableColumns:
     @property
     def expected(self) -> list[str]:
         """Those by which the header is recognised."""
-        names = [
-            self.id or "id",
-            self.picture or "image",
-            self.text or "text",
-            self.pair,
-            self.split,
-            "label",
-        ]
-        return [name for name in (*names, *(self.labels or ())) if name]
+        contents = self.id or "id", self.picture or "image", self.text or "text"
+        names = (*contents, self.pair, self.split, "label", *(self.labels or ()))
+        return [name for name in names if name]
 
     @property
     def used(self) -> set[str]:
@@ -121,7 +115,9 @@ def fit_columns(sheet: Sheet, request: TableColumns) -> TableColumns:
         doubt = "; its first line seems to be no header" if any(map(_names_a_file, header)) else ""
         reason = f"has no column {_quote(missing)}; it has {there}{doubt}"
         error = InvalidFieldError(str(sheet.file), reason)
-        error.add_note(_column_options(likely))
+        error.add_note(
+            " ".join(f"--{role}-column {shlex.quote(name)}" for role, name in likely.items() if name)
+        )
         raise error
     labels = request.labels
     if labels is None:
@@ -224,11 +220,6 @@ def _holds_prose(cells: Sequence[Any]) -> bool:
     texts = [cell for cell in cells if isinstance(cell, str) and not _names_a_file(cell)]
     n_characters = sum(len(text) for text in texts if " " in text.strip())
     return bool(cells) and n_characters > _PROSE_CHARACTERS * len(cells)
-
-
-def _column_options(columns: Mapping[str, str | None]) -> str:
-    options = [f"--{role}-column {shlex.quote(name)}" for role, name in columns.items() if name]
-    return " ".join(options)
 
 
 def _quote(names: Sequence[str]) -> str:
@@ -442,13 +433,9 @@ def _survey(
 
 def _describe(columns: TableColumns, types: Mapping[str, Column]) -> Iterator[str]:
     """Say what each column was taken as."""
-    uses = {
-        "pictures": columns.picture,
-        "texts": columns.text,
-        "partners": columns.pair,
-        "split": columns.split,
-    }
-    shares = [f"{name} = {use}" for use, name in {"ids": columns.id, **uses}.items() if name]
+    contents = {"ids": columns.id, "pictures": columns.picture, "texts": columns.text}
+    uses = {**contents, "partners": columns.pair, "split": columns.split}
+    shares = [f"{name} = {use}" for use, name in uses.items() if name]
     shares += [f"{name} = labels" for name in columns.labels or ()]
     yield f"columns: {', '.join(shares)}" + ("" if columns.id else "; ids are made of what rows hold")
     for word in ("number", "date", "yes or no", "text"):
