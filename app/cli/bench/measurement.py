@@ -365,7 +365,11 @@ def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[s
         wait_for_gallery(client, services, bodies[0], bench.items)
     index_seconds = None
     if bench.lists:
-        index_seconds = _build_lists(services, on_phase)
+        # The version that serves from now on is indexed by inverted lists.
+        on_phase("training, and building lists")
+        began = time.perf_counter()
+        services.versions.activate(NAME, train_version(services, seed=0), "bench", None, None)
+        index_seconds = time.perf_counter() - began
         with ServerProcess(settings) as server, open_client(server.url, keys.admin) as client:
             wait_for_gallery(client, services, bodies[0], bench.items)
     gallery, ids, projected, rank, kind = _project(services, rows)
@@ -556,14 +560,6 @@ class _Measurement:
         start, count = self.bench.items, min(self.bench.items, ITEMS_PER_IMPORT)
         lines = list(item_lines(self.bench.dim, start, count))
         return partial(import_items, lines=lines, count=count)
-
-
-def _build_lists(services: Services, on_phase: Callable[[str], None]) -> float:
-    """Train a version that is indexed by inverted lists and serves; return how many seconds that took."""
-    on_phase("training, and building lists")
-    began = time.perf_counter()
-    services.versions.activate(NAME, train_version(services, seed=0), "bench", None, None)
-    return time.perf_counter() - began
 
 
 def _project(services: Services, rows: Any) -> tuple[Matrix, list[str], Matrix, int, str]:
