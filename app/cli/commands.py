@@ -165,10 +165,9 @@ def _retraining_line(shown: answers.Collection) -> str:
 
 
 def _collection_line(shown: answers.Collection) -> str:
+    counts = {name: f"{count} " for name, count in (shown.items or {}).items()}
     parts = [
-        f"{name} ({modality.encoder['type']})"
-        if shown.items is None
-        else f"{shown.items[name]} {name} ({modality.encoder['type']})"
+        f"{counts.get(name, '')}{name} ({modality.encoder['type']})"
         for name, modality in shown.modalities.items()
     ]
     version = "no model yet" if shown.active_version is None else f"version {shown.active_version}"
@@ -411,14 +410,6 @@ def _item_line(shown: answers.Item) -> str:
     return f"{shown.id}  {shown.modality}  {', '.join(shown.labels)}  {short}{rest}"
 
 
-TextQuery = Annotated[str | None, typer.Option("--text", help="text to search with")]
-PictureQuery = Annotated[
-    Path | None, typer.Option("--picture", exists=True, dir_okay=False, help="picture to search with")
-]
-SoundQuery = Annotated[
-    Path | None, typer.Option("--sound", exists=True, dir_okay=False, help="sound to search with")
-]
-ItemQuery = Annotated[str | None, typer.Option("--item", help="stored item to search with")]
 _REPEATED = "may be repeated, also beside the other kinds"
 TextQueries = Annotated[
     list[str] | None,
@@ -568,8 +559,7 @@ def search(
         options = {"k": k, "filter": item_filter, **refinement}
         if len(parts) == 1:
             ((source, query),) = read
-            arguments = {**query, **options}
-            result = backend.search(collection, source, target, **arguments)
+            result = backend.search(collection, source, target, **query, **options)
         else:
             queries = [
                 {**query, "modality": source, "weight": weight}
@@ -677,10 +667,14 @@ def give_feedback(
     relevant: Annotated[
         bool, typer.Option("--relevant/--not-relevant", help="whether the item answers the query")
     ],
-    text: TextQuery = None,
-    picture: PictureQuery = None,
-    sound: SoundQuery = None,
-    item: ItemQuery = None,
+    text: Annotated[str | None, typer.Option(help="text to search with")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="picture to search with")
+    ] = None,
+    sound: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="sound to search with")
+    ] = None,
+    item: Annotated[str | None, typer.Option(help="stored item to search with")] = None,
     as_json: JsonFlag = False,
     url: UrlOption = None,
     key: KeyOption = None,

@@ -66,8 +66,7 @@ def demo(
     settings = read_settings()
     settings.open_search = is_loopback(settings.host)
     if check:
-        services = _prepared_services(settings, per_kind)
-        summary = evaluate(services)
+        summary = evaluate(_prepared_services(settings, per_kind))
         typer.echo(json.dumps(summary, indent=2))
         raise typer.Exit(0 if summary["passed"] else 1)
     # Bind first: a port that is in use should be reported before the training, not after it.
