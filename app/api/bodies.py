@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -60,7 +60,7 @@ class FormFields:
     part: FilePart
     file: bytes
     texts: Mapping[str, str]  # the other parts that occur once
-    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)  # parts that may occur several times
+    lists: Mapping[str, Sequence[str]]  # parts that may occur several times
 
     @property
     def content(self) -> Content:

@@ -52,11 +52,9 @@ def _default_words(value: Any) -> str:
     if isinstance(value, tuple):
         rows = [PHRASES["colours"].get(entry, entry).split("|") for entry in value]
         return "|".join(join_words([row[k % len(row)] for row in rows], "and") for k in range(3))
-    return str(
-        PHRASES["numbers"].split("|")[value]
-        if isinstance(value, int)
-        else PHRASES["colours"].get(value, value)
-    )
+    if isinstance(value, int):
+        return str(PHRASES["numbers"].split("|")[value])
+    return str(PHRASES["colours"].get(value, value))
 
 
 def fill(template: str, slots: Mapping[str, str], plural: bool, rng: Generator) -> str:
