@@ -33,7 +33,6 @@ from app.cli.compare.report import (
     quality_values,
     read_seeds,
     require_report_libraries,
-    result_lines,
     size_line,
     write_plots,
     write_report,
@@ -275,7 +274,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps([row for number in numbers for row in _values(number, runs[number])], indent=2))
     elif len(numbers) > 1:
-        print_means(result_lines(runs), [part[0] for part in parts], numbers)
+        print_means(runs)
     else:
         for (compared, comparison), published in zip(parts, protocols, strict=True):
             print_comparison(compared, comparison, published)

@@ -458,14 +458,11 @@ def load_collection(
 
 def _pairs_of(collection: Collection, items: Sequence[Item]) -> list[tuple[Item, Item]]:
     """Return items with the same `pair_id`, each item in one pair at most, in the order of their ids."""
-    sides: list[dict[str, list[Item]]] = []
-    for name in collection.modality_names:
-        by_pair: dict[str, list[Item]] = {}
-        for item in sorted((item for item in items if item.modality == name), key=lambda item: item.id):
-            if item.pair_id is not None:
-                by_pair.setdefault(item.pair_id, []).append(item)
-        sides.append(by_pair)
-    first, second = sides
+    sides: dict[str, dict[str, list[Item]]] = {name: {} for name in collection.modality_names}
+    for item in sorted(items, key=lambda item: item.id):
+        if item.pair_id is not None:
+            sides[item.modality].setdefault(item.pair_id, []).append(item)
+    first, second = sides.values()
     return [pair for name in first if name in second for pair in zip(first[name], second[name], strict=False)]
 
 

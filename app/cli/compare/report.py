@@ -557,10 +557,10 @@ def print_comparison(
         OUT.print(f"Published, average: {numbers}. {differences}.", highlight=False, markup=False)
 
 
-def print_means(lines: Sequence[ResultLine], sets: Sequence[ComparedSet], seeds: Sequence[int]) -> None:
+def print_means(runs: Runs) -> None:
     """Print a table of each set: means and standard deviations over seeds."""
-    numbers = ", ".join(map(str, seeds))
-    for compared in sets:
+    lines, numbers = result_lines(runs), ", ".join(map(str, runs))
+    for compared, _ in next(iter(runs.values())):
         of_set = [line for line in lines if line.dataset == compared.name]
         title = f"{compared.name}: test MAP in %, mean ± standard deviation over the seeds {numbers}"
         table = _table(("method", "PCA", *compared.modalities, "average", "seeds"), title)
