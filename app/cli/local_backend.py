@@ -81,8 +81,7 @@ class LocalBackend:
         from app.api.schemas.items import ItemsDeleteIn
 
         body = parse_line(ItemsDeleteIn, msgspec.json.encode(which))
-        catalogue = self.services.catalogue
-        return catalogue.delete_passing(collection, body.to_filter(), body.dry_run)
+        return self.services.catalogue.delete_passing(collection, body.to_filter(), body.dry_run)
 
     def update_items(self, collection: str, **which_and_how: Any) -> answers.Affected:
         from app.api.schemas.items import ItemsUpdateIn
@@ -172,8 +171,7 @@ class LocalBackend:
         return shown.show_model(activated)
 
     def list_activations(self, collection: str, *, limit: int) -> answers.Activations:
-        history = self.services.versions.history(collection, limit)
-        return answers.Activations(list(history))
+        return answers.Activations(list(self.services.versions.history(collection, limit)))
 
     def create_key(
         self,

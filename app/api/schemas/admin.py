@@ -80,8 +80,7 @@ class CollectionIn(Strict):
 
     def to_modalities(self) -> list[Modality]:
         """Return the domain's modalities, in the order given."""
-        entries = self.modalities.items()
-        return [Modality(name, entry.encoder.options()) for name, entry in entries]
+        return [Modality(name, entry.encoder.options()) for name, entry in self.modalities.items()]
 
 
 _FacetKey = Annotated[

@@ -518,8 +518,7 @@ class _Measurement:
         bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self.bodies]
         plan = replace(self.vectors.plan, bodies=bodies)
         run_load(replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
-        rounds = _Rounds([run_load(plan) for _ in range(self.bench.rounds)])
-        return rounds.summary()
+        return _Rounds([run_load(plan) for _ in range(self.bench.rounds)]).summary()
 
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
@@ -547,8 +546,7 @@ class _Measurement:
             time.sleep(_WRITE_SECONDS)
 
     def _swap(self, client: httpx.Client) -> None:
-        path = f"/v1/admin/collections/{NAME}/models/2/activate"
-        client.post(path).raise_for_status()
+        client.post(f"/v1/admin/collections/{NAME}/models/2/activate").raise_for_status()
         end, is_new = time.monotonic() + self.bench.seconds, False
         while time.monotonic() < end or not is_new:
             answer = client.post(SEARCH_PATH, content=self.bodies[0]).raise_for_status().json()
