@@ -15,7 +15,7 @@ import platform
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -87,20 +87,18 @@ def spectrum_plot(comparison: Comparison) -> plots.Plot | None:
 def write_plots(folder: Path, compared: ComparedSet, comparison: Comparison) -> None:
     """Write the plots of a set as SVG and PNG files, ``SET-KIND.svg`` and so on; the folder is created."""
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, plot in _plots(compared, comparison):
-        for suffix in ("svg", "png"):
-            plot.save(folder / f"{comparison.dataset}-{kind}.{suffix}")
-
-
-def _plots(compared: ComparedSet, comparison: Comparison) -> Iterator[tuple[str, plots.Plot]]:
     directions = _directions(comparison, compared.modalities)
     chance = dict.fromkeys(directions, comparison.chance)
-    yield "precision-recall", plots.plot_precision_recall(directions, chance)
-    yield "precision-scope", plots.plot_precision_scope(directions, chance)
-    yield "intervals", interval_plot(comparison)
-    spectrum = spectrum_plot(comparison)
-    if spectrum is not None:
-        yield "singular-values", spectrum
+    plots_by_kind = {
+        "precision-recall": plots.plot_precision_recall(directions, chance),
+        "precision-scope": plots.plot_precision_scope(directions, chance),
+        "intervals": interval_plot(comparison),
+        "singular-values": spectrum_plot(comparison),
+    }
+    for kind, plot in plots_by_kind.items():
+        for suffix in ("svg", "png"):
+            if plot is not None:
+                plot.save(folder / f"{comparison.dataset}-{kind}.{suffix}")
 
 
 def _directions(comparison: Comparison, modalities: tuple[str, str]) -> dict[str, dict[str, RetrievalCurves]]:
@@ -141,10 +139,8 @@ def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[
     to measure by has no column: MAP without labels, ranks without partners."""
     means = {number: comparison.qualities[number].mean for number in numbers}
     ordered = sorted(numbers, key=lambda number: -np.nan_to_num(means[number].ndcg))
-    columns = {
-        name: [value(means[number]) for number in ordered]
-        for name, value in _measures(means[ordered[0]]).items()
-    }
+    measures = [_measures(means[number]) for number in ordered]
+    columns = {name: [values[name] for values in measures] for name in measures[0]}
     columns = {name: values for name, values in columns.items() if not all(map(math.isnan, values))}
     lines = [
         [
@@ -158,18 +154,15 @@ def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[
     return ["method", "PCA", *columns, "lists"], lines
 
 
-def _measures(mean: RankingQuality) -> dict[str, Callable[[RankingQuality], float]]:
-    measures: dict[str, Callable[[RankingQuality], float]] = {
-        "nDCG@10": lambda quality: quality.ndcg,
-        "R@1": lambda quality: quality.recall_at_1,
-        "R@10": lambda quality: quality.recall_at_10,
-        _RANK: lambda quality: quality.median_rank,
+def _measures(quality: RankingQuality) -> dict[str, float]:
+    return {
+        **({"MAP": quality.map} if LABEL in quality.facet_map else {}),
+        "nDCG@10": quality.ndcg,
+        "R@1": quality.recall_at_1,
+        "R@10": quality.recall_at_10,
+        _RANK: quality.median_rank,
+        **{f"{facet} P@10": share for facet, share in quality.facet_precision.items()},
     }
-    if LABEL in mean.facet_map:
-        measures = {"MAP": lambda quality: quality.map, **measures}
-    for facet in mean.facet_precision:
-        measures[f"{facet} P@10"] = lambda quality, facet=facet: quality.facet_precision[facet]  # type: ignore[misc]
-    return measures
 
 
 def quality_values(quality: RetrievalQuality) -> dict[str, Any]:
@@ -236,10 +229,9 @@ def result_lines(runs: Runs) -> list[ResultLine]:
             for row, quality in zip(comparison.rows, comparison.qualities, strict=True):
                 key = comparison.dataset, row.method, row.pca
                 line = values.setdefault(key, {measure: [] for measure in MEASURES})
-                measured = quality.mean.ndcg, quality.mean.recall_at_10
-                for measure, value in zip(
-                    MEASURES, (row.image_query, row.text_query, row.average, *measured), strict=True
-                ):
+                ranks = quality.mean.ndcg, quality.mean.recall_at_10
+                figures = row.image_query, row.text_query, row.average, *ranks
+                for measure, value in zip(MEASURES, figures, strict=True):
                     line[measure].append(value)
     return [ResultLine(*key, line) for key, line in values.items()]
 
