@@ -131,7 +131,7 @@ MEASURES = ("image_query", "text_query", "average", "ndcg_at_10", "recall_at_10"
 _SHOWN = MEASURES[:3]
 _MOST_SEEDS = 100
 _PLUS_MINUS = r"\pm"
-_LATEX = {character: f"\\{character}" for character in "_&%$#{}"}
+_ESCAPES = str.maketrans({character: f"\\{character}" for character in "_&%$#{}"})  # of LaTeX
 
 
 def quality_table(comparison: Comparison, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
@@ -263,6 +263,7 @@ def _latex(dataset: str, modalities: tuple[str, str], lines: Sequence[ResultLine
         (line for line in lines if line.dataset == dataset), key=lambda line: -line.mean("average")
     )
     n_seeds = max(len(line.values["average"]) for line in of_set)
+    first, second = (name.translate(_ESCAPES) for name in modalities)
     over = f", mean $\\pm$ standard deviation over {n_seeds} seeds" if n_seeds > 1 else ""
     rows = []
     for line in of_set:
@@ -270,13 +271,13 @@ def _latex(dataset: str, modalities: tuple[str, str], lines: Sequence[ResultLine
         if line is of_set[0]:
             cells[-1] = f"\\boldmath{cells[-1]}"
         pca = r"99\,\%" if line.pca else "none"
-        rows.append(f"{_escape(line.method)} & {pca} & {' & '.join(cells)} " + r"\\")
+        rows.append(f"{line.method.translate(_ESCAPES)} & {pca} & {' & '.join(cells)} " + r"\\")
     return "\n".join(
         [
             f"% {dataset}: MAP in %{over}",
             r"\begin{tabular}{llrrr}",
             r"\toprule",
-            f"method & PCA & {_escape(modalities[0])} query & {_escape(modalities[1])} query & average \\\\",
+            f"method & PCA & {first} query & {second} query & average \\\\",
             r"\midrule",
             *rows,
             r"\bottomrule",
@@ -284,10 +285,6 @@ def _latex(dataset: str, modalities: tuple[str, str], lines: Sequence[ResultLine
             "",
         ]
     )
-
-
-def _escape(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def _points(runs: Runs) -> Iterator[tuple[object, ...]]:
