@@ -65,15 +65,12 @@ def _file_of(folder: Path, pid: int | str) -> Path:
 
 
 def _worst(own: CollectionStatus, statuses: Sequence[CollectionStatus]) -> CollectionStatus:
-    return CollectionStatus(
-        own.name,
-        own.active_version,
-        served_version=min(
-            (status.served_version for status in statuses if status.served_version is not None), default=None
-        ),
-        revision_lag=max(
-            (status.revision_lag for status in statuses if status.revision_lag is not None), default=None
-        ),
+    versions = [status.served_version for status in statuses if status.served_version is not None]
+    lags = [status.revision_lag for status in statuses if status.revision_lag is not None]
+    return dataclasses.replace(
+        own,
+        served_version=min(versions, default=None),
+        revision_lag=max(lags, default=None),
         indexes=_worst_indexes([status.indexes for status in statuses]),
     )
 
