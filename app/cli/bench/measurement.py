@@ -10,10 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -328,26 +328,16 @@ class _Target:
         return replace(self.plan, bodies=[*bodies[first:], *bodies[:first]])
 
 
-@dataclass(slots=True)
-class _Rounds:
-    """Results of one load, by round."""
-
-    results: list[LoadResult] = field(default_factory=list)
-    cpu_ms: list[float] = field(default_factory=list)
-    """CPU time of the server per answer."""
-
-    def qps(self) -> float:
-        return median(result.qps for result in self.results)
-
-    def summary(self) -> dict[str, Any]:
-        """Return medians over the rounds, and the sum of the failures."""
-        figures: dict[str, Any] = {"qps": self.qps()}
-        for name in PERCENTILES:
-            values = [v for result in self.results if (v := getattr(result, name)) is not None]
-            figures[name] = median(values) if values else None
-        failures = sum((Counter(result.failures) for result in self.results), Counter[str]())
-        figures["cpu_ms"] = median(self.cpu_ms) if self.cpu_ms else None
-        return {**figures, "failures": failures, "rounds": [result.qps for result in self.results]}
+def _summarise(results: Sequence[LoadResult], cpu_ms: Sequence[float] = ()) -> dict[str, Any]:
+    """Return medians over the rounds of one load, and the sum of the failures; `cpu_ms` is the CPU time of
+    the server per answer."""
+    figures: dict[str, Any] = {"qps": median(result.qps for result in results)}
+    for name in PERCENTILES:
+        values = [v for result in results if (v := getattr(result, name)) is not None]
+        figures[name] = median(values) if values else None
+    failures = sum((Counter(result.failures) for result in results), Counter[str]())
+    figures["cpu_ms"] = median(cpu_ms) if cpu_ms else None
+    return {**figures, "failures": failures, "rounds": [result.qps for result in results]}
 
 
 def measure_search(bench: SearchBench, settings: Settings, on_phase: Callable[[str], None]) -> dict[str, Any]:
@@ -416,12 +406,11 @@ class _Measurement:
     def run(self, gallery: Matrix, ids: Sequence[str], projected: Matrix) -> dict[str, Any]:
         cold = self._measure_cold()
         recall = self._measure_recall(gallery, ids, projected)
-        loads, raw = self._measure_in_turns(gallery, projected)
+        summaries, raw = self._measure_in_turns(gallery, projected)
         names = f"vectors, {self.bench.clients} clients", f"bare, {self.bench.clients} clients"
-        http_qps, bare_qps = (loads[name].qps() for name in names)
+        http_qps, bare_qps = (summaries[name]["qps"] for name in names)
         raw_qps = median(1.0 / median(seconds) for seconds in raw)
         raw_p50 = 1000.0 / raw_qps
-        summaries = {name: results.summary() for name, results in loads.items()}
         for name, summary in summaries.items():
             bare = summaries[f"bare, {name.partition(', ')[2]}"]["cpu_ms"]
             summary["times_bare"] = summary["cpu_ms"] / bare if bare and summary["cpu_ms"] else None
@@ -480,10 +469,12 @@ class _Measurement:
 
     def _measure_in_turns(
         self, gallery: Matrix, projected: Matrix
-    ) -> tuple[dict[str, _Rounds], list[list[float]]]:
+    ) -> tuple[dict[str, dict[str, Any]], list[list[float]]]:
+        """Return a summary of each load, and the seconds of the searches of the index alone, by round."""
         bench = self.bench
         index, raw = ExactIndex(gallery), []
-        loads: dict[str, _Rounds] = {}
+        results: defaultdict[str, list[LoadResult]] = defaultdict(list)
+        cpu_ms: defaultdict[str, list[float]] = defaultdict(list)
         with _bare_endpoint(self.typed) as bare:
             targets = {"typed": self.typed, "vectors": self.vectors, "bare": bare}
             for target in targets.values():
@@ -502,15 +493,14 @@ class _Measurement:
                             warm_seconds=bench.seconds * _WARM_SHARE,
                         )
                         name = f"{kind}, {connections} client{'s' if connections > 1 else ''}"
-                        rounds = loads.setdefault(name, _Rounds())
                         before = target.cpu_seconds()
                         result = run_load(plan)
                         after = target.cpu_seconds()
-                        rounds.results.append(result)
+                        results[name].append(result)
                         if before is not None and after is not None and result.qps:
                             # What is answered while the load warms up is not counted, but takes time, too.
-                            rounds.cpu_ms.append((after - before) * 1000.0 / (result.qps * plan.seconds))
-        return loads, raw
+                            cpu_ms[name].append((after - before) * 1000.0 / (result.qps * plan.seconds))
+        return {name: _summarise(rounds, cpu_ms[name]) for name, rounds in results.items()}, raw
 
     def _measure_filtered(self) -> dict[str, Any]:
         """Return the load of searches whose filter lets a hundredth of the items through."""
@@ -518,7 +508,7 @@ class _Measurement:
         bodies = [json.dumps({**json.loads(body), "filter": _FILTER}) for body in self.bodies]
         plan = replace(self.vectors.plan, bodies=bodies)
         run_load(replace(plan, seconds=min(plan.seconds, 1.0)))  # the first use prepares its rows
-        return _Rounds([run_load(plan) for _ in range(self.bench.rounds)]).summary()
+        return _summarise([run_load(plan) for _ in range(self.bench.rounds)])
 
     def _measure_open(self, closed_qps: float) -> dict[str, dict[str, Any]]:
         rate = _OPEN_SHARE * closed_qps
