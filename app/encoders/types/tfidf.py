@@ -54,8 +54,8 @@ _KNOWN_SHARE = 0.5  # of the parts of a word that is no term
 # unlike any learned one.
 _SHORTEST_HEAD, _LONGEST_HEAD, _SHORTEST_REST = 5, 20, 3
 """Letters of a learned word that a compound ends in ("wristwatch" in "watch"). Of 8030 words of licences and
-programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four. Two
-letters before one are a slip sooner: "fatrack" is no track, but Fastrack."""
+programs that no product's name has, 0.8 % end in one of five letters or more, 3.6 % in one of four."""
+# Two letters before such a word are a slip sooner: "fatrack" is no track, but Fastrack.
 _FURTHER = 2048
 """Features of words and parts that were not learned, by their checksums: a word of a later item is the same
 word in a query. Of 50 such words with 18 parts each, a third of the features are taken."""
