@@ -98,8 +98,7 @@ class CrossModalEstimator(BaseEstimator, ABC):
 
     def similarity(self, X: npt.ArrayLike, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples_x, n_samples_z) array of inner products of the projections."""
-        similarity: FloatArray = self.project_x(X) @ self.project_z(Z).T
-        return similarity
+        return self.project_x(X) @ self.project_z(Z).T
 
     def score(
         self,
@@ -209,8 +208,7 @@ class LinearCrossModalEstimator(CrossModalEstimator):
     def M_(self) -> FloatArray:  # noqa: N802 - the letter of the paper
         """``x_factors_ @ z_factors_.T``, of shape (n_features_x, n_features_z), between raw features."""
         self._check_fitted()
-        matrix: FloatArray = self.x_factors_ @ self.z_factors_.T
-        return matrix
+        return self.x_factors_ @ self.z_factors_.T
 
     @property
     @override

@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import math
 import numbers
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -40,8 +39,7 @@ def is_sparse(samples: Any) -> bool:
 
 def to_dense(samples: Any) -> FloatArray:
     """Return a sparse array, or one that counts as an array, as a dense array; a dense one is not copied."""
-    dense: FloatArray = samples.toarray() if is_sparse(samples) else np.asarray(samples)
-    return dense
+    return samples.toarray() if is_sparse(samples) else np.asarray(samples)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +69,7 @@ class LowRankMatrix:
         return float(self.s.sum(dtype=np.float64))
 
     def dense(self) -> FloatArray:
-        dense: FloatArray = (self.U * self.s) @ self.V.T
-        return dense
+        return (self.U * self.s) @ self.V.T
 
     def balanced_factors(self) -> Sides:
         """Return ``U sqrt(S)`` and ``V sqrt(S)``, whose rows' inner products are the entries of M."""
@@ -268,17 +265,14 @@ _NUMERIC = "fiub"  # kinds of dtypes that are numbers
 _READ_ONE_BY_ONE = "OUST"  # kinds whose values may be numbers all the same, or have become text beside it
 
 
-def check_samples(
-    samples: npt.ArrayLike, name: str, dtype: npt.DTypeLike | None = None, *, n_features: int | None = None
-) -> Samples:
+def check_samples(samples: npt.ArrayLike, name: str, *, n_features: int | None = None) -> Samples:
     """Return `samples` as a finite, non-empty, two-dimensional float array, sparse ones by rows.
     InvalidInputError, which says `name` and the column, if they are not or have other `n_features`."""
     # Not copied if it is such an array already; duplicate entries of a sparse one are summed. Columns of
-    # numbers of any type are taken, as scikit-learn takes them, and text is none. Without `dtype` float32 and
-    # float64 stay as they are.
-    if _is_plain(samples, _FLOATS if dtype is None else (dtype,), n_features):
-        plain: Samples = samples
-        return plain  # as most are: what follows takes longer than to project one
+    # numbers of any type are taken, as scikit-learn takes them, and text is none. Float32 and float64 stay as
+    # they are.
+    if _is_plain(samples, n_features):
+        return samples  # as most are: what follows takes longer than to project one
     array: Samples = _read_sparse(samples, name) if is_sparse(samples) else _read_dense(samples, name)
     if not is_frame(samples) and array.dtype.kind not in _NUMERIC + _READ_ONE_BY_ONE:
         raise InvalidInputError(f"{name} must be numeric, got dtype {array.dtype}")
@@ -293,21 +287,20 @@ def check_samples(
         # Duplicate entries are summed in a copy: the caller may still own the original.
         array = array.copy()
         array.sum_duplicates()
-    if dtype is None and array.dtype not in _FLOATS:
-        dtype = np.float64
-    with np.errstate(over="ignore"):  # infinity is refused below
-        array = array.astype(dtype or array.dtype, copy=False)
-    if not np.isfinite(array.data if is_sparse(array) else array).all():
+    if array.dtype not in _FLOATS:
+        with np.errstate(over="ignore"):  # infinity is refused below
+            array = array.astype(np.float64, copy=False)
+    if not is_finite(array):
         _refuse_gaps(samples, array, name)
     return array
 
 
-def _is_plain(samples: Any, dtypes: Sequence[npt.DTypeLike], n_features: int | None) -> bool:
+def _is_plain(samples: Any, n_features: int | None) -> bool:
     """Return whether these are a finite array as asked for."""
     is_rows = type(samples) is scipy.sparse.csr_array and samples.ndim == 2 and samples.has_canonical_format
     if not is_rows and (type(samples) is not np.ndarray or samples.ndim != 2):
         return False
-    if 0 in samples.shape or samples.dtype not in dtypes or n_features not in (None, samples.shape[1]):
+    if 0 in samples.shape or samples.dtype not in _FLOATS or n_features not in (None, samples.shape[1]):
         return False
     return is_finite(samples)
 
@@ -412,8 +405,7 @@ def project_affinely(
     """Return ``samples @ factors + intercept`` in the dtype of the factors; InvalidInputError says `name`."""
     array = check_samples(samples, name, n_features=factors.shape[0])
     # In the wider of both precisions: large samples may meet small factors, or the reverse.
-    projected: FloatArray = np.asarray(array @ factors + intercept).astype(factors.dtype, copy=False)
-    return projected
+    return np.asarray(array @ factors + intercept).astype(factors.dtype, copy=False)
 
 
 def check_array(name: str, array: FloatArray, shape: tuple[int | None, ...]) -> None:
@@ -469,8 +461,7 @@ class RowSpaceBasis:
             weighted = self._weights @ U
         if isinstance(self._X, Centered):
             return self._X.gather(weighted)
-        lifted: FloatArray = np.asarray(self._X.T @ weighted)
-        return lifted
+        return np.asarray(self._X.T @ weighted)
 
     def lower(self, left: FloatArray) -> FloatArray:
         """Return ``Q.T @ left``, of shape (rank, k), from `left` of shape (n_features, k)."""
@@ -486,8 +477,7 @@ class RowSpaceBasis:
     def _from_products(self, products: FloatArray) -> FloatArray:
         if self._weights is None:
             return scipy.linalg.solve_triangular(self.reduced, products, lower=True, check_finite=False)
-        coordinates: FloatArray = self._weights.T @ products
-        return coordinates
+        return self._weights.T @ products
 
 
 def _gram(X: Samples, n_threads: int) -> FloatArray:

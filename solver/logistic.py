@@ -85,8 +85,7 @@ class LinearClassifier:
 
     def to_posteriors(self, scores: FloatArray) -> FloatArray:
         """Return the posteriors of given scores, both of shape (n_samples, n_classes)."""
-        posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
-        return posteriors
+        return softmax(scores, axis=1) if self.is_exclusive else expit(scores)
 
 
 @dataclass(slots=True, eq=False)

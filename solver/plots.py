@@ -335,8 +335,7 @@ def _spectrum(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     if not (np.isfinite(array).all() and (array >= 0.0).all()):
         where = f" of {name!r}" if name else ""
         raise InvalidInputError(f"singular values{where} must be finite and not negative")
-    positive: npt.NDArray[np.float64] = array[array > 0.0]
-    return positive
+    return array[array > 0.0]
 
 
 Directions = Mapping[str, Mapping[str, RetrievalCurves]]

@@ -362,5 +362,4 @@ def match_probability(similarities: FloatArray, loss: str) -> FloatArray:
     # Under "squared" the similarity itself estimates the probability of a match. Under "logistic" sigma(s)
     # does, as if matches were half of all pairs. Under "softmax" sigma(s) is not a probability: that loss
     # only compares a query's similarities with each other and does not determine their level.
-    probability: FloatArray = np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)
-    return probability
+    return np.clip(similarities, 0.0, 1.0) if loss == "squared" else expit(similarities)

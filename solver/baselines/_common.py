@@ -87,8 +87,7 @@ class LinearBaseline(LinearCrossModalEstimator):
         if self.metric_ != "cosine":
             return projections
         norms = np.linalg.norm(projections, axis=1, keepdims=True)
-        cosines: FloatArray = projections / np.where(norms > 0, norms, 1.0)
-        return cosines
+        return projections / np.where(norms > 0, norms, 1.0)
 
     def _keep(self, x: tuple[FloatArray, FloatArray], z: tuple[FloatArray, FloatArray]) -> None:
         if not all(np.isfinite(part).all() for part in (*x, *z)):

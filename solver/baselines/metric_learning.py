@@ -176,8 +176,7 @@ class _Problem:
         """Return the maps scaled so that the pairs have the mean squared distance 1."""
         left, right = self.split(maps)
         mean = np.average(self._distances(self.x @ left, self.z @ right), weights=self.weights)
-        scaled: FloatArray = maps / np.sqrt(mean) if mean > 0 else maps
-        return scaled
+        return maps / np.sqrt(mean) if mean > 0 else maps
 
     def objective(self, flat: FloatArray) -> tuple[float, FloatArray]:
         left, right = self.split(flat)
@@ -408,8 +407,7 @@ class ITML(CommonSpaceMetric):
         upper, lower = np.percentile(squares, _BOUNDS)
         bounds = np.where(signs > 0, upper, lower)
         matrix, self.n_iter_ = self._meet_bounds(differences, signs, bounds)
-        factor: FloatArray = scipy.linalg.cholesky(matrix, lower=True)
-        return factor
+        return scipy.linalg.cholesky(matrix, lower=True)
 
     def _draw(self, space: CommonSpace) -> tuple[FloatArray, FloatArray]:
         """Return differences of drawn similar pairs, then of dissimilar ones, and their signs."""

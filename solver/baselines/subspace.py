@@ -331,8 +331,7 @@ def mean_cross_product(X: FloatArray, Z: FloatArray, supervision: AnySupervision
     # rows where the supervision carries them (`PairedRows`, or labels that are the same row by row on both
     # sides), all similar pairs otherwise.
     if rows_are_pairs(X, Z, supervision, pairs):
-        paired: FloatArray = X.T @ Z / len(X)
-        return paired
+        return X.T @ Z / len(X)
     return supervision.sum_over_similar(X, Z) / supervision.n_similar
 
 

@@ -99,8 +99,7 @@ class BilinearProblem:
         similar, dissimilar = 1.0 / self.supervision.n_similar, 1.0 / self.supervision.n_dissimilar
         of_similar = self.supervision.sum_over_similar(self.X, self.Z)
         sums = (np.asarray(samples.sum(axis=0, dtype=np.float64)) for samples in (self.X, self.Z))
-        gradient: FloatArray = 0.5 * dissimilar * np.outer(*sums) - 0.5 * (similar + dissimilar) * of_similar
-        return gradient
+        return 0.5 * dissimilar * np.outer(*sums) - 0.5 * (similar + dissimilar) * of_similar
 
     def _make_loss(self, dtype: type) -> CertifiableLoss:
         if isinstance(self.supervision, SignedPairs):
@@ -232,8 +231,7 @@ def _of_unit_size(samples: Samples, size: float, with_constant: bool) -> Samples
         if not with_constant:
             return scaled
         constant = np.full((samples.shape[0], 1), 1.0 / size, samples.dtype)
-        widened: Samples = scipy.sparse.hstack([scaled, scipy.sparse.csr_array(constant)], format="csr")
-        return widened
+        return scipy.sparse.hstack([scaled, scipy.sparse.csr_array(constant)], format="csr")
     wide = np.empty((samples.shape[0], samples.shape[1] + with_constant), samples.dtype)
     np.divide(samples, samples.dtype.type(size), out=wide[:, : samples.shape[1]])
     wide[:, samples.shape[1] :] = 1.0 / size
@@ -351,8 +349,7 @@ class FactorRounding:
 
 
 def _mean(samples: Samples) -> FloatArray:
-    mean: FloatArray = np.asarray(samples.mean(axis=0, dtype=np.float64)).ravel()
-    return mean
+    return np.asarray(samples.mean(axis=0, dtype=np.float64)).ravel()
 
 
 def solve_paper(

@@ -84,8 +84,7 @@ class PrincipalSpace:
     def coordinates(self, samples: Samples) -> FloatArray:
         """Return the (n_samples, rank) coordinates of raw samples, in float64."""
         mapped = self.feature_map.transform(samples)
-        coordinates: FloatArray = (_dense(mapped, np.arange(mapped.shape[0])) - self.mean) @ self.axes
-        return coordinates
+        return (_dense(mapped, np.arange(mapped.shape[0])) - self.mean) @ self.axes
 
     def lift(self, coefficients: FloatArray, intercepts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return coefficients, of shape (rank, n_scores), and intercepts for mapped samples of those for
@@ -297,8 +296,7 @@ class Calibration:
     def posteriors(self, scores: FloatArray) -> FloatArray:
         """Return the (n_samples, n_values) posteriors of scores."""
         calibrated = self.scale * scores + self.offsets
-        posteriors: FloatArray = _softmax(calibrated)[0] if self.is_exclusive else expit(calibrated)
-        return posteriors
+        return _softmax(calibrated)[0] if self.is_exclusive else expit(calibrated)
 
 
 def _softmax(scores: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -343,8 +341,7 @@ class FacetPosteriors:
     def posteriors(self, coordinates: FloatArray) -> FloatArray:
         """Return the (n_samples, n_values) posteriors of samples that were not learned from."""
         scores = coordinates @ self.coefficients + self.intercepts
-        posteriors: FloatArray = softmax(scores, axis=1) if self.is_exclusive else expit(scores)
-        return posteriors
+        return softmax(scores, axis=1) if self.is_exclusive else expit(scores)
 
 
 class FacetLearner:

@@ -45,8 +45,7 @@ def content_of(samples: Samples, n_further: int = 0) -> FloatArray:
 def to_unit_length(rows: FloatArray) -> FloatArray:
     """Return rows of length one; those that are almost zero stay as they are."""
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))  # as of NumPy's norm, which takes longer
-    unit: FloatArray = rows / np.where(lengths > _TINY, lengths, 1.0)
-    return unit
+    return rows / np.where(lengths > _TINY, lengths, 1.0)
 
 
 @lru_cache(maxsize=8)
@@ -137,8 +136,7 @@ def _content(
     if expected is not None:
         total = np.where(total.any(axis=1, keepdims=True), total, to_unit_length(expected))
     total += to_unit_length(np.where(np.isfinite(partners), partners, 0.0))
-    rows: FloatArray = to_unit_length(np.where(own.any(axis=1, keepdims=True), own, total))
-    return rows
+    return to_unit_length(np.where(own.any(axis=1, keepdims=True), own, total))
 
 
 _SHARE_OF_EXPECTED = 0.75

@@ -347,8 +347,7 @@ class CompositeSide:
     @cached_property
     def _scores_of_shift(self) -> FloatArray:
         """What the shift of sparse samples takes from every score."""
-        scores: FloatArray = self.feature_map.scaler.shift @ self.coefficients
-        return scores
+        return self.feature_map.scaler.shift @ self.coefficients
 
     def _project(self, samples: Samples, nearest: FloatArray | None = None) -> FloatArray:
         if self._dual is not None:

@@ -84,8 +84,7 @@ class Agreement:
             scores = part.total(weights)
             for entry in lists:
                 sums[self._place[entry.query]] += entry.weight * entry.value(scores)
-        shares: FloatArray = sums / self._weights
-        return shares
+        return sums / self._weights
 
     def mean_and_error(self, values: FloatArray) -> tuple[float, float]:
         """Return the weighted mean of a value for each query, and its standard error; 0 without queries."""
@@ -509,8 +508,7 @@ class GradedGain:
     def of_each(self, scores: FloatArray) -> FloatArray:
         """Return the gain of each query that has a relevant sample."""
         grades = np.take_along_axis(self._grades, self.first_page(scores), axis=1)
-        gains: FloatArray = metrics.discounted_gains(grades)[self._is_query] / self._ideal
-        return gains
+        return metrics.discounted_gains(grades)[self._is_query] / self._ideal
 
     def first_page(self, scores: FloatArray) -> Indices:
         """Return the columns of the ten highest scores of each query, the highest first."""
@@ -540,8 +538,7 @@ def _with_largest_one(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def _inner(first: FloatArray, second: FloatArray) -> FloatArray:
-    products: FloatArray = (first @ second.T).astype(np.float32)
-    return products
+    return (first @ second.T).astype(np.float32)
 
 
 def _weighted_sum(

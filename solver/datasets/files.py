@@ -57,8 +57,7 @@ def stacked_features(parts: dict[str, Any], path: Path) -> FloatArray:
     widths = {name: array.shape[1] for name, array in parts.items()}
     if len(set(widths.values())) != 1 or 0 in widths.values():
         raise DatasetError(f"{path}: {' and '.join(widths)} have different features or none: {widths}")
-    rows: FloatArray = np.concatenate(list(parts.values()))
-    return rows
+    return np.concatenate(list(parts.values()))
 
 
 def split_features(
@@ -480,7 +479,7 @@ def _read_numbers(path: Path) -> AnyArray:
     is_index = names[:1] == [""]  # the row numbers that pandas writes
     numbered = [str(number) for number in range(len(names) - is_index)]
     is_header = names[is_index:] == numbered or not any(_is_number(_plain(name, delimiter)) for name in names)
-    array: AnyArray = np.loadtxt(
+    return np.loadtxt(
         path,
         delimiter=delimiter if delimiter != " " else None,
         converters=lambda word: float(_plain(word, delimiter)),
@@ -489,7 +488,6 @@ def _read_numbers(path: Path) -> AnyArray:
         ndmin=2,
         encoding="utf-8-sig",
     )
-    return array
 
 
 def _plain(number: str, delimiter: str) -> str:

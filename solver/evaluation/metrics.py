@@ -150,8 +150,7 @@ FIRST_PAGE = 10  # items that a person sees before turning the page
 
 def discounted_gains(grades: npt.NDArray[Any]) -> FloatArray:
     """Return the gain of each query's ranking, from its (n_queries, n_shown) grades in order."""
-    gains: FloatArray = (np.exp2(grades.astype(np.float64)) - 1.0) @ _discounts(grades.shape[1])
-    return gains
+    return (np.exp2(grades.astype(np.float64)) - 1.0) @ _discounts(grades.shape[1])
 
 
 def ideal_gains(grades: npt.NDArray[Any], n_shown: int, top_grade: int) -> FloatArray:

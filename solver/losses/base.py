@@ -23,8 +23,7 @@ class FactoredPoint:
         return cls(M.U * M.s, M.V)
 
     def dense(self) -> FloatArray:
-        dense: FloatArray = self.left @ self.right.T
-        return dense
+        return self.left @ self.right.T
 
 
 class SmoothLoss(Protocol):

@@ -272,8 +272,7 @@ def _load(folder: str) -> PairBlocks:
 
 
 def _map_array(file: Path) -> FloatArray:
-    array: FloatArray = np.asarray(np.load(file, mmap_mode="r"))
-    return array
+    return np.asarray(np.load(file, mmap_mode="r"))
 
 
 def _keep_freed_memory() -> None:

@@ -58,8 +58,7 @@ class DensePairs:
 
     def scores(self, point: FactoredPoint) -> FloatArray:
         """Return ``X M Z^T`` of shape (n_samples_x, n_samples_z)."""
-        scores: FloatArray = (self.X @ point.left) @ (self.Z @ point.right).T
-        return scores
+        return (self.X @ point.left) @ (self.Z @ point.right).T
 
     def loss(self, scores: FloatArray) -> float:
         """Return ``sum_ij w_ij log(1 + exp(-y_ij s_ij))``."""

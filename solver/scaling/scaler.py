@@ -110,8 +110,7 @@ class Scaler:
     @property
     def shift(self) -> FloatArray:
         """What is subtracted from scaled features, of shape (n_features,), float32."""
-        shift: FloatArray = (self.mean_ * self.scale_).astype(np.float32)
-        return shift
+        return (self.mean_ * self.scale_).astype(np.float32)
 
     def scale_entries(self, array: Samples) -> FloatArray:
         """Return the scaled entries of a checked CSR array, less no `shift`; raises as `transform`."""

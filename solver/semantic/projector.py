@@ -325,8 +325,7 @@ class PosteriorProjector(Projector):
 
 def _project(ensemble: Ensemble, samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
     def project(batch: Samples) -> FloatArray:
-        projected: FloatArray = ensemble.predict(dense_where_small(batch)).astype(np.float32) @ factors
-        return projected
+        return ensemble.predict(dense_where_small(batch)).astype(np.float32) @ factors
 
     return project_in_range(project, samples, factors.shape[1])
 

@@ -70,8 +70,7 @@ class Facet:
     def is_shared(self, x_rows: kinds.Indices, z_rows: kinds.Indices) -> BoolArray:
         """Return, of shape (len(x_rows), len(z_rows)), which samples have a value in common."""
         x = self.x_indicators[x_rows].astype(np.float32)
-        shared: BoolArray = x @ self.z_indicators[z_rows].astype(np.float32).T > 0.0
-        return shared
+        return x @ self.z_indicators[z_rows].astype(np.float32).T > 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

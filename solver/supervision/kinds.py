@@ -296,8 +296,7 @@ def _distinct_rows(indicators: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.fl
 
 
 def _share_a_label(x_sets: npt.NDArray[np.float32], z_sets: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    shared: npt.NDArray[np.bool_] = (x_sets @ z_sets.T) > 0
-    return shared
+    return (x_sets @ z_sets.T) > 0
 
 
 class PairedRows:
