@@ -10,7 +10,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -300,6 +300,18 @@ class OnnxEncoder(FileEncoder):
     @abstractmethod
     def _try(self) -> Matrix:
         """Return the features of some content."""
+
+    @contextlib.contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """Have errors of the model, which runs in the block, say that it does not take such content."""
+        try:
+            yield
+        except EncoderUnavailableError:
+            raise
+        except Exception as error:  # onnxruntime's have no base class; the output may be no array of numbers
+            path = self._model.path
+            reason = without_folder(error, path)
+            raise EncoderUnavailableError(f"{path.name} does not take {what}: {reason}") from error
 
     @override
     def settled_options(self) -> dict[str, Any]:

@@ -90,12 +90,6 @@ _LITERAL: Any = Literal
 """Of names and fields that are known at run time only."""
 
 
-class EncoderOptions(TypedDict, total=False):
-    """Options that every encoder has."""
-
-    steps: Steps
-
-
 def describe_options(title: str, description: str) -> ConfigDict:
     """Return the configuration of a type's options, to be given by ``with_config``."""
     return ConfigDict(
@@ -106,7 +100,7 @@ def describe_options(title: str, description: str) -> ConfigDict:
 def options_of(kind: str, description: str, required: Collection[str] = (), **fields: Any) -> Any:
     """Return the options of a type: these, of which some are required, and those that every encoder has."""
     kinds = {name: _REQUIRED[field] if name in required else field for name, field in fields.items()}
-    own = {**get_type_hints(EncoderOptions, include_extras=True), "type": _REQUIRED[_LITERAL[kind]], **kinds}
+    own = {"steps": Steps, "type": _REQUIRED[_LITERAL[kind]], **kinds}
     return with_config(describe_options(kind, description))(_TYPED_DICT(kind, own, total=False))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -26,27 +27,28 @@ Step = Callable[[Features], Features]
 """Returns changed features, of the same number of rows."""
 
 
-class LearnedStep(ABC):
-    """A step that learns arrays, by their names, from the features of training items."""
+Arrays = dict[str, npt.NDArray[np.float32]]
+"""What a step learns, by name."""
 
-    def __init__(self) -> None:
-        self._learned: dict[str, npt.NDArray[np.float32]] = {}
 
-    @abstractmethod
-    def fit(self, features: Matrix) -> None:
-        """Learn from the features of training items."""
+@dataclass(slots=True)
+class LearnedStep:
+    """A step that learns arrays from the features of training items."""
 
-    @abstractmethod
+    learn: Callable[[Matrix], Arrays]
+    change: Callable[[Matrix, Arrays], Matrix]
+    learned: Arrays = field(default_factory=dict, init=False)
+
     def __call__(self, features: Features) -> Features:
-        """Return the changed features."""
+        return self.change(_as_dense(features), self.learned)
 
     def state(self) -> dict[str, Any]:
         """Return what was learned, as JSON values."""
-        return {name: pack_array(array) for name, array in self._learned.items()}
+        return {name: pack_array(array) for name, array in self.learned.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the step of that state."""
-        self._learned = {name: unpack_array(packed) for name, packed in state.items()}
+        self.learned = {name: unpack_array(packed) for name, packed in state.items()}
 
 
 def take_roots(features: Features) -> Features:
@@ -58,47 +60,35 @@ def take_roots(features: Features) -> Features:
     return cast("Features", changed)
 
 
-class Standardisation(LearnedStep):
-    """Subtracts the mean of each feature, and divides by its deviation (0 counts as 1) if asked for."""
-
-    def __init__(self, *, with_deviation: bool) -> None:
-        super().__init__()
-        self._with_deviation = with_deviation
-
-    @override
-    def fit(self, features: Matrix) -> None:
-        mean = features.mean(axis=0, dtype=np.float64).astype(np.float32)
-        deviation = features.std(axis=0, dtype=np.float64) if self._with_deviation else np.ones_like(mean)
-        # A feature whose numbers differ by rounding alone would be nothing but noise.
-        noise = np.finfo(np.float32).eps * np.maximum(np.abs(mean), 1e-30)
-        deviation = np.where(deviation > noise, deviation, 1.0).astype(np.float32)
-        self._learned = {"mean": mean, "deviation": deviation}
-
-    @override
-    def __call__(self, features: Features) -> Features:
-        return (_as_dense(features) - self._learned["mean"]) / self._learned["deviation"]
+def learn_spread(features: Matrix, *, with_deviation: bool) -> Arrays:
+    """Return the mean of each feature, and its deviation (0 counts as 1) if asked for."""
+    mean = features.mean(axis=0, dtype=np.float64).astype(np.float32)
+    deviation = features.std(axis=0, dtype=np.float64) if with_deviation else np.ones_like(mean)
+    # A feature whose numbers differ by rounding alone would be nothing but noise.
+    noise = np.finfo(np.float32).eps * np.maximum(np.abs(mean), 1e-30)
+    deviation = np.where(deviation > noise, deviation, 1.0).astype(np.float32)
+    return {"mean": mean, "deviation": deviation}
 
 
-class PrincipalComponents(LearnedStep):
-    """Projects onto the first principal components, as many as have that share of the variance (`energy`)."""
+def standardise(features: Matrix, learned: Arrays) -> Matrix:
+    """Subtract the mean of each feature, and divide by its deviation."""
+    return (features - learned["mean"]) / learned["deviation"]
 
-    def __init__(self, energy: float) -> None:
-        super().__init__()
-        self._energy = energy
 
-    @override
-    def fit(self, features: Matrix) -> None:
-        solver = "covariance_eigh" if len(features) >= features.shape[1] else "full"
-        pca = importlib.import_module("sklearn.decomposition").PCA
-        model = pca(self._energy, svd_solver=solver).fit(features.astype(np.float64))
-        axes = np.ascontiguousarray(model.components_.T, np.float32)
-        self._learned = {"mean": model.mean_.astype(np.float32), "axes": axes}
+def learn_components(features: Matrix, energy: float) -> Arrays:
+    """Return the first principal components, as many as have that share of the variance (`energy`)."""
+    solver = "covariance_eigh" if len(features) >= features.shape[1] else "full"
+    pca = importlib.import_module("sklearn.decomposition").PCA
+    model = pca(energy, svd_solver=solver).fit(features.astype(np.float64))
+    axes = np.ascontiguousarray(model.components_.T, np.float32)
+    return {"mean": model.mean_.astype(np.float32), "axes": axes}
 
-    @override
-    def __call__(self, features: Features) -> Features:
-        # In double precision: the last digits of single precision depend on how many rows there are.
-        rows = _as_dense(features).astype(np.float64) - self._learned["mean"]
-        return (rows @ self._learned["axes"].astype(np.float64)).astype(np.float32)
+
+def project(features: Matrix, learned: Arrays) -> Matrix:
+    """Project onto principal components."""
+    # In double precision: the last digits of single precision depend on how many rows there are.
+    rows = features.astype(np.float64) - learned["mean"]
+    return (rows @ learned["axes"].astype(np.float64)).astype(np.float32)
 
 
 def make_step(name: str) -> Step:
@@ -106,15 +96,15 @@ def make_step(name: str) -> Step:
     kind, _, energy = name.partition(":")
     match kind:
         case "center":
-            return Standardisation(with_deviation=False)
+            return LearnedStep(partial(learn_spread, with_deviation=False), standardise)
         case "l2":
             return with_unit_rows
         case "sqrt":
             return take_roots
         case "standardize":
-            return Standardisation(with_deviation=True)
+            return LearnedStep(partial(learn_spread, with_deviation=True), standardise)
         case _:
-            return PrincipalComponents(float(energy or DEFAULT_ENERGY))
+            return LearnedStep(partial(learn_components, energy=float(energy or DEFAULT_ENERGY)), project)
 
 
 class SteppedEncoder(BaseEncoder):
@@ -166,7 +156,7 @@ class SteppedEncoder(BaseEncoder):
                         f"the encoder's steps learn from at most {_MOST_FEATURES} features, "
                         f"and it gives {features.shape[1]}"
                     )
-                step.fit(_as_dense(features))
+                step.learned = step.learn(_as_dense(features))
             features = step(features)
         return self
 

@@ -176,7 +176,7 @@ _LONGEST_CACHED = 500  # letters of a cached word: the positions of its parts ta
 class WeightedTerms:
     """Terms of one kind, such as words, in the order of their features."""
 
-    positions: dict[str, int]  # the feature of each term
+    positions: dict[str, int]  # the feature of each term, in the order of features
     idf: npt.NDArray[np.float64]  # (n_terms,), inverse document frequencies
 
     @classmethod
@@ -193,10 +193,6 @@ class WeightedTerms:
             n_texts += 1
             texts_with[np.unique(text)] += 1
         return cls(positions, np.log(n_texts / texts_with) + 1.0)
-
-    def list_terms(self) -> list[str]:
-        """Return the terms in the order of their features."""
-        return sorted(self.positions, key=self.positions.__getitem__)
 
 
 def parts_in(
@@ -470,7 +466,7 @@ class WordCountEncoder(TextEncoder):
 
     @override
     def state(self) -> dict[str, Any]:
-        words = sorted(self._positions, key=self._positions.__getitem__)
+        words = list(self._positions)
         if self._rule == FIRST_RULE:
             return {"words": words}
         return {"words": words, "rule": self._rule, "spellings": self._spellings}

@@ -145,8 +145,7 @@ class CombinedEncoder(BaseEncoder):
 
     @override
     def fault(self) -> str | None:
-        faults = [part.fault() for part in self._parts]
-        return "; ".join(fault for fault in faults if fault is not None) or None
+        return "; ".join(filter(None, (part.fault() for part in self._parts))) or None
 
     def _check_part(self, part: BaseEncoder) -> None:
         if isinstance(part, SteppedEncoder) and part.has_learning_steps:

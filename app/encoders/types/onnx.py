@@ -13,7 +13,7 @@ from typing_extensions import override
 from app.domain.entities import Vector
 from app.domain.errors import EncoderUnavailableError
 from app.encoders.entry import EncoderType, Resources
-from app.encoders.model_files import ModelFile, OnnxEncoder, load_session, without_folder
+from app.encoders.model_files import ModelFile, OnnxEncoder, load_session
 from app.encoders.options import (
     FilePath,
     Finite,
@@ -94,17 +94,10 @@ class OnnxPictureEncoder(OnnxEncoder, PictureEncoder):
         with np.errstate(all="ignore"):  # what overflows here is seen in the features
             pixels = (pixels - self._mean) / self._scale
         batch = np.ascontiguousarray(pixels.transpose(2, 0, 1) if self._has_channels_first else pixels)[None]
-        output = self._output or session.outputs[0]
-        try:
-            values = session.runtime.run([output], {session.input_name: batch})[0]
-            features: Vector = values.reshape(-1).astype(np.float32)
-        except Exception as error:  # onnxruntime's have no base class; the output may be no array of numbers
-            path = self._model.path
-            reason = without_folder(error, path)
-            raise EncoderUnavailableError(
-                f"{path.name} does not take a picture of {self._size} x {self._size}: {reason}"
-            ) from error
-        return features
+        with self._running(f"a picture of {self._size} x {self._size}"):
+            output = self._output or session.outputs[0]
+            values: Vector = session.runtime.run([output], {session.input_name: batch})[0]
+            return values.reshape(-1).astype(np.float32)
 
     @override
     def _try(self) -> Vector:

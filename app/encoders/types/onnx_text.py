@@ -139,17 +139,11 @@ class OnnxTextEncoder(OnnxEncoder, TextEncoder):
 
     def _describe(self, session: Session, tokenizer: Any, text: str) -> Vector:
         tokens = self._tokenize("text", tokenizer, text, min(self._max_tokens, _longest_input(session)))
-        try:
+        with self._running("a text"):
             inputs = _inputs_of(session, tokens)
             output = self._output or session.outputs[0]
             values = np.asarray(session.runtime.run([output], inputs)[0], dtype=np.float32)
             return self._pool(values, len(tokens))
-        except EncoderUnavailableError:
-            raise
-        except Exception as error:  # onnxruntime's have no base class
-            path = self._model.path
-            reason = without_folder(error, path)
-            raise EncoderUnavailableError(f"{path.name} does not take a text: {reason}") from error
 
     def _tokenize(self, field: str, tokenizer: Any, text: str, longest: int) -> list[int]:
         """Return the tokens of a text with those that begin and end it, of which a long text keeps both."""

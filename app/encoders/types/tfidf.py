@@ -229,13 +229,13 @@ class TfidfEncoder(TextEncoder):
 
     @override
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"terms": self._words.list_terms(), "idf": self._words.idf.tolist()}
+        state: dict[str, Any] = {"terms": list(self._words.positions), "idf": self._words.idf.tolist()}
         if self._rule != FIRST_RULE:
             state |= {"rule": self._rule, "spellings": self._spellings}
         state |= {"further": self.n_further} if self.n_further else {}
         if self._parts is None:
             return state
-        return {**state, "parts": self._parts.list_terms(), "part_idf": self._parts.idf.tolist()}
+        return {**state, "parts": list(self._parts.positions), "part_idf": self._parts.idf.tolist()}
 
     @override
     def restore(self, state: Mapping[str, Any]) -> Self:
