@@ -157,22 +157,19 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
 
     def score(self, samples: PairedSamples | npt.ArrayLike, y: npt.ArrayLike | None = None) -> float:
         """Return how good the rankings of both directions are; parameters and errors as of `fit`."""
-        self._check_fitted()
-        pairs = self._pairs_of(samples)
+        fitted, pairs = self._fitted, self._pairs_of(samples)
         supervision = supervision_of(y, pairs.X, pairs.Z)
-        return self.estimator_.score(pairs.X, pairs.Z, supervision, self.objective)
+        return fitted.score(pairs.X, pairs.Z, supervision, self.objective)
 
     @property
     def x_feature_names_in_(self) -> npt.NDArray[np.object_]:
         """Names of the columns of X."""
-        self._check_fitted()
-        return self.estimator_.x_feature_names_in_
+        return self._fitted.x_feature_names_in_
 
     @property
     def z_feature_names_in_(self) -> npt.NDArray[np.object_]:
         """Names of the columns of Z."""
-        self._check_fitted()
-        return self.estimator_.z_feature_names_in_
+        return self._fitted.z_feature_names_in_
 
     @property
     def feature_names_in_(self) -> npt.NDArray[np.object_]:
@@ -181,18 +178,15 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
 
     def project_x(self, X: npt.ArrayLike) -> FloatArray:
         """As of `CrossModalEstimator.project_x`; the columns of a data frame are those that were fitted."""
-        self._check_fitted()
-        return self.estimator_.project_x(X)
+        return self._fitted.project_x(X)
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """As of `CrossModalEstimator.project_z`; the columns of a data frame are those that were fitted."""
-        self._check_fitted()
-        return self.estimator_.project_z(Z)
+        return self._fitted.project_z(Z)
 
     def save(self, folder: str | Path) -> None:
         """Write `estimator_` into a folder for `solver.load`, as of `CrossModalEstimator.save`."""
-        self._check_fitted()
-        self.estimator_.save(folder)
+        self._fitted.save(folder)
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags of a classifier, so that folds are drawn within the classes of `y`."""
@@ -200,9 +194,11 @@ class PairedEstimator(MetaEstimatorMixin, BaseEstimator):
         tags.estimator_type = "classifier"
         return tags
 
-    def _check_fitted(self) -> None:
+    @property
+    def _fitted(self) -> CrossModalEstimator:
         if not hasattr(self, "estimator_"):
             raise EstimatorNotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+        return self.estimator_
 
     def _pairs_of(self, samples: Any) -> PairedSamples:
         if isinstance(samples, PairedSamples):

@@ -269,14 +269,7 @@ class CommonSpaceMetric(BasisEstimator, DistanceBaseline):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class WhitenedMetric(CommonSpaceMetric):
-    """Base of the metrics that whiten the scatter within classes.
-    `shrinkage` is a ridge on it, as a share of its mean eigenvalue; the rest is as in `CCA`."""
-
-    shrinkage: float = parameter(0.0, NOT_NEGATIVE)
-
-
-class RCA(WhitenedMetric):
+class RCA(CommonSpaceMetric):
     """Relevant component analysis: the space of `CCA`, whitened within classes.
 
     The metric of [1]_ is the inverse of the covariance within chunklets, groups of samples of which it is
@@ -303,13 +296,16 @@ class RCA(WhitenedMetric):
     .. [1] A. Bar-Hillel et al., "Learning a Mahalanobis Metric from Equivalence Constraints", JMLR 6, 2005.
     """
 
+    shrinkage: float = parameter(0.0, NOT_NEGATIVE)
+
     def _learn(self, space: CommonSpace) -> FloatArray:
         _, counts = space.class_means()
         covariance = space.scatter_within(np.full(len(counts), 1.0 / counts.sum()))
         return whitening(covariance, self.shrinkage)
 
 
-class DCA(WhitenedMetric):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DCA(CommonSpaceMetric):
     """Discriminative component analysis: what separates classes in the space of `CCA`, whitened within them.
 
     The metric ``A A^T`` of [1]_ maximises the variance between chunklets over that within them,
@@ -337,6 +333,8 @@ class DCA(WhitenedMetric):
     ----------
     .. [1] S. C. H. Hoi et al., "Learning Distance Metrics with Contextual Constraints ...", CVPR 2006.
     """
+
+    shrinkage: float = parameter(0.0, NOT_NEGATIVE)
 
     def _learn(self, space: CommonSpace) -> FloatArray:
         means, counts = space.class_means()

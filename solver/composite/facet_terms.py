@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
@@ -470,11 +471,11 @@ def choose_map(
     # Targets are rows and what is known of them; kernels are taken as they are here, without landmarks. What
     # no map predicts, such as a column of chance, would only make all of them look alike.
     tasks = _Task.of(targets)
-    screen = _Screen(samples)
+    find_coordinates = _coordinates_by_map(samples)
     of_groups = []
     for config in configs:
         heartbeat()
-        coordinates, variances = screen.coordinates(config)
+        coordinates, variances = find_coordinates(config)
         of_groups.append([error for task in tasks for error in task.errors(coordinates, variances)])
     table = np.array(of_groups)
     is_predicted = table.min(axis=0) < PREDICTED
@@ -487,20 +488,24 @@ def choose_map(
 
 def least_error(samples: Samples, config: FeatureMapConfig, targets: FloatArray) -> float:
     """Return the smallest left-out error of targets under a map, relative to their variance."""
-    coordinates, variances = _Screen(samples).coordinates(config)
+    coordinates, variances = _coordinates_by_map(samples)(config)
     return _Task.of([(np.arange(len(targets)), targets)])[0].errors(coordinates, variances)[0]
 
 
-class _Screen:
-    """Principal coordinates of the same samples under many maps; distances are computed once a scaling."""
+def _coordinates_by_map(
+    samples: Samples,
+) -> Callable[[FeatureMapConfig], tuple[FloatArray, FloatArray]]:
+    """Return what returns the (n_samples, rank) principal coordinates of samples under a map, and the
+    variance along each axis; distances are computed once a scaling."""
 
-    def __init__(self, samples: Samples) -> None:
-        self._samples = samples
-        self._distances: dict[tuple[str, str], FloatArray] = {}
+    @lru_cache(maxsize=1)
+    def distances_of(scaling: str, kernel: str) -> FloatArray:
+        scaled = Scaler(scaling).fit(samples).transform(samples)
+        scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
+        return kernel_distances(kernel, scaled, scaled)
 
-    def coordinates(self, config: FeatureMapConfig) -> tuple[FloatArray, FloatArray]:
-        """Return the (n_samples, rank) coordinates under a map, and the variance along each axis."""
-        distances = self._of_kind(config.scaling, "laplacian" if config.kernel == "laplacian" else "rbf")
+    def find_coordinates(config: FeatureMapConfig) -> tuple[FloatArray, FloatArray]:
+        distances = distances_of(config.scaling, "laplacian" if config.kernel == "laplacian" else "rbf")
         if config.kernel == "linear":
             products = -0.5 * distances
         else:
@@ -508,12 +513,7 @@ class _Screen:
         vectors, values = principal_axes(centre(products), len(products), ROUNDING**2)
         return vectors * np.sqrt(values), values / len(products)
 
-    def _of_kind(self, scaling: str, kernel: str) -> FloatArray:
-        if (scaling, kernel) not in self._distances:
-            scaled = Scaler(scaling).fit(self._samples).transform(self._samples)
-            scaled = scaled.sparse if isinstance(scaled, Centered) else scaled
-            self._distances = {(scaling, kernel): kernel_distances(kernel, scaled, scaled)}
-        return self._distances[scaling, kernel]
+    return find_coordinates
 
 
 @dataclass(frozen=True, slots=True, eq=False)

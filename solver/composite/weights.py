@@ -507,8 +507,7 @@ class GradedGain:
 
     def of_each(self, scores: FloatArray) -> FloatArray:
         """Return the gain of each query that has a relevant sample."""
-        grades = np.take_along_axis(self._grades, self.first_page(scores), axis=1)
-        return metrics.discounted_gains(grades)[self._is_query] / self._ideal
+        return self._of_pages(self.first_page(scores))
 
     def first_page(self, scores: FloatArray) -> Indices:
         """Return the columns of the ten highest scores of each query, the highest first."""
@@ -526,10 +525,11 @@ class GradedGain:
 
     def mean_of(self, page: Indices) -> float:
         """Return the mean over the queries of what the first page shows, 0 if there are no queries."""
-        if not len(self._ideal):
-            return 0.0
+        return float(np.mean(self._of_pages(page))) if len(self._ideal) else 0.0
+
+    def _of_pages(self, page: Indices) -> FloatArray:
         grades = np.take_along_axis(self._grades, page, axis=1)
-        return float(np.mean(metrics.discounted_gains(grades)[self._is_query] / self._ideal))
+        return metrics.discounted_gains(grades)[self._is_query] / self._ideal
 
 
 def _with_largest_one(weights: Mapping[str, float]) -> dict[str, float]:

@@ -156,7 +156,8 @@ def measure_quality(
             "samples do not fit each other"
         )
     return RetrievalQuality(
-        _ranking_quality(x, z, annotations, label), _ranking_quality(z, x, annotations.transpose(), label)
+        _summary(_rank_queries(x, z, annotations), label, len(x)),
+        _summary(_rank_queries(z, x, annotations.transpose()), label, len(z)),
     )
 
 
@@ -256,12 +257,6 @@ def query_values(
         "ndcg": [np.concatenate(tally.gains or [np.full(len(x), np.nan)])],
         "recall": [np.where(np.isnan(ranks), np.nan, ranks <= metrics.FIRST_PAGE)],
     }
-
-
-def _ranking_quality(
-    queries: FloatArray, gallery: FloatArray, annotations: Annotations, label: str | None
-) -> RankingQuality:
-    return _summary(_rank_queries(queries, gallery, annotations), label, len(queries))
 
 
 def _rank_queries(queries: FloatArray, gallery: FloatArray, annotations: Annotations) -> _Tally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,6 +24,7 @@ from solver.semantic import learners
 from solver.semantic.ensemble import (
     MAX_INVERSE_TEMPERATURE,
     Branch,
+    Classifier,
     Ensemble,
     NeighbourClassifier,
     WeightedClassifier,
@@ -214,9 +215,7 @@ class _Search:
             self.heartbeat()
             # Each starts from its previous fit.
             fits = [partial(regression.fit, inverse_penalty=inverse_penalty) for regression in regressions]
-            predicted = learners.cross_predict(
-                fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat
-            )
+            predicted = self._cross_predict(fits, mapped)
             yield learners.LogisticLearner(inverse_penalty), predicted
             loss = self.targets.log_loss(predicted)
             if loss > _MAX_LOSS_RATIO * best_loss:
@@ -227,13 +226,13 @@ class _Search:
         for sharpness in learners.VOTE_SHARPNESS:
             self.heartbeat()
             learner = learners.VoteLearner(sharpness, self.options.max_samples, self.options.random_state)
-            fits = [learner.fit] * len(self.folds)
-            yield (
-                learner,
-                learners.cross_predict(
-                    fits, mapped, self.targets, self.folds, self.options.n_jobs, self.heartbeat
-                ),
-            )
+            yield learner, self._cross_predict([learner.fit] * len(self.folds), mapped)
+
+    def _cross_predict(
+        self, fits: Sequence[Callable[[Samples, Targets], Classifier]], mapped: Samples
+    ) -> FloatArray:
+        jobs = self.options.n_jobs
+        return learners.cross_predict(fits, mapped, self.targets, self.folds, jobs, self.heartbeat)
 
 
 def _greedy_weights(predictions: Sequence[FloatArray], targets: Targets, n_rounds: int) -> list[float]:
