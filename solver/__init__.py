@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from solver.semantic.estimator import SemanticBilinear as SemanticBilinear
     from solver.composite.estimator import CompositeBilinear as CompositeBilinear
     from solver.composite.learning import unpredicted_facets as unpredicted_facets
-    from solver.composite.contradictions import Contradiction as Contradiction
+    from solver.composite.facet_terms import Contradiction as Contradiction
     from solver.baselines import (
         CCA as CCA,
         GMLDA as GMLDA,
@@ -98,7 +98,10 @@ if TYPE_CHECKING:
         project_what_can_be_ranked as project_what_can_be_ranked,
     )
     from solver.semantic.projector import PosteriorProjector as PosteriorProjector
-    from solver.composite.projector import CompositeProjector as CompositeProjector
+    from solver.composite.projector import (
+        CompositeProjector as CompositeProjector,
+        untrained_projector as untrained_projector,
+    )
     from solver.artifacts import load_projector as load_projector, save_projector as save_projector
 
     # Measures
@@ -169,7 +172,6 @@ if TYPE_CHECKING:
 
     # Threads
     from solver.threads import single_threaded_blas as single_threaded_blas
-    from solver.composite.untrained import untrained_projector as untrained_projector
 else:  # a type checker that saw `__getattr__` would accept every name
     _PACKAGES = ("baselines", "benchmark", "comparison", "datasets", "plots")
 

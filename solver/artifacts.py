@@ -129,8 +129,8 @@ def _saved_classes() -> dict[str, type[Any]]:
     """Return the classes of estimators and of their parts; imported here, as some need scikit-learn."""
     from solver.bilinear.estimator import LowRankBilinearCV
     from solver.comparison.methods import METHODS
-    from solver.composite.contradictions import Contradiction
     from solver.composite.estimator import CompositeBilinear
+    from solver.composite.facet_terms import Contradiction
     from solver.composite.learning import Choice
     from solver.composite.pairs import Pairing
     from solver.semantic import learners

@@ -12,15 +12,16 @@ import numpy.typing as npt
 import scipy.optimize
 import scipy.sparse
 
-from solver.composite.contradictions import Contradiction, find_contradictions
 from solver.composite.facet_terms import (
     PREDICTED,
     RIDGES,
+    Contradiction,
     FacetLearner,
     FacetPosteriors,
     PrincipalSpace,
     candidate_maps,
     choose_map,
+    find_contradictions,
     least_error,
     predicts,
 )

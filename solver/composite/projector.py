@@ -1,4 +1,4 @@
-"""A trained `CompositeBilinear` at query time."""
+"""A trained `CompositeBilinear` at query time, and what ranks samples before anything was learned."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy.special import expit
 from typing_extensions import override
 
 from solver.composite.placement import (
+    CONTENT,
     FACET,
     Block,
     BothQueries,
@@ -46,6 +47,7 @@ from solver.scaling.feature_maps import (
     feature_map_parts,
     read_feature_map,
 )
+from solver.scaling.scaler import Scaler
 from solver.supervision.annotations import Annotations, BoolArray, indicators_of
 from solver.validation import InvalidInputError
 
@@ -693,3 +695,50 @@ def _read_side(name: str, side: Mapping[str, Any], arrays: Mapping[str, FloatArr
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error
+
+
+def untrained_projector(
+    X: Samples, Z: Samples, *, shares_space: bool = False, n_further: tuple[int, int] = (0, 0)
+) -> CompositeProjector:
+    """Return a projector that has learned nothing.
+
+    Samples of one modality are compared by the cosines of their features, words or likeness, and with
+    samples of the other by those of its partners, see `Projector.place`. Its probabilities are 0: nothing
+    says what a match scores.
+
+    Parameters
+    ----------
+    X, Z : ndarray or CSR array of shape (n_samples, n_features)
+        Some samples of both modalities, for the number of features.
+    shares_space : bool
+        Whether both modalities have features of one pretrained space, whose cosine counts between them.
+    n_further : tuple of int
+        As of `CompositeBilinear.fit`.
+    """
+    sides = []
+    for number, samples in enumerate((X, Z)):
+        heads = [
+            Head(f"{CONTENT}{name}", "content", content_width(owner.shape[1]), 1.0, is_own=number == place)
+            for place, (name, owner) in enumerate((("x", X), ("z", Z)))
+        ]
+        if shares_space:
+            heads.append(Head("cosine", "cosine", 0, 1.0))
+        zeros = np.zeros(samples.shape[1] - n_further[number], np.float32)
+        none = np.zeros((0, len(zeros)), np.float32)
+        feature_map = FeatureMap(Scaler.restore("none", zeros, zeros + 1.0), "linear", 0.0, none, none)
+        coefficients = np.zeros((feature_map.n_mapped, 0), np.float32)
+        expected = np.zeros((0, content_width((Z, X)[number].shape[1])), np.float32)
+        sides.append(
+            CompositeSide(
+                feature_map,
+                coefficients,
+                np.zeros(0, np.float32),
+                tuple(heads),
+                NO_CURVE,
+                None,
+                0.5,
+                expected,
+                n_further=n_further[number],
+            )
+        )
+    return CompositeProjector(*sides)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from solver import Annotations, CompositeBilinear, Facet, Labels, bidirectional_map
-from solver.composite.contradictions import find_contradictions
-from solver.composite.facet_terms import FacetPosteriors
+from solver.composite.facet_terms import FacetPosteriors, find_contradictions
 
 N_CLASSES, N_FEATURES, N_TEST = 5, 24, 200
 NOISE = 0.015
