@@ -379,10 +379,13 @@ def solve_apg(
     # The certificate is computed for what `rounding` makes of a state. `warm` is the solution of a similar
     # problem, or zero; it does not matter where `start` says how far an earlier call on the same problem was.
     descent = Descent(problem, alpha, np.dtype(dtype).type)
-    if start is None:
-        state = _first_state(problem, alpha, monitor, descent, warm)
-    else:
+    if start is not None:
         state = _resume(problem, descent, start)
+    elif warm.rank > 0:
+        state = descent.start(warm)
+    else:
+        M = _approach(problem, alpha, monitor)
+        state = descent.start(M, is_subsampled=M.rank > 0)
     states = monitor.follow(
         problem.loss,
         alpha,
@@ -404,15 +407,6 @@ def _resume(problem: BilinearProblem, descent: Descent, start: Checkpoint) -> De
     if not is_same:
         raise InvalidInputError("start was made from other samples, labels or parameters")
     return descent.resume(**{name: getattr(start, name) for name in RESUMED})
-
-
-def _first_state(
-    problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor, descent: Descent, warm: LowRankMatrix
-) -> DescentState:
-    if warm.rank > 0:
-        return descent.start(warm)
-    M = _approach(problem, alpha, monitor)
-    return descent.start(M, is_subsampled=M.rank > 0)
 
 
 def _approach(problem: BilinearProblem, alpha: float, monitor: ConvergenceMonitor) -> LowRankMatrix:

@@ -20,7 +20,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 from solver.baselines import CentredBasis
-from solver.comparison.methods import Axis, Method
+from solver.comparison.methods import Method
 from solver.datasets import PairedFeatures
 from solver.evaluation.metrics import bidirectional_map
 from solver.evaluation.splits import stratified_folds
@@ -167,6 +167,7 @@ def tune(splits: PreparedSplits, method: Method, pca: bool) -> Choice:
 class _Search:
     def __init__(self, splits: PreparedSplits, method: Method, pca: bool, folds: Sequence[Split]) -> None:
         self._splits, self._method, self._pca, self._folds = splits, method, pca, folds
+        self._x_kinds, self._z_kinds = (splits.usable_scalings(side, method.scalings) for side in ("x", "z"))
         self._parameters = method.defaults
         self._scalings = "", ""
         self._score = _WORST
@@ -177,29 +178,20 @@ class _Search:
         return Choice(*self._scalings, self._parameters, self._score, len(self._scores))
 
     def choose_scaling(self) -> None:
-        x_kinds, z_kinds = self._kinds()
-        self._choose_pair([(kind, kind) for kind in x_kinds if kind in z_kinds])
+        self._choose_pair([(kind, kind) for kind in self._x_kinds if kind in self._z_kinds])
         if self._score == _WORST:
             raise InvalidInputError(f"no scaling lets it be fitted; the last failed: {self._last_error}")
 
     def choose_each_scaling(self) -> None:
-        x_kinds, z_kinds = self._kinds()
-        self._choose_pair([(kind, self._scalings[1]) for kind in x_kinds])
-        self._choose_pair([(self._scalings[0], kind) for kind in z_kinds])
+        self._choose_pair([(kind, self._scalings[1]) for kind in self._x_kinds])
+        self._choose_pair([(self._scalings[0], kind) for kind in self._z_kinds])
 
     def choose_parameters(self) -> None:
         for axis in self._method.grid:
-            self._choose(axis)
-
-    def _kinds(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        x_kinds, z_kinds = (self._splits.usable_scalings(side, self._method.scalings) for side in ("x", "z"))
-        return x_kinds, z_kinds
-
-    def _choose(self, axis: Axis) -> None:
-        candidates = [{**self._parameters, axis.name: value} for value in axis.values]
-        scores = self._evaluate(self._scalings, candidates)
-        best = int(np.argmax(scores))
-        self._parameters, self._score = candidates[best], scores[best]
+            candidates = [{**self._parameters, axis.name: value} for value in axis.values]
+            scores = self._evaluate(self._scalings, candidates)
+            best = int(np.argmax(scores))
+            self._parameters, self._score = candidates[best], scores[best]
 
     def _choose_pair(self, pairs: list[tuple[str, str]]) -> None:
         for pair in pairs:
@@ -210,12 +202,10 @@ class _Search:
     def _evaluate(self, scalings: tuple[str, str], candidates: list[dict[str, Any]]) -> list[float]:
         """Return the score of each candidate; what was scored before is not fitted again."""
         keys = [repr((scalings, sorted(candidate.items()))) for candidate in candidates]
-        new = [number for number, key in enumerate(keys) if key not in self._scores]
+        new = {key: one for key, one in zip(keys, candidates, strict=True) if key not in self._scores}
         if new:
-            unscored = [candidates[number] for number in new]
-            rows = [self._evaluate_fold(fold, scalings, unscored) for fold in self._folds]
-            for number, score in zip(new, np.mean(rows, axis=0).tolist(), strict=True):
-                self._scores[keys[number]] = score
+            rows = [self._evaluate_fold(fold, scalings, list(new.values())) for fold in self._folds]
+            self._scores |= zip(new, np.mean(rows, axis=0).tolist(), strict=True)
         return [self._scores[key] for key in keys]
 
     def _evaluate_fold(
@@ -344,7 +334,10 @@ class CellRunner:
     def run(self, cell: Cell) -> CellOutcome:
         """Tune on the training split, fit on all of it, and project the test split once, on one core.
         InvalidInputError if the method cannot be fitted with any scaling."""
-        splits = self._prepared_splits(cell)
+        key = cell.data_key, cell.n_folds, cell.seed
+        if self._splits is None or key != self._key:
+            self._splits, self._key = PreparedSplits(cell.data, cell.n_folds, cell.seed), key
+        splits = self._splits
         with single_threaded_blas():
             start = time.perf_counter()
             choice = tune(splits, cell.method, cell.pca)
@@ -372,12 +365,6 @@ class CellRunner:
                 z_test=fitted.project_z(z_test),
                 singular_values=np.asarray(singular_values, np.float64),
             )
-
-    def _prepared_splits(self, cell: Cell) -> PreparedSplits:
-        key = cell.data_key, cell.n_folds, cell.seed
-        if self._splits is None or key != self._key:
-            self._splits, self._key = PreparedSplits(cell.data, cell.n_folds, cell.seed), key
-        return self._splits
 
 
 def fingerprint(data: PairedFeatures) -> str:

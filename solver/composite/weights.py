@@ -266,7 +266,7 @@ class WeightSearch:
             )
             for part in parts
         ]
-        self._query_gains = [GradedGain(scores.grades) for part in parts for scores in part.queries]
+        self._queries = [(GradedGain(scores.grades), scores) for part in parts for scores in part.queries]
         n_samples = sum(min(part.grades.shape) for part in parts)
         self._min_gain = _FEW_SHARE / n_samples if n_samples < _FEW_SAMPLES else _MIN_GAIN
         self._objective = {_MEASURE_OF[name]: weight for name, weight in check_objective(objective).items()}
@@ -278,7 +278,7 @@ class WeightSearch:
     @property
     def most_steps(self) -> int:
         """Steps that `run` and `emphases` take at most."""
-        n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._query_gains else 0)
+        n_factors = len(_FACTORS) + (len(_FINE_FACTORS) if self._queries else 0)
         n_trials = n_factors * (3 if self._shares else 1) + len(_MEASURE_OF) * len(_COARSE_FACTORS)
         return _MOST_ROUNDS * len(self._parts[0].terms) * n_trials
 
@@ -318,16 +318,11 @@ class WeightSearch:
 
     def _query_gain(self, weights: Mapping[str, float]) -> float:
         """Return the graded nDCG of short queries, averaged over parts and modalities; 0 without any."""
-        if not self._query_gains:
-            return 0.0
-        totals = (
-            _weighted_sum(scores.terms, weights, scores.grades.shape)
-            for part in self._parts
-            for scores in part.queries
-        )
-        return float(
-            np.mean([gain.mean(total) for gain, total in zip(self._query_gains, totals, strict=True)])
-        )
+        gains = [
+            gain.mean(_weighted_sum(scores.terms, weights, scores.grades.shape))
+            for gain, scores in self._queries
+        ]
+        return float(np.mean(gains)) if gains else 0.0
 
     def run(self, heartbeat: Heartbeat) -> tuple[dict[str, float], float]:
         """Return the weights and their quality; the largest weight is 1."""
@@ -406,7 +401,7 @@ class WeightSearch:
         return is_allowed
 
     def _suit_queries(self, weights: dict[str, float], heartbeat: Heartbeat) -> dict[str, float]:
-        if not self._query_gains:
+        if not self._queries:
             return weights
         is_allowed = self._is_within(_TOLERATED_LOSS, weights)
         return self._ascend(weights, self._query_gain, _FINE_FACTORS, is_allowed, heartbeat)

@@ -317,10 +317,6 @@ class _Call:
     future: Any = None
     n_kills: int = 0
 
-    @classmethod
-    def of(cls, arguments: tuple[Any, ...]) -> Self:
-        return cls(pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL))
-
 
 class DaskEngine:
     """Computes the blocks of large problems on Dask workers, within a ``with`` statement.
@@ -589,7 +585,7 @@ def _take_ahead(calls: deque[_Call], rest: Iterator[tuple[Any, ...]], n_ahead: i
         arguments = next(rest, None)
         if arguments is None:
             return
-        calls.append(_Call.of(arguments))
+        calls.append(_Call(pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)))
         n_bytes += len(calls[-1].arguments)
 
 

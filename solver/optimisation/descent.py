@@ -395,7 +395,9 @@ class Descent:
             raise NumericalError(f"{error} at iteration {state.iteration + 1}") from error
         M, target = self._refine(self._problem.loss(M.s.dtype.type), M, alpha, state.gradient_target)
         new = self.resume(state.iteration + 1, M, alpha, step_size, target)
-        return self._in_float64(new) if self._is_at_float32_floor(state, new) else new
+        if not self._is_at_float32_floor(state, new):
+            return new
+        return self.resume(new.iteration, M.astype(np.float64), alpha, step_size, target)
 
     def _refine(
         self, loss: SmoothLoss, M: LowRankMatrix, alpha: float, gradient_target: float
@@ -421,7 +423,3 @@ class Descent:
         is_final = old.stage_alpha == new.stage_alpha == self._alpha
         decrease = old.objective - new.objective
         return new.M.s.dtype == np.float32 and is_final and decrease < _FLOAT32_PROGRESS * new.objective
-
-    def _in_float64(self, state: DescentState) -> DescentState:
-        M = state.M.astype(np.float64)
-        return self.resume(state.iteration, M, state.stage_alpha, state.step_size, state.gradient_target)

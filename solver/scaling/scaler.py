@@ -97,7 +97,9 @@ class Scaler:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
         array = check_samples(samples, "the array of samples", n_features=len(self.scale_))
         if is_sparse(array):
-            return self._transform_sparse(array)
+            entries = self.scale_entries(array), array.indices, array.indptr
+            sparse = scipy.sparse.csr_array(entries, shape=array.shape)
+            return Centered(sparse, self.shift) if self.kind_ in _CENTRING else sparse
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (_prepare(array, self.kind_) - self.mean_) * self.scale_
             result: FloatArray = scaled.astype(np.float32)
@@ -125,11 +127,6 @@ class Scaler:
             largest = np.abs(array.data).max()
             raise OutOfRangeError(f"samples reach {largest:g}: scaling them overflows float32", is_outside)
         return scaled
-
-    def _transform_sparse(self, array: Samples) -> Samples:
-        entries = self.scale_entries(array), array.indices, array.indptr
-        result = scipy.sparse.csr_array(entries, shape=array.shape)
-        return Centered(result, self.shift) if self.kind_ in _CENTRING else result
 
 
 def _check_kind(kind: object) -> None:

@@ -204,8 +204,10 @@ class _Search:
         yield from self._predict_logistic(entry.mapped)
         if self.targets.is_exclusive and entry.feature_map.n_mapped <= _MAX_RIDGE_FEATURES:
             yield entry.ridge.to_learner(self.targets)
-        if votes:
-            yield from self._predict_votes(entry.mapped)
+        for sharpness in learners.VOTE_SHARPNESS if votes else ():
+            self.heartbeat()
+            learner = learners.VoteLearner(sharpness, self.options.max_samples, self.options.random_state)
+            yield learner, self._cross_predict([learner.fit] * len(self.folds), entry.mapped)
 
     def _predict_logistic(self, mapped: Samples) -> Iterator[tuple[learners.Learner, FloatArray]]:
         """Yield logistic regressions by inverse penalty, up to the first that clearly overfits."""
@@ -221,12 +223,6 @@ class _Search:
             if loss > _MAX_LOSS_RATIO * best_loss:
                 break  # the weakest penalties also take longest
             best_loss = min(best_loss, loss)
-
-    def _predict_votes(self, mapped: FloatArray) -> Iterator[tuple[learners.Learner, FloatArray]]:
-        for sharpness in learners.VOTE_SHARPNESS:
-            self.heartbeat()
-            learner = learners.VoteLearner(sharpness, self.options.max_samples, self.options.random_state)
-            yield learner, self._cross_predict([learner.fit] * len(self.folds), mapped)
 
     def _cross_predict(
         self, fits: Sequence[Callable[[Samples, Targets], Classifier]], mapped: Samples
