@@ -65,16 +65,21 @@ class Projector(Protocol):
 
         A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
         """
+        return self._project(X, "x")
 
     def project_z(self, Z: npt.ArrayLike) -> FloatArray:
         """Return the (n_samples, rank) projections of raw features of the second modality, float32.
 
         A sample that is too large for the model's arithmetic has no finite projection: see `can_be_ranked`.
         """
+        return self._project(Z, "z")
+
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        """Return the projections of one modality, "x" or "z"."""
 
     def project_query(self, sample: npt.ArrayLike, side: str = "x") -> tuple[FloatArray, bool]:
         """Return the projection of one sample, and whether it is like anything that was learned from."""
-        return (self.project_x if side == "x" else self.project_z)(sample), True
+        return self._project(sample, side), True
 
     def project_words(self, samples: npt.ArrayLike, side: str = "x") -> FloatArray:
         """Return projections in which all but what samples are themselves is zero."""
@@ -278,16 +283,11 @@ class AffineProjector(Projector):
         return self.z_scaler.kind_
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        return self._project(self.x_scaler, self.x_factors, self.x_intercept, X)
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        scaler, factors, intercept = self.x_scaler, self.x_factors, self.x_intercept
+        if side == "z":
+            scaler, factors, intercept = self.z_scaler, self.z_factors, self.z_intercept
 
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return self._project(self.z_scaler, self.z_factors, self.z_intercept, Z)
-
-    def _project(
-        self, scaler: Scaler, factors: FloatArray, intercept: FloatArray, samples: npt.ArrayLike
-    ) -> FloatArray:
         def project(batch: Samples) -> FloatArray:
             projected: FloatArray = scaler.transform(dense_where_small(batch)) @ factors + intercept
             return projected

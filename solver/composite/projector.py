@@ -430,12 +430,8 @@ class CompositeProjector(Projector):
         return self.x.n_features, self.z.n_features
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        return self.x.project(X)
-
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return self.z.project(Z)
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        return (self.x if side == "x" else self.z).project(samples)
 
     @override
     def project_query(self, sample: npt.ArrayLike, side: str = "x") -> tuple[FloatArray, bool]:

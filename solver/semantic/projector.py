@@ -228,12 +228,15 @@ class PosteriorProjector(Projector):
         return x, z
 
     @override
-    def project_x(self, X: npt.ArrayLike) -> FloatArray:
-        return _project(self.x_ensemble, X, self.x_factors)
+    def _project(self, samples: npt.ArrayLike, side: str) -> FloatArray:
+        ensemble, factors = self.x_ensemble, self.x_factors
+        if side == "z":
+            ensemble, factors = self.z_ensemble, self.z_factors
 
-    @override
-    def project_z(self, Z: npt.ArrayLike) -> FloatArray:
-        return _project(self.z_ensemble, Z, self.z_factors)
+        def project(batch: Samples) -> FloatArray:
+            return ensemble.predict(dense_where_small(batch)).astype(np.float32) @ factors
+
+        return project_in_range(project, samples, self.rank)
 
     @property
     @override
@@ -321,13 +324,6 @@ class PosteriorProjector(Projector):
             described["loss"],
             tuple(classes),
         )
-
-
-def _project(ensemble: Ensemble, samples: npt.ArrayLike, factors: FloatArray) -> FloatArray:
-    def project(batch: Samples) -> FloatArray:
-        return ensemble.predict(dense_where_small(batch)).astype(np.float32) @ factors
-
-    return project_in_range(project, samples, factors.shape[1])
 
 
 def _check_ensemble(side: str, ensemble: Ensemble, n_classes: int) -> None:
