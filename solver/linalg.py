@@ -99,10 +99,10 @@ def singular_triplets_above(
     while smaller > _GRAM_LIMIT and count < smaller // 4:
         triplets = _lanczos_triplets(A, count)
         if triplets.s[-1] <= threshold:
-            return _truncate(triplets, threshold, A.shape)
+            return _truncate(triplets, threshold)
         count *= 2
     U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
-    return _truncate(LowRankMatrix(U, s, Vt.T), threshold, A.shape)
+    return _truncate(LowRankMatrix(U, s, Vt.T), threshold)
 
 
 def leading_triplets(A: FloatArray, count: int) -> LowRankMatrix:
@@ -110,7 +110,7 @@ def leading_triplets(A: FloatArray, count: int) -> LowRankMatrix:
     Those at noise level are left out."""
     smaller = min(A.shape)
     if smaller > _GRAM_LIMIT and count < smaller // 4 and A.any():
-        return _truncate(_lanczos_triplets(A, count), 0.0, A.shape)
+        return _truncate(_lanczos_triplets(A, count), 0.0)
     triplets = singular_triplets_above(A, 0.0, rank_guess=smaller)
     return LowRankMatrix(triplets.U[:, :count], triplets.s[:count], triplets.V[:, :count])
 
@@ -168,14 +168,11 @@ def _lanczos_triplets(A: FloatArray, count: int) -> LowRankMatrix:
     return LowRankMatrix(U, s, V @ Wt.T).astype(A.dtype)
 
 
-def _truncate(triplets: LowRankMatrix, threshold: float, shape: tuple[int, int]) -> LowRankMatrix:
+def _truncate(triplets: LowRankMatrix, threshold: float) -> LowRankMatrix:
     s = triplets.s
-    keep = s > max(threshold, _noise(shape, s.dtype, s[0]))
+    noise = float(max(triplets.shape) * np.finfo(s.dtype).eps * s[0])
+    keep = s > max(threshold, noise)
     return LowRankMatrix(triplets.U[:, keep], s[keep], triplets.V[:, keep])
-
-
-def _noise(shape: tuple[int, int], dtype: npt.DTypeLike, largest: float) -> float:
-    return float(max(shape) * np.finfo(np.dtype(dtype)).eps * largest)
 
 
 _FEW_ENTRIES = 2**16  # entries up to which a dense product is faster, however sparse the samples

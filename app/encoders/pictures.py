@@ -463,6 +463,11 @@ class PictureLimits:
     max_pixels: int  # of what is decoded
     budget: PixelBudget  # of all pictures that are decoded at once in this process
 
+    def check_size(self, field: str, content: bytes) -> None:
+        """Refuse a file, of a picture or of a sound, that is too large."""
+        if len(content) > self.max_bytes:
+            raise ContentTooLargeError(field, f"{len(content)} bytes, at most {self.max_bytes} allowed")
+
 
 class PictureEncoder(BaseEncoder):
     """Encodes pictures, several at a time where there are several; a subclass describes each."""
@@ -480,9 +485,7 @@ class PictureEncoder(BaseEncoder):
     def check(self, field: str, raw: Content) -> None:
         if raw.picture is None:
             raise wrong_content(field, "picture")
-        size, largest = len(raw.picture), self._limits.max_bytes
-        if size > largest:
-            raise ContentTooLargeError(field, f"{size} bytes, at most {largest} allowed")
+        self._limits.check_size(field, raw.picture)
         with opened_picture(field, raw.picture, self._limits.max_pixels, self._limits.budget):
             pass
 

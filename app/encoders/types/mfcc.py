@@ -54,9 +54,7 @@ class MfccEncoder(BaseEncoder):
     def check(self, field: str, raw: Content) -> None:
         if raw.sound is None:
             raise wrong_content(field, "sound")
-        size, largest = len(raw.sound), self._limits.max_bytes
-        if size > largest:
-            raise ContentTooLargeError(field, f"{size} bytes, at most {largest} allowed")
+        self._limits.check_size(field, raw.sound)
         _read_sound(field, raw.sound, self._limits.budget)
 
     @override

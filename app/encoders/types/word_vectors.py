@@ -64,13 +64,14 @@ def load_word_vectors(path: Path) -> WordVectors:
     Raises EncoderUnavailableError, which names the word where it stops being a file of word vectors."""
     try:
         with path.open("rb") as file:
-            dim, rows = _rows_of(path.name, file)
-            return _collect(path.name, dim, rows)
+            return _collect(*_rows_of(file))
     except OSError as error:
         raise unusable(path, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise EncoderUnavailableError(f"{path.name} is no file of word vectors: {error}") from error
 
 
-def _collect(name: str, dim: int, rows: Iterator[Row]) -> WordVectors:
+def _collect(dim: int, rows: Iterator[Row]) -> WordVectors:
     positions: dict[str, int] = {}
     most = min(MAX_WORDS, _MAX_BYTES // (4 * dim))
     vectors = np.empty((most, dim), np.float32)  # of which only what is written to takes memory
@@ -78,20 +79,20 @@ def _collect(name: str, dim: int, rows: Iterator[Row]) -> WordVectors:
         if len(positions) == most:
             break
         if not np.isfinite(vector).all():
-            raise _refusal(name, f"the vector of word {number} is not finite")
+            raise ValueError(f"the vector of word {number} is not finite")
         # What is no UTF-8 is no word of a text either.
         word = stored.decode(errors="replace")
         if word not in positions and "\N{REPLACEMENT CHARACTER}" not in word:
             vectors[len(positions)] = vector
             positions[word] = len(positions)
     if not positions:
-        raise _refusal(name, "it has no word")
+        raise ValueError("it has no word")
     return WordVectors(positions, vectors[: len(positions)])
 
 
-def _rows_of(name: str, file: BinaryIO) -> tuple[int, Iterator[Row]]:
+def _rows_of(file: BinaryIO) -> tuple[int, Iterator[Row]]:
     """Return how many numbers each word has, and the words with their numbers."""
-    first = _read_line(name, file)
+    first = _read_line(file)
     dim = _dim_of_header(first)
     if dim is None:
         dim = len(first.split()) - 1
@@ -102,8 +103,8 @@ def _rows_of(name: str, file: BinaryIO) -> tuple[int, Iterator[Row]]:
         is_text = _is_line_of_text(file.readline(_MAX_LINE_BYTES), dim)
         file.seek(start)
     if not 1 <= dim <= MAX_DIM:
-        raise _refusal(name, f"its first word has {dim} numbers, expected 1 to {MAX_DIM}")
-    return dim, _text_rows(name, file, dim) if is_text else _binary_rows(name, file, dim)
+        raise ValueError(f"its first word has {dim} numbers, expected 1 to {MAX_DIM}")
+    return dim, _text_rows(file, dim) if is_text else _binary_rows(file, dim)
 
 
 def _dim_of_header(line: bytes) -> int | None:
@@ -120,16 +121,16 @@ def _is_line_of_text(line: bytes, dim: int) -> bool:
         return False
 
 
-def _text_rows(name: str, file: BinaryIO, dim: int) -> Iterator[Row]:
+def _text_rows(file: BinaryIO, dim: int) -> Iterator[Row]:
     number = 0
-    while line := _read_line(name, file):
+    while line := _read_line(file):
         if not line.strip():
             continue
         number += 1
         try:
             word, vector = _split(line, dim)
         except ValueError as error:
-            raise _refusal(name, f"word {number} has no {dim} numbers") from error
+            raise ValueError(f"word {number} has no {dim} numbers") from error
         yield word, vector
 
 
@@ -142,7 +143,7 @@ def _split(line: bytes, dim: int) -> Row:
         return word, np.array(numbers, dtype=np.bytes_).astype(np.float64).astype(np.float32)
 
 
-def _binary_rows(name: str, file: BinaryIO, dim: int) -> Iterator[Row]:
+def _binary_rows(file: BinaryIO, dim: int) -> Iterator[Row]:
     start, size = file.tell(), 4 * dim
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         number = 0
@@ -150,7 +151,7 @@ def _binary_rows(name: str, file: BinaryIO, dim: int) -> Iterator[Row]:
             number += 1
             end = content.find(b" ", start, start + _MAX_WORD_BYTES)
             if end < 0 or end + 1 + size > len(content):
-                raise _refusal(name, f"word {number} has no {dim} numbers")
+                raise ValueError(f"word {number} has no {dim} numbers")
             word = content[start:end].lstrip(b"\n")
             yield word, np.frombuffer(content[end + 1 : end + 1 + size], "<f4").astype(np.float32)
             start = end + 1 + size
@@ -158,15 +159,11 @@ def _binary_rows(name: str, file: BinaryIO, dim: int) -> Iterator[Row]:
                 start += 1
 
 
-def _read_line(name: str, file: BinaryIO) -> bytes:
+def _read_line(file: BinaryIO) -> bytes:
     line = file.readline(_MAX_LINE_BYTES + 1)
     if len(line) > _MAX_LINE_BYTES:
-        raise _refusal(name, "it has a longer line than any vector")
+        raise ValueError("it has a longer line than any vector")
     return line
-
-
-def _refusal(name: str, reason: str) -> EncoderUnavailableError:
-    return EncoderUnavailableError(f"{name} is no file of word vectors: {reason}")
 
 
 _MOST_FILES = 2  # of 256 MB each
