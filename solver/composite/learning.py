@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -336,11 +335,11 @@ def learn(
     work: WorkPlan,
     reused: Choice | None,
     make_queries: Callable[[Annotations], BothQueries],
-    with_content: tuple[bool, bool] = (False, False),
-    keep: Collection[str] = (),
-    served: Mapping[str, float] = MappingProxyType({}),
-    n_further: tuple[int, int] = (0, 0),
-    with_likeness: tuple[bool, bool] = (False, False),
+    with_content: tuple[bool, bool],
+    keep: Collection[str],
+    served: Mapping[str, float],
+    n_further: tuple[int, int],
+    with_likeness: tuple[bool, bool],
 ) -> tuple[Choice, float, CompositeProjector, tuple[Contradiction, ...]]:
     """Return what was chosen (or `reused`), its quality, the projector, and wrong values that are carried.
     The weights have to suit short queries, too. SupervisionError if there is no term to learn."""
@@ -365,9 +364,10 @@ def learn(
     pairing = None
     if len(annotations.pairs):
         pairing = (reused.pairing if reused else None) or terms.choose_pairing(parts)
-    is_exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
     everything = [
-        _HeldOut(rows, annotations.subset(*rows), terms.project(rows, queries, rows, pairing), is_exclusive)
+        _HeldOut(
+            rows, annotations.subset(*rows), terms.project(rows, queries, rows, pairing), terms.exclusive
+        )
         for rows in parts
     ]
     held_out = [HeldOutScores.of(part.terms, part.annotations, queries) for part in everything]
@@ -504,14 +504,14 @@ class _Terms:
         self._part_factors: dict[bytes, Sides | None] = {}
         self._expected_of_all: dict[int, FloatArray] = {}  # by the modality whose content it is
         self._facets: dict[str, tuple[FacetPosteriors, FacetPosteriors]] = {}
-        self._exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
+        self.exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
         learners = [
             FacetLearner(side, heartbeat, space.variances)
             for side, space in zip(coordinates, spaces, strict=True)
         ]
         for name, facet in annotations.facets.items():
             fits = [
-                learner.fit(side, self._exclusive[name])
+                learner.fit(side, self.exclusive[name])
                 for learner, side in zip(learners, facet.sides, strict=True)
             ]
             if fits[0] is not None and fits[1] is not None:
@@ -551,7 +551,7 @@ class _Terms:
         # A product of a few views has one colour: it decides what people search for all the same.
         facet = self.annotations.facets[name]
         are_of_many = (side.sum() >= _FEWEST_ALIKE * side.any(axis=0).sum() for side in facet.sides)
-        return self._exclusive[name] and all(are_of_many)
+        return self.exclusive[name] and all(are_of_many)
 
     def _says_more(self, name: str, other: str | None, rows: Sequence[BoolArray]) -> bool:
         """Return whether a modality says more of a facet in some rows than chance, or another one, does."""
@@ -561,7 +561,7 @@ class _Terms:
         for fit, side, of_other, among in sides:
             chosen = side.any(axis=1) & among
             beside = None if of_other is None else of_other[chosen]
-            is_exclusive = self._exclusive[name]
+            is_exclusive = self.exclusive[name]
             if chosen.any() and predicts(fit.left_out[chosen], side[chosen], is_exclusive, beside):
                 return True
         return False
@@ -730,27 +730,22 @@ class _Terms:
         judged = self._judged_factors(self.annotations, pairing) if weights.get(SIGNS, 0.0) > 0.0 else None
         built = []
         for number, space in enumerate(self._spaces):
-            heads, coefficients, intercepts = [], [np.empty((len(space.variances), 0))], [np.empty(0)]
+            heads, learned = [], [(np.empty((len(space.variances), 0)), np.empty(0))]
             for name, fits in self._facets.items():
                 if weights.get(FACET + name, 0.0) > 0.0:
-                    fit, kind = fits[number], "softmax" if self._exclusive[name] else "sigmoid"
-                    values = self.annotations.facets[name].values
-                    heads.append(
-                        Head(FACET + name, kind, len(fit.intercepts), weights[FACET + name] ** 0.5, values)
-                    )
-                    coefficients.append(fit.coefficients)
-                    intercepts.append(fit.intercepts)
+                    fit, kind = fits[number], "softmax" if self.exclusive[name] else "sigmoid"
+                    values, scale = self.annotations.facets[name].values, weights[FACET + name] ** 0.5
+                    heads.append(Head(FACET + name, kind, len(fit.intercepts), scale, values))
+                    learned.append((fit.coefficients, fit.intercepts))
             if directions is not None:
                 chosen = (directions.x_coefficients, directions.z_coefficients)[number]
                 heads.append(Head(PAIRS, "direction", chosen.shape[1], weights[PAIRS] ** 0.5))
                 if banks is not None:
                     heads.append(Head(DISTINCTNESS, DISTINCTNESS, 0, weights[DISTINCTNESS] ** 0.5))
-                coefficients.append(chosen)
-                intercepts.append(np.zeros(chosen.shape[1]))
+                learned.append((chosen, np.zeros(chosen.shape[1])))
             if judged is not None:
                 heads.append(Head(SIGNS, "linear", judged[number].shape[1], weights[SIGNS] ** 0.5))
-                coefficients.append(judged[number])
-                intercepts.append(np.zeros(judged[number].shape[1]))
+                learned.append((judged[number], np.zeros(judged[number].shape[1])))
             if weights.get(COSINE, 0.0) > 0.0:
                 heads.append(Head(COSINE, "cosine", 0, weights[COSINE] ** 0.5))
             for owner, name in enumerate(CONTENTS):
@@ -758,6 +753,7 @@ class _Terms:
                     width = content_width(self._samples[owner].shape[1])
                     is_own, is_likeness = owner == number, with_likeness[owner]
                     heads.append(Head(name, "content", width, weights[name] ** 0.5, (), is_own, is_likeness))
+            coefficients, intercepts = zip(*learned, strict=True)
             lifted = space.lift(np.hstack(coefficients), np.concatenate(intercepts))
             factors, offsets = (part.astype(np.float32) for part in lifted)
             bank = None if banks is None else banks[number]
