@@ -23,11 +23,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 import joblib
@@ -375,21 +374,17 @@ class DaskEngine:
         self._announced: set[tuple[int, int]] = set()
         self._opened = weakref.WeakSet[DaskBlockMap]()
         self._cluster: Any = None
-        self._context: AbstractContextManager[None] | None = None
+        self._exits = ExitStack()
         self.client: Any = None
         """The connection, None before the first large problem; another one after the scheduler was lost."""
 
     def __enter__(self) -> Self:
-        self._context = use_engine(self)
-        self._context.__enter__()
+        self._exits.callback(self.close)
+        self._exits.enter_context(use_engine(self))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._context is not None:
-            self._context.__exit__(kind, error, trace)
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
 
     def close(self) -> None:
         """Remove what was stored for workers, and end the connection and the workers that were started."""

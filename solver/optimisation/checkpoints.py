@@ -13,7 +13,6 @@ from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 import joblib
@@ -86,16 +85,16 @@ class Checkpoint:
         try:
             with safe_open(path, framework="numpy") as file:
                 facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
-                _rename(facts, _EARLIER_NAMES)
-                _rename(facts["memory"], _EARLIER_NAMES)
+                _rename(facts)
+                _rename(facts["memory"])
                 M = LowRankMatrix(*(file.get_tensor(name) for name in ("U", "s", "V")))
             return cls(_check(M), **_numbers(facts, cls), memory=Memory(**_numbers(facts["memory"], Memory)))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{path} is not a checkpoint of a fit: {error}") from error
 
 
-def _rename(facts: dict[str, Any], names: dict[str, str]) -> None:
-    for earlier, name in names.items():
+def _rename(facts: dict[str, Any]) -> None:
+    for earlier, name in _EARLIER_NAMES.items():
         if earlier in facts:
             facts[name] = facts.pop(earlier)
 
@@ -160,9 +159,7 @@ class FitCheckpoints:
         self._token = _CURRENT.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._token is not None:
             _CURRENT.reset(self._token)
 
