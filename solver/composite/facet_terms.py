@@ -1,4 +1,4 @@
-"""Class posteriors of a facet, what they contradict, and the map from which they are predicted best."""
+"""Class posteriors of a facet for one modality, what they contradict, and the map that predicts them best."""
 
 from __future__ import annotations
 
@@ -479,18 +479,15 @@ def find_contradictions(
     sure: list[tuple[float, Contradiction]] = []
     for name, both in fits.items():
         facet = facets[name]
-        for side, (fit, carried) in enumerate(
-            zip(both, (facet.x_indicators, facet.z_indicators), strict=True)
-        ):
+        for side, (fit, carried) in enumerate(zip(both, facet.sides, strict=True)):
             chance = WRONG * carried.sum(axis=0) / max(int(carried.any(axis=1).sum()), 1)
             lift = np.where(carried, fit.left_out / np.maximum(chance, _LEAST_CHANCE), np.inf)
             others = np.where(carried, 0.0, fit.left_out)
             worst, likely = lift.argmin(axis=1), others.argmax(axis=1)
             rows, places = np.arange(len(carried)), (pairs[:, side], pairs[:, 1 - side])
-            shape = len(carried), len(both[1 - side].left_out)
-            of_partners = (
-                scipy.sparse.csr_array((np.ones(len(pairs)), places), shape) @ both[1 - side].left_out
-            )
+            left_out = both[1 - side].left_out
+            partners = scipy.sparse.csr_array((np.ones(len(pairs)), places), (len(carried), len(left_out)))
+            of_partners = partners @ left_out
             is_sure = (lift[rows, worst] <= 1.0) & (others[rows, likely] >= _FIRM)
             is_sure &= of_partners[rows, worst] <= of_partners[rows, likely]
             for row in np.flatnonzero(is_sure).tolist():
