@@ -40,8 +40,10 @@ from solver.linalg import (
 )
 from solver.projector import WEAK_PROBABILITY, Projector, SpacePart, project_in_range
 from solver.scaling.feature_maps import (
+    DESCRIBED,
     MAX_MAGNITUDE,
     FeatureMap,
+    check_fields,
     describe_feature_map,
     feature_map_arrays,
     feature_map_parts,
@@ -85,7 +87,6 @@ def _softmax(rows: FloatArray) -> FloatArray:
 _LEAST_SHARE = 1e-30  # against division by nothing
 HEAD_KINDS = ("softmax", "sigmoid", "direction", "linear", "cosine", "distinctness", "content")
 _WITHOUT_SCORES = ("cosine", "distinctness")
-_MAP_FIELDS = {"scaling": str, "kernel": str, "gamma": float}
 _HEAD_FIELDS = {"term": str, "kind": str, "n_scores": int, "scale": float}
 _PARTS, _CURVE, _OF_LITTLE = ("coefficients", "intercepts"), ("levels", "probabilities"), "of_little"
 # Fields that models of earlier releases lack, by name in the description: of heads, of sides, of curves.
@@ -642,13 +643,9 @@ def _check_side(name: str, side: Any) -> Mapping[str, Any]:
     """Return the description of a modality after checking the types of its fields."""
     if not isinstance(side, dict) or type(side.get("map")) is not dict or type(side.get("heads")) is not list:
         raise InvalidInputError(f"{name} must have a map and heads, got {side!r:.100}")
-    for key, kind in _MAP_FIELDS.items():
-        if type(side["map"].get(key)) is not kind:
-            raise InvalidInputError(f"{name}.map.{key} must be of type {kind.__name__}")
+    check_fields(f"{name}.map", side["map"], DESCRIBED)
     for number, head in enumerate(side["heads"]):
-        for key, kind in _HEAD_FIELDS.items():
-            if not isinstance(head, dict) or type(head.get(key)) is not kind:
-                raise InvalidInputError(f"{name}.heads.{number}.{key} must be of type {kind.__name__}")
+        check_fields(f"{name}.heads.{number}", head, _HEAD_FIELDS)
         values = head.get(_VALUES, [])
         if type(values) is not list or not all(type(value) is str for value in values):
             raise InvalidInputError(f"{name}.heads.{number}.{_VALUES} must be a list of texts")

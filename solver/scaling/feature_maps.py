@@ -262,6 +262,7 @@ _SPARSE_LANDMARKS = ("landmarks", "landmark_columns", "landmark_ends")
 """Entries that are not zero, the column of each, and the end of each row among them."""
 
 Description = Mapping[str, Any]  # the JSON object
+DESCRIBED = {"scaling": str, "kernel": str, "gamma": float}  # its fields, and their types
 
 
 def feature_map_parts(feature_map: FeatureMap) -> dict[str, FloatArray]:
@@ -290,6 +291,13 @@ def feature_map_arrays(description: Description) -> tuple[str, ...]:
     """Return the ends of the names of the arrays that a feature map with this description has."""
     landmarks = _SPARSE_LANDMARKS if description.get(HAS_SPARSE_LANDMARKS) else _DENSE_LANDMARKS
     return (*_SCALER_ARRAYS, "whitening", *landmarks)
+
+
+def check_fields(name: str, description: Any, kinds: Mapping[str, type]) -> None:
+    """Raise InvalidInputError unless this is a JSON object with fields of these types."""
+    for field_name, kind in kinds.items():
+        if not isinstance(description, dict) or type(description.get(field_name)) is not kind:
+            raise InvalidInputError(f"{name}.{field_name} must be of type {kind.__name__}")
 
 
 def check_magnitude(name: str, array: FloatArray) -> None:

@@ -31,7 +31,7 @@ _LINEAR_ARRAYS = ("coefficients", "intercepts")
 _NEIGHBOUR_ARRAYS = (*_LINEAR_ARRAYS, "anchors", "indicators")
 _MAP = "map"
 _INVERSE_TEMPERATURE = "read_out_scale"
-_REQUIRED_FIELDS = {"scaling": str, "kernel": str, "gamma": float, "weight": float, "is_exclusive": bool}
+_REQUIRED_FIELDS = {**feature_maps.DESCRIBED, "weight": float, "is_exclusive": bool}
 _OPTIONAL_FIELDS = {_INVERSE_TEMPERATURE: float, feature_maps.HAS_SPARSE_LANDMARKS: bool, _MAP: int}
 
 Description = Mapping[str, Any]  # the JSON object of one classifier
@@ -74,12 +74,9 @@ def check_description(side: str, descriptions: Any) -> Sequence[Description]:
     if not isinstance(descriptions, list):
         raise InvalidInputError(f"{side} must be a list of classifiers, got {descriptions!r:.100}")
     for number, description in enumerate(descriptions):
-        for name, kind in _REQUIRED_FIELDS.items():
-            if not isinstance(description, dict) or type(description.get(name)) is not kind:
-                raise InvalidInputError(f"{side}.{number}.{name} must be of type {kind.__name__}")
-        for name, kind in _OPTIONAL_FIELDS.items():
-            if name in description and type(description[name]) is not kind:
-                raise InvalidInputError(f"{side}.{number}.{name} must be of type {kind.__name__}")
+        feature_maps.check_fields(f"{side}.{number}", description, _REQUIRED_FIELDS)
+        present = {name: kind for name, kind in _OPTIONAL_FIELDS.items() if name in description}
+        feature_maps.check_fields(f"{side}.{number}", description, present)
         first = description.get(_MAP, number)
         if first not in range(number + 1) or descriptions[first].get(_MAP, first) != first:
             raise InvalidInputError(f"{side}.{number}.{_MAP} must be the number of an earlier classifier")
