@@ -314,15 +314,12 @@ class Descent:
     def start(self, M: LowRankMatrix | None = None, *, is_subsampled: bool = False) -> DescentState:
         """Return the state before the first step; without M, or at zero, with a larger penalty weight first.
         `is_subsampled`: the first steps use the subsample, which the problem must then have."""
-        largest = self._problem.alpha_max
+        stage_alpha = self._alpha
         if M is None or M.rank == 0:
-            M, stage_alpha = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64), largest
-        else:
-            stage_alpha = self._alpha
-        state = self.resume(
-            0, M.astype(self._first_dtype), max(stage_alpha, self._alpha), self._problem.first_step, np.inf
-        )
-        return replace(state, is_subsampled=is_subsampled)
+            M = LowRankMatrix.zeros(*self._problem.shape, dtype=np.float64)
+            stage_alpha = max(self._problem.alpha_max, stage_alpha)
+        M = M.astype(self._first_dtype)
+        return self.resume(0, M, stage_alpha, self._problem.first_step, np.inf, is_subsampled)
 
     def resume(
         self,

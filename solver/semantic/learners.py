@@ -60,8 +60,10 @@ def _class_sizes(targets: Targets) -> FloatArray:
 
 
 def make_folds(targets: Targets, n_folds: int, rng: np.random.Generator) -> list[Indices]:
-    """Return a partition of the rows, stratified by class (by set of labels where there are several)."""
-    return [np.sort(fold) for fold in stratified_folds(targets.indicators, n_folds, rng)]
+    """Return a partition of the rows into usable folds, `n_folds` at most, stratified by class (by set of
+    labels where there are several)."""
+    n_usable = usable_folds(targets, n_folds)
+    return [np.sort(fold) for fold in stratified_folds(targets.indicators, n_usable, rng)]
 
 
 def stratified_sample(targets: Targets, max_samples: int, rng: np.random.Generator) -> Indices:

@@ -114,9 +114,7 @@ def fit_posteriors(
         rng = np.random.default_rng(options.random_state)
         rows = learners.stratified_sample(targets, options.max_samples, rng)
         sample, sample_targets = samples[rows], targets.subset(rows)
-        folds = learners.make_folds(
-            sample_targets, learners.usable_folds(sample_targets, options.n_folds), rng
-        )
+        folds = learners.make_folds(sample_targets, options.n_folds, rng)
         kinds = dict.fromkeys(config.feature_map for config in configs)
         if kinds and all(
             kind.scaling in options.scalings and kind.kernel in options.kernels and kind.suits(samples)
@@ -132,7 +130,7 @@ def fit_posteriors(
             plans = search.choose_classifiers(screened)
             feature_maps = {entry.kind: entry.feature_map for entry in screened}
         if len(rows) < samples.shape[0]:
-            folds = learners.make_folds(targets, learners.usable_folds(targets, options.n_folds), rng)
+            folds = learners.make_folds(targets, options.n_folds, rng)
             plans = [replace(plan, out_of_fold=None) for plan in plans]
         return learners.fit_ensemble(samples, targets, feature_maps, plans, folds, options.n_jobs, heartbeat)
 
@@ -183,17 +181,17 @@ class _Search:
 
     def choose_classifiers(self, screened: Sequence[_ScreenedMap]) -> list[learners.ClassifierPlan]:
         """Return the classifiers of an average that is likely out of fold, with their predictions."""
-        configs: list[learners.ClassifierConfig] = []
-        predictions: list[FloatArray] = []
         kernel_maps = [entry for entry in screened if entry.kind.kernel != "linear"]
-        for entry in screened:
-            for learner, predicted in self._predict_candidates(entry, votes=entry in kernel_maps[:1]):
-                configs.append(learners.ClassifierConfig(entry.kind, learner, 0.0))
-                predictions.append(predicted)
+        candidates = [
+            (entry.kind, learner, predicted)
+            for entry in screened
+            for learner, predicted in self._predict_candidates(entry, votes=entry in kernel_maps[:1])
+        ]
+        predictions = [predicted for *_, predicted in candidates]
         weights = _greedy_weights(predictions, self.targets, self.options.n_rounds)
         return [
-            learners.ClassifierPlan(replace(config, weight=weight), predicted)
-            for config, predicted, weight in zip(configs, predictions, weights, strict=True)
+            learners.ClassifierPlan(learners.ClassifierConfig(kind, learner, weight), predicted)
+            for (kind, learner, predicted), weight in zip(candidates, weights, strict=True)
             if weight > 0.0
         ]
 
@@ -269,7 +267,7 @@ def blend_kernel_ridge(side: Side, options: SearchOptions, heartbeat: Heartbeat)
     rng = np.random.default_rng(options.random_state)
     rows = learners.stratified_sample(side.targets, options.max_samples, rng)
     sample_targets = side.targets.subset(rows)
-    folds = learners.make_folds(sample_targets, learners.usable_folds(sample_targets, options.n_folds), rng)
+    folds = learners.make_folds(sample_targets, options.n_folds, rng)
     with single_threaded_blas():
         landmarks, kernel = feature_map.kernel_matrix(side.samples[rows])
         others = side.posteriors.out_of_fold[rows]

@@ -275,11 +275,9 @@ class Queries:
 
         Values that none of the ranked samples has, whose facets are given, are left out.
         """
-        indicators = {}
-        for name, entries in values.items():
-            columns = facets[name].values
-            indicators[name] = indicators_of(entries, columns)
-        return cls(samples, indicators)
+        return cls(
+            samples, {name: indicators_of(entries, facets[name].values) for name, entries in values.items()}
+        )
 
     @property
     def n_named(self) -> kinds.Indices:
