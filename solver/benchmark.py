@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import time
+import timeit
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -327,12 +328,7 @@ def _run_lbfgs(instance: Instance, alpha: float, rank: int) -> Curve:
 
 
 def _best(run: Callable[[], object]) -> float:
-    timings = []
-    for _ in range(_TIMINGS):
-        begin = time.perf_counter()
-        run()
-        timings.append(time.perf_counter() - begin)
-    return 1000.0 * min(timings)
+    return 1000.0 * min(timeit.repeat(run, number=1, repeat=_TIMINGS))
 
 
 def _processor() -> str:

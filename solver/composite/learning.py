@@ -65,7 +65,7 @@ from solver.progress import Heartbeat, WorkPlan
 from solver.projector import WEAK_PROBABILITY
 from solver.scaling.feature_maps import KERNELS, FeatureMapConfig, landmark_rows
 from solver.scaling.scaler import SCALINGS
-from solver.supervision.annotations import LABEL, Annotations, BoolArray, check_sizes
+from solver.supervision.annotations import LABEL, Annotations, BoolArray, check_sizes, group_partners
 from solver.supervision.kinds import Indices
 from solver.validation import (
     COUNT,
@@ -151,10 +151,8 @@ Part = tuple[Indices, Indices]  # rows of both modalities
 def make_parts(annotations: Annotations, n_parts: int, rng: np.random.Generator) -> list[Part]:
     """Return a partition of the samples of both modalities; partners, and their partners, stay together.
     Parts are of about the same size where no group of partners is large."""
-    n_x, n_z = annotations.shape
-    ones, pairs = np.ones(len(annotations.pairs), np.int8), annotations.pairs
-    graph = scipy.sparse.csr_array((ones, (pairs[:, 0], n_x + pairs[:, 1])), shape=(n_x + n_z, n_x + n_z))
-    n_groups, group = scipy.sparse.csgraph.connected_components(graph, directed=False)
+    n_x = annotations.shape[0]
+    n_groups, group = group_partners(annotations)
     part = rng.permutation(np.arange(n_groups) % n_parts)[group]
     return [
         (np.flatnonzero(part[:n_x] == number), np.flatnonzero(part[n_x:] == number))

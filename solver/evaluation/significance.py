@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-import scipy.sparse.csgraph
 import scipy.stats
 
 from solver.evaluation.quality import Objective, check_objective, query_values
 from solver.linalg import FloatArray, Sides
-from solver.supervision.annotations import Annotations
+from solver.supervision.annotations import Annotations, group_partners
 from solver.validation import COUNT, FRACTION, SEED, InvalidInputError, integer_from
 
 _MAX_DRAWS_AT_ONCE = 2**22  # numbers drawn at once: 32 MiB as float64, whatever the number of queries
@@ -180,12 +178,7 @@ def objective_interval(
 
 def sums_of_partners(contributions: Sides, annotations: Annotations) -> FloatArray:
     """Return what samples of both modalities contribute as queries, summed over those that are paired."""
-    n_x, n_z = annotations.shape
-    links = scipy.sparse.coo_array(
-        (np.ones(len(annotations.pairs)), (annotations.pairs[:, 0], n_x + annotations.pairs[:, 1])),
-        (n_x + n_z, n_x + n_z),
-    )
-    n_groups, group = scipy.sparse.csgraph.connected_components(links, directed=False)
+    n_groups, group = group_partners(annotations)
     return np.bincount(group, np.concatenate(contributions), minlength=n_groups)
 
 

@@ -202,6 +202,15 @@ class Annotations:
         return [pairs[(pairs >= 0).all(axis=1)], places[0][x_rows], places[1][z_rows]]
 
 
+def group_partners(annotations: Annotations) -> tuple[int, npt.NDArray[np.int32]]:
+    """Return the number of groups of samples that are paired, directly or through others, and the group of
+    each sample; those of the second modality follow."""
+    n_x, n_z = annotations.shape
+    places = annotations.pairs[:, 0], n_x + annotations.pairs[:, 1]
+    graph = scipy.sparse.csr_array((np.ones(len(annotations.pairs)), places), shape=(n_x + n_z, n_x + n_z))
+    return scipy.sparse.csgraph.connected_components(graph, directed=False)
+
+
 def indicators_of(entries: Sequence[Collection[str]], values: tuple[str, ...]) -> BoolArray:
     """Return which of the values each entry has, (n_entries, n_values), others left out."""
     columns = {value: column for column, value in enumerate(values)}
