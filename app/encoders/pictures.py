@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import (
     BITSPERSAMPLE,
@@ -448,6 +449,17 @@ def rendition(content: bytes, media_type: str, max_pixels: int, budget: PixelBud
         stream = io.BytesIO()
         picture.save(stream, "JPEG", quality=88)
         return stream.getvalue()
+
+
+def gradient_directions(
+    gray: npt.NDArray[np.float32], turn: float, n_directions: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    """Return length and direction of the gradients, as the lower of two of the directions in a turn, and the
+    share of the next one."""
+    dy, dx = np.gradient(gray)
+    direction = np.mod(np.arctan2(dy, dx), turn) / turn * n_directions
+    lower = np.floor(direction).astype(np.intp)
+    return np.hypot(dx, dy), lower, direction - lower
 
 
 def sound_type(content: bytes) -> str:

@@ -31,7 +31,7 @@ from solver.baselines._common import (
 from solver.baselines.subspace import CCA
 from solver.linalg import FloatArray, Samples, Sides
 from solver.supervision.annotations import BoolArray
-from solver.supervision.kinds import AnySupervision, Indices, SignedPairs, Supervision
+from solver.supervision.kinds import AnySupervision, Indices, SignedPairs, Supervision, similarity_mask
 from solver.threads import row_blocks
 from solver.validation import COUNT, NOT_NEGATIVE, POSITIVE, SEED, InvalidInputError, one_of, parameter
 
@@ -138,9 +138,7 @@ class CMML(BasisBaseline, DistanceBaseline):
         n, m = len(supervision.x_order), len(supervision.z_order)
         drawn: dict[float, list[tuple[Indices, Indices]]] = {1.0: [], -1.0: []}
         for rows in row_blocks(n, _ROWS_AT_ONCE):
-            is_similar: BoolArray = np.zeros((rows.stop - rows.start, m), np.bool)
-            for key in supervision.similar_pairs(rows, slice(0, m)):
-                is_similar[key] = True
+            is_similar = similarity_mask(supervision, rows, slice(0, m))
             for sign, has_sign in ((1.0, is_similar), (-1.0, ~is_similar)):
                 columns, is_pair = smallest_allowed(rng.random(has_sign.shape), has_sign, self.n_pairs)
                 own, place = np.nonzero(is_pair)

@@ -17,7 +17,7 @@ from solver.linalg import FloatArray, LowRankMatrix, Samples, Sides, to_dense
 from solver.losses.base import FactoredPoint
 from solver.losses.pair_blocks import Block, BlockMap, Engine, LocalBlockMap, PairBlocks, SampleProducts
 from solver.supervision.annotations import check_sizes
-from solver.supervision.kinds import Indices, SignedPairs, Supervision
+from solver.supervision.kinds import Indices, SignedPairs, Supervision, similarity_mask
 from solver.threads import row_blocks
 
 _COPIED_ROWS = 1024  # rows that are reordered at a time, so that no second copy of all samples is needed
@@ -463,11 +463,7 @@ class PairSoftmaxLoss:
         return np.asarray(self._X @ left), np.asarray(self._Z @ right)
 
     def _matches(self, rows: slice) -> npt.NDArray[np.bool_]:
-        columns = slice(0, self._Z.shape[0])
-        matches = np.zeros((rows.stop - rows.start, columns.stop), np.bool_)
-        for key in self._supervision.similar_pairs(rows, columns):
-            matches[key] = True
-        return matches
+        return similarity_mask(self._supervision, rows, slice(0, self._Z.shape[0]))
 
     def _blocks(self) -> Iterator[slice]:
         return row_blocks(self._X.shape[0], self._height)

@@ -39,6 +39,14 @@ class Supervision(Protocol):
         """Return the supervision of some samples of each modality."""
 
 
+def similarity_mask(supervision: Supervision, rows: slice, columns: slice) -> npt.NDArray[np.bool_]:
+    """Return which pairs of a tile are similar, as a table."""
+    is_similar = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+    for key in supervision.similar_pairs(rows, columns):
+        is_similar[key] = True
+    return is_similar
+
+
 _FEW_PAIRS, _MANY_CLASSES = 64, 64
 """Classes of so few pairs in a tile are listed pair by pair where there are at least this number of them: a
 step of the interpreter for each would take longer than the numbers."""

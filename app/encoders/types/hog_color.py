@@ -10,7 +10,7 @@ from typing_extensions import override
 from app.domain.entities import Vector
 from app.encoders.entry import EncoderType
 from app.encoders.options import options_of
-from app.encoders.pictures import PictureEncoder
+from app.encoders.pictures import PictureEncoder, gradient_directions
 
 _SIDE = 96
 _CELL = 12
@@ -44,11 +44,7 @@ def describe(picture: Image.Image) -> Vector:
 
 
 def _oriented_gradients(gray: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    dy, dx = np.gradient(gray)
-    magnitude = np.hypot(dx, dy)
-    angle = np.mod(np.arctan2(dy, dx), np.pi) / np.pi * _ORIENTATIONS
-    lower = np.floor(angle).astype(np.intp)
-    share = angle - lower
+    magnitude, lower, share = gradient_directions(gray, np.pi, _ORIENTATIONS)
     cells = _SIDE // _CELL
     rows, columns = np.indices(gray.shape) // _CELL
     cell = rows * cells + columns

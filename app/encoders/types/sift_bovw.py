@@ -19,7 +19,7 @@ from app.domain.errors import EncoderUnavailableError
 from app.encoders.entry import EncoderType, Resources
 from app.encoders.model_files import FileEncoder, ModelFile
 from app.encoders.options import FilePath, Sha256, options_of
-from app.encoders.pictures import PictureEncoder
+from app.encoders.pictures import PictureEncoder, gradient_directions
 
 N_NUMBERS = 128
 """Of a descriptor: 4 x 4 cells with 8 directions."""
@@ -103,11 +103,7 @@ def _describe(gray: Image.Image) -> Floats:
 
 def _direction_histograms(gray: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Return the directions of gradients, weighted by their length, in each cell: (rows, columns, 8)."""
-    dy, dx = np.gradient(gray)
-    length = np.hypot(dx, dy)
-    direction = np.mod(np.arctan2(dy, dx), 2 * np.pi) / (2 * np.pi) * _DIRECTIONS
-    lower = np.floor(direction).astype(np.intp)
-    share = direction - lower
+    length, lower, share = gradient_directions(gray, 2 * np.pi, _DIRECTIONS)
     n_cells = gray.shape[0] // _CELL
     rows, columns = np.indices(gray.shape) // _CELL
     first = (rows * n_cells + columns) * _DIRECTIONS
