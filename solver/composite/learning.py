@@ -362,12 +362,7 @@ def learn(
     pairing = None
     if len(annotations.pairs):
         pairing = (reused.pairing if reused else None) or terms.choose_pairing(parts)
-    everything = [
-        _HeldOut(
-            rows, annotations.subset(*rows), terms.project(rows, queries, rows, pairing), terms.exclusive
-        )
-        for rows in parts
-    ]
+    everything = [terms.hold_out(rows, pairing) for rows in parts]
     held_out = [HeldOutScores.of(part.terms, part.annotations, queries) for part in everything]
     if not held_out or not held_out[0].terms:
         raise SupervisionError(
@@ -502,14 +497,14 @@ class _Terms:
         self._part_factors: dict[bytes, Sides | None] = {}
         self._expected_of_all: dict[int, FloatArray] = {}  # by the modality whose content it is
         self._facets: dict[str, tuple[FacetPosteriors, FacetPosteriors]] = {}
-        self.exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
+        self._exclusive = {name: facet.is_exclusive for name, facet in annotations.facets.items()}
         learners = [
             FacetLearner(side, heartbeat, space.variances)
             for side, space in zip(coordinates, spaces, strict=True)
         ]
         for name, facet in annotations.facets.items():
             fits = [
-                learner.fit(side, self.exclusive[name])
+                learner.fit(side, self._exclusive[name])
                 for learner, side in zip(learners, facet.sides, strict=True)
             ]
             if fits[0] is not None and fits[1] is not None:
@@ -549,7 +544,7 @@ class _Terms:
         # A product of a few views has one colour: it decides what people search for all the same.
         facet = self.annotations.facets[name]
         are_of_many = (side.sum() >= _FEWEST_ALIKE * side.any(axis=0).sum() for side in facet.sides)
-        return self.exclusive[name] and all(are_of_many)
+        return self._exclusive[name] and all(are_of_many)
 
     def _says_more(self, name: str, other: str | None, rows: Sequence[BoolArray]) -> bool:
         """Return whether a modality says more of a facet in some rows than chance, or another one, does."""
@@ -559,7 +554,7 @@ class _Terms:
         for fit, side, of_other, among in sides:
             chosen = side.any(axis=1) & among
             beside = None if of_other is None else of_other[chosen]
-            is_exclusive = self.exclusive[name]
+            is_exclusive = self._exclusive[name]
             if chosen.any() and predicts(fit.left_out[chosen], side[chosen], is_exclusive, beside):
                 return True
         return False
@@ -610,6 +605,11 @@ class _Terms:
             }
             scores.append(JudgedScores(terms, x_rows[x_places], z_rows[z_places], table.data[touches] > 0))
         return scores
+
+    def hold_out(self, rows: Part, pairing: Pairing | None) -> _HeldOut:
+        """Return a part of the samples, and the queries, in terms that have not learned from it."""
+        terms = self.project(rows, self._queries, rows, pairing)
+        return _HeldOut(rows, self.annotations.subset(*rows), terms, self._exclusive)
 
     def project(
         self, rows: Part, queries: BothQueries, part: Part, pairing: Pairing | None
@@ -731,7 +731,7 @@ class _Terms:
             heads, learned = [], [(np.empty((len(space.variances), 0)), np.empty(0))]
             for name, fits in self._facets.items():
                 if weights.get(FACET + name, 0.0) > 0.0:
-                    fit, kind = fits[number], "softmax" if self.exclusive[name] else "sigmoid"
+                    fit, kind = fits[number], "softmax" if self._exclusive[name] else "sigmoid"
                     values, scale = self.annotations.facets[name].values, weights[FACET + name] ** 0.5
                     heads.append(Head(FACET + name, kind, len(fit.intercepts), scale, values))
                     learned.append((fit.coefficients, fit.intercepts))
