@@ -55,9 +55,8 @@ def _read_size(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        if not re.fullmatch(
-            r"\s*[\d_]*\.?\d+\s*[A-Za-z]*\s*", value
-        ):  # of others Pydantic reads the beginning: 1,5GB as 1
+        # Of others Pydantic reads the beginning: 1,5GB as 1.
+        if not re.fullmatch(r"\s*[\d_]*\.?\d+\s*[A-Za-z]*\s*", value):
             raise ValueError
         return int(_BYTES.validate_python(re.sub(r"(?i)(?<=[kmgt]i)\s*$", "B", value)))
     except ValueError as error:

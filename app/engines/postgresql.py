@@ -83,16 +83,8 @@ _LEAST_WIDTH = 200
 best of 100 queries."""
 _ROWS_SAMPLED = 1000  # of which the share that matches a filter is estimated
 _ROWS_PER_INSERT = 500  # bounds the parameters of a statement
-_COLUMNS = (
-    "text",
-    "int8",
-    "int8",
-    "text[]",
-    "jsonb",
-    "text[]",
-    "vector",
-    "vector",
-)  # types of a row's columns
+_COLUMNS = ("text", "int8", "int8", "text[]", "jsonb", "text[]", "vector", "vector")
+"""Types of a row's columns."""
 
 
 def condition_at(table: str) -> str:

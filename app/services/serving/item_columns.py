@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -191,13 +191,14 @@ class ItemColumns:
             self._keys = frozenset(all_keys)
 
     def _read_keys(self, keys: Sequence[str], pause: Callable[[], None]) -> None:
-        builders = {key: _ColumnBuilder() for key in keys}
+        codes: list[dict[Hashable, int]] = [{} for _ in keys]
+        row_codes = [array("i") for _ in keys]
         for batch in self._source.value_batches(keys):
-            for builder, values in zip(builders.values(), batch, strict=True):
-                builder.add(values)
+            for values, of_key, of_rows in zip(batch, codes, row_codes, strict=True):
+                of_rows.extend(map(partial(_encode, of_key), values))
             pause()
-        columns = {key: builder.column() for key, builder in builders.items()}
-        by_key = {key: column for key, column in columns.items() if column is not None}
+        columns = zip(keys, map(_make_column, codes, row_codes), strict=True)
+        by_key = {key: column for key, column in columns if column is not None}
         self._note_keys(by_key, keys, pause)
         self._by_key |= by_key
 
@@ -321,30 +322,21 @@ class _Column:
         return _Sorted.of(self.codes, self.row_codes, str)
 
 
-class _ColumnBuilder:
-    """Encodes the values of one key, batch by batch."""
+def _encode(codes: dict[Hashable, int], value: Any) -> int:
+    """Return the code of a value, which gets the next one if it has none yet."""
+    if value is ABSENT:
+        return _NONE
+    try:
+        return codes.setdefault(comparable(value), len(codes) + 1)
+    except TypeError:  # arrays and objects have no hash
+        return _OTHER
 
-    def __init__(self) -> None:
-        self._codes: dict[Hashable, int] = {}
-        self._row_codes = array("i")
 
-    def add(self, values: Iterable[Any]) -> None:
-        """Add the values of the next rows."""
-        self._row_codes.extend(map(self._encode, values))
-
-    def column(self) -> _Column | None:
-        """Return the column; None where no row has the key."""
-        row_codes = np.asarray(self._row_codes, np.int32)
-        has_key = row_codes != _NONE
-        if has_key.all():
-            return _Column(len(row_codes), self._codes, row_codes, None)
-        rows = np.flatnonzero(has_key).astype(np.int32)
-        return _Column(len(row_codes), self._codes, row_codes[rows], rows) if len(rows) else None
-
-    def _encode(self, value: Any) -> int:
-        if value is ABSENT:
-            return _NONE
-        try:
-            return self._codes.setdefault(comparable(value), len(self._codes) + 1)
-        except TypeError:  # arrays and objects have no hash
-            return _OTHER
+def _make_column(codes: Mapping[Hashable, int], of_rows: array[int]) -> _Column | None:
+    """Return the column of the codes of all rows; None where no row has the key."""
+    row_codes = np.asarray(of_rows, np.int32)
+    has_key = row_codes != _NONE
+    if has_key.all():
+        return _Column(len(row_codes), codes, row_codes, None)
+    rows = np.flatnonzero(has_key).astype(np.int32)
+    return _Column(len(row_codes), codes, row_codes[rows], rows) if len(rows) else None

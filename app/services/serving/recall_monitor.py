@@ -96,9 +96,8 @@ class RecallMonitor:
         self._needed_recall = needed_recall
         self._give_up = give_up
         self._n_seen = 0
-        self._pending: dict[
-            GalleryKey, list[Vector]
-        ] = {}  # projected queries, by the gallery that was searched
+        self._pending: dict[GalleryKey, list[Vector]] = {}
+        """Projected queries, by the gallery that was searched."""
         self._watched: dict[GalleryKey, RecallWindow] = {}
         self._lock = threading.Lock()  # held while these two are changed
         self._measuring = Background(self._measure_pending, THREAD_NAME, "recall is not measured")

@@ -12,6 +12,7 @@ from typing import Any, overload
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Raw
 from typing_extensions import override
 
 from app.domain.entities import IndexedItem
@@ -35,21 +36,6 @@ _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
 
 
 _ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)
-
-
-class _WithId(msgspec.Struct, array_like=True, gc=False):
-    id: str
-
-
-class _WithLabels(msgspec.Struct, array_like=True, gc=False):
-    id: msgspec.Raw
-    labels: tuple[str, ...]
-
-
-class _WithKeys(msgspec.Struct, array_like=True, gc=False):
-    id: msgspec.Raw
-    labels: msgspec.Raw
-    metadata: dict[str, msgspec.Raw]
 
 
 class StoredItems(Sequence[IndexedItem], ColumnSource):
@@ -119,19 +105,19 @@ class StoredItems(Sequence[IndexedItem], ColumnSource):
 
     def ids(self) -> Iterator[str]:
         """Yield each item's id."""
-        for entries in self._decode(_WithId):
-            for entry in entries:
-                yield entry[0] if isinstance(entry, list) else entry.id
+        for entries in self._decode(tuple[str, Raw, Raw]):
+            for item_id, _, _ in entries:
+                yield item_id
 
     @override
     def label_batches(self) -> Iterator[list[Sequence[str]]]:
-        for entries in self._decode(_WithLabels):
-            yield [entry[1] if isinstance(entry, list) else entry.labels for entry in entries]
+        for entries in self._decode(tuple[Raw, tuple[str, ...], Raw]):
+            yield [labels for _, labels, _ in entries]
 
     @override
     def key_batches(self) -> Iterator[list[Mapping[str, Any]]]:
-        for entries in self._decode(_WithKeys):
-            yield [entry[2] if isinstance(entry, list) else entry.metadata for entry in entries]
+        for entries in self._decode(tuple[Raw, Raw, dict[str, Raw]]):
+            yield [metadata for _, _, metadata in entries]
 
     @override
     def value_batches(self, keys: Sequence[str]) -> Iterator[list[list[Any]]]:
@@ -146,7 +132,7 @@ class StoredItems(Sequence[IndexedItem], ColumnSource):
             )
         except ValueError:  # not every character may be in such a name
             document = dict[str, Any]
-        for entries in self._decode(tuple[msgspec.Raw, msgspec.Raw, document]):
+        for entries in self._decode(tuple[Raw, Raw, document]):
             if isinstance(entries[0][2], dict):
                 yield [[metadata.get(key, ABSENT) for _, _, metadata in entries] for key in keys]
             else:

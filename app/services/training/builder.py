@@ -208,9 +208,8 @@ class ModelBuilder:
         tolerance = self._gate_tolerance
         if active is None:
             names, untrained = collection.modality_names, None
-            if (
-                check_size(Counter(item.modality for item in items), collection) is None
-            ):  # it can serve instead
+            # It can serve instead.
+            if check_size(Counter(item.modality for item in items), collection) is None:
                 untrained = compare_with_untrained(selected.judged, selected.held_out, names, tolerance)
             return untrained or Gate(None, "no version is active")
         try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
-from app.domain.entities import Matrix
+from app.domain.entities import Matrix, Vector
 from app.domain.ports import GalleryIndex
 from app.domain.reports import IndexChoice, IndexRecall, IndexSpec, IndexTrial
 from app.index import ExactIndex, InvertedLists, build_candidates
@@ -28,15 +27,6 @@ _FIRST_PROBES, _GROWTH = 4, 1.5
 _USUAL_RANK = 128
 """An item of a higher rank counts for as many as it takes longer to compare: names alone may add hundreds."""
 _ROUNDING = 1e-5  # relative difference of two float32 scores that may be rounding
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Truth:
-    """What the exact index answers: queries, the least score of a hit for each, and the time of a search."""
-
-    sample: Matrix
-    least_scores: npt.NDArray[np.float32]
-    milliseconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,12 +71,16 @@ class IndexTuner:
             reason = f"{len(queries)} items of the other modality are too few to measure the recall with"
             return None, IndexChoice(IndexSpec(), reason)
         sample, others = _split(queries)
-        truth = self._search_exactly(vectors, sample)
+        exact_scores, exact_milliseconds = _time_searches(ExactIndex(vectors), sample)
+        least_scores = [
+            scores.min(initial=np.inf) - _ROUNDING * float(np.abs(scores).max(initial=0.0))
+            for scores in exact_scores
+        ]
         attempts: list[_Attempt] = []
         began = time.perf_counter()
         for candidate in build_candidates(vectors, others):
             build_seconds = time.perf_counter() - began
-            attempts.append(self._try(candidate, truth, build_seconds))
+            attempts.append(self._try(candidate, sample, least_scores, exact_milliseconds, build_seconds))
             began = time.perf_counter()
         trials = tuple(entry.trial for entry in attempts)
         passing = [entry for entry in attempts if entry.trial.rejected is None]
@@ -95,33 +89,33 @@ class IndexTuner:
                 f"no candidate reached a recall@10 of {self._needed_recall:g} "
                 f"at {_MIN_SPEEDUP:g} times the speed of the exact search"
             )
-            return None, IndexChoice(IndexSpec(), reason, truth.milliseconds, trials)
+            return None, IndexChoice(IndexSpec(), reason, exact_milliseconds, trials)
         bound = _TIE * min(entry.trial.milliseconds for entry in passing)
         chosen = next(entry for entry in passing if entry.trial.milliseconds <= bound)
-        speedup = truth.milliseconds / chosen.trial.milliseconds
+        speedup = exact_milliseconds / chosen.trial.milliseconds
         reason = (
             f"the fastest with a recall@10 of {self._needed_recall:g}: {speedup:.1f} times the exact search"
         )
-        return chosen, IndexChoice(chosen.trial.spec, reason, truth.milliseconds, trials)
+        return chosen, IndexChoice(chosen.trial.spec, reason, exact_milliseconds, trials)
 
-    def _search_exactly(self, vectors: Matrix, sample: Matrix) -> _Truth:
-        exact = ExactIndex(vectors)
-        least, milliseconds = np.empty(len(sample), np.float32), []
-        for number, query in enumerate(sample):
-            began = time.perf_counter()
-            _, scores = exact.search(query, _DEPTH, None)
-            milliseconds.append(1000.0 * (time.perf_counter() - began))
-            margin = _ROUNDING * float(np.abs(scores).max(initial=0.0))
-            least[number] = scores[:_DEPTH].min(initial=np.inf) - margin
-        return _Truth(sample, least, median(milliseconds))
-
-    def _try(self, candidate: InvertedLists, truth: _Truth, build_seconds: float) -> _Attempt:
+    def _try(
+        self,
+        candidate: InvertedLists,
+        sample: Matrix,
+        least_scores: Sequence[np.float32],
+        exact_milliseconds: float,
+        build_seconds: float,
+    ) -> _Attempt:
         """Return a candidate with the fewest probes that reach the recall, or the first that are too slow."""
         probes = _FIRST_PROBES
         while True:
             index = candidate.with_probes(min(probes, candidate.spec.lists))
-            recalls, milliseconds = _measure(index, truth)
-            is_fast = milliseconds * _MIN_SPEEDUP <= truth.milliseconds
+            answers, milliseconds = _time_searches(index, sample)
+            n_found = [
+                np.count_nonzero(scores >= least) for scores, least in zip(answers, least_scores, strict=True)
+            ]
+            recalls = np.array(n_found) / min(_DEPTH, index.size)
+            is_fast = milliseconds * _MIN_SPEEDUP <= exact_milliseconds
             # On both halves, as the probes are chosen by the same queries.
             reaches = min(half.mean() for half in (recalls[::2], recalls[1::2])) >= self._needed_recall
             if reaches or not is_fast or probes >= candidate.spec.lists:
@@ -131,7 +125,7 @@ class IndexTuner:
         figures = float(recalls.mean()), milliseconds, build_seconds, index.n_bytes / size
         rejected = None
         if not (reaches and is_fast):
-            speedup = f"{truth.milliseconds / milliseconds:.2g} times the speed of the exact search"
+            speedup = f"{exact_milliseconds / milliseconds:.2g} times the speed of the exact search"
             needed = f"{self._needed_recall:g} on both halves of the queries, at {_MIN_SPEEDUP:g} times"
             rejected = f"recall@10 is {figures[0]:.4f} at {speedup}; {needed}, is needed"
         return _Attempt(index, IndexTrial(index.spec, *figures, rejected))
@@ -146,13 +140,12 @@ def _split(queries: Matrix) -> tuple[Matrix, Matrix]:
     return queries[is_sampled], others[:: max(len(others) // _LEARNED_FROM, 1)]
 
 
-def _measure(index: GalleryIndex, truth: _Truth) -> tuple[npt.NDArray[np.float64], float]:
-    """Return the recall of each query, and the median time of a search in ms."""
-    depth, milliseconds = min(_DEPTH, index.size), []
-    recalls = np.empty(len(truth.sample))
-    for number, query in enumerate(truth.sample):
+def _time_searches(index: GalleryIndex, sample: Matrix) -> tuple[list[Vector], float]:
+    """Return the scores of each query's first page, and the median time of a search in ms."""
+    answers, milliseconds = [], []
+    for query in sample:
         began = time.perf_counter()
         _, scores = index.search(query, _DEPTH, None)
         milliseconds.append(1000.0 * (time.perf_counter() - began))
-        recalls[number] = np.count_nonzero(scores[:depth] >= truth.least_scores[number]) / depth
-    return recalls, median(milliseconds)
+        answers.append(scores[:_DEPTH])
+    return answers, median(milliseconds)
