@@ -30,7 +30,7 @@ from app.db.models import (
     OwnWriteRow,
     SavedGalleryRow,
 )
-from app.db.statements import Repository, insert_into, now, violates_unique
+from app.db.statements import Repository, insert_into, now, violates
 from app.domain.entities import Collection, Modality, SavedGallery, value_of
 from app.domain.errors import CollectionNotFoundError, ConflictError
 from app.domain.names import is_storable
@@ -104,7 +104,7 @@ class CollectionRepository(Repository):
             self._session.flush()
         except IntegrityError as error:
             # Another transaction added it since the query above.
-            if violates_unique(error, "uq_collections_name", "collections.name"):
+            if violates(error, "uq_collections_name", "collections.name"):
                 raise _exists(name) from error
             raise
         return _collection(row)

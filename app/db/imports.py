@@ -116,9 +116,7 @@ class ImportRepository(Repository):
             row.state = _ABANDONED
             self._session.flush()
         bounds = max_rows, max_bytes
-        if row.state == _ABANDONED and (self._put_back(row, *bounds) or self._remove_new(row, *bounds)):
-            return False
-        if row.state == _PUBLISHED and self._forget_replaced(row, *bounds):
+        if self._clear_replaced(row, *bounds) or (row.state == _ABANDONED and self._remove_new(row, *bounds)):
             return False
         self._session.delete(row)
         self._session.flush()
@@ -158,17 +156,18 @@ class ImportRepository(Repository):
         rows = select(*values, *(ITEMS.c[name] for name in _COPIED)).where(is_before)
         self._session.execute(insert(REPLACED_ITEMS).from_select(names, rows))
 
-    def _put_back(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
-        """Undo a batch of changes of an abandoned import; return False if none are left."""
-        positions = self._replaced_by(row, max_rows, max_bytes)
-        is_in_batch = and_(REPLACED_ITEMS.c.import_id == row.id, REPLACED_ITEMS.c.position.in_(positions))
-        if positions:
+    def _clear_replaced(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
+        """Delete a batch of the rows that an import replaced, put back before if it is abandoned; return
+        False if none are left."""
+        position, is_its = REPLACED_ITEMS.c.position, REPLACED_ITEMS.c.import_id == row.id
+        rows = some_rows(self._session, REPLACED_ITEMS, (position,), is_its, max_rows, max_bytes)
+        is_in_batch = is_its & position.in_([replaced.position for replaced in rows])
+        if rows and row.state == _ABANDONED:
             before = {name: REPLACED_ITEMS.c[name] for name in _RESTORED}
-            self._session.execute(
-                update(ITEMS).where(ITEMS.c.id == REPLACED_ITEMS.c.position, is_in_batch).values(before)
-            )
+            self._session.execute(update(ITEMS).where(ITEMS.c.id == position, is_in_batch).values(before))
+        if rows:
             self._session.execute(delete(REPLACED_ITEMS).where(is_in_batch))
-        return bool(positions)
+        return bool(rows)
 
     def _remove_new(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
         """Delete a batch of an abandoned import's new items, once all is undone; return False at the end."""
@@ -177,19 +176,6 @@ class ImportRepository(Repository):
         if items:
             self._session.execute(delete(ITEMS).where(ITEMS.c.id.in_([item.id for item in items])))
         return bool(items)
-
-    def _forget_replaced(self, row: ImportRow, max_rows: int, max_bytes: int) -> bool:
-        """Delete a batch of the rows that a published import replaced; return False if none are left."""
-        positions = self._replaced_by(row, max_rows, max_bytes)
-        if positions:
-            is_its = and_(REPLACED_ITEMS.c.import_id == row.id, REPLACED_ITEMS.c.position.in_(positions))
-            self._session.execute(delete(REPLACED_ITEMS).where(is_its))
-        return bool(positions)
-
-    def _replaced_by(self, row: ImportRow, max_rows: int, max_bytes: int) -> list[int]:
-        key, is_its = (REPLACED_ITEMS.c.position,), REPLACED_ITEMS.c.import_id == row.id
-        rows = some_rows(self._session, REPLACED_ITEMS, key, is_its, max_rows, max_bytes)
-        return [replaced.position for replaced in rows]
 
     def _running(self, row: ImportRow) -> RunningImport:
         is_abandoned = row.state == _ABANDONED or row.lease_expires_at < now(self._session)

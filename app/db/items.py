@@ -41,7 +41,7 @@ from app.domain.entities import (
 from app.domain.errors import item_not_found
 from app.domain.filters import NO_FILTER, ItemFilter
 from app.domain.names import is_storable
-from app.domain.searches import HIT_FIELDS
+from app.domain.searches import HIT_FIELDS, WHOLE_ITEM
 
 CollectionId = int | sa.BindParameter[int]
 """Primary key of a collection, or the parameter of a statement that is made once for all."""
@@ -297,11 +297,7 @@ class ItemRepository(Repository):
         """Return which of the ids are taken."""
         rows = published_items(collection.id, "item_id", "is_deleted")
         query = sa.select(rows.c.item_id).where(rows.c.is_deleted.is_(False))
-        return {
-            item_id
-            for chunk in in_chunks(item_ids)
-            for item_id in self._session.scalars(query.where(rows.c.item_id.in_(chunk)))
-        }
+        return {item_id for (item_id,) in self._execute_for(query, rows.c.item_id, item_ids)}
 
     def put(self, collection: Collection, items: Sequence[Item], revision: int) -> Counts:
         """Insert items that are not there and replace those that differ; others keep their revision."""
@@ -381,12 +377,10 @@ class ItemRepository(Repository):
 
     def get(self, collection: Collection, item_id: str) -> Item:
         """Return one; raises NotFoundError."""
-        if not is_storable(item_id):
+        items = self.get_many(collection, [item_id] if is_storable(item_id) else [], WHOLE_ITEM)
+        if not items:
             raise item_not_found(collection.name, item_id)
-        rows = self._select(collection, [item_id], (*_COLUMNS, "features", "encoding"))
-        if not rows:
-            raise item_not_found(collection.name, item_id)
-        return _item(rows[0], rows[0].features, rows[0].encoding)
+        return items[item_id]
 
     def get_many(
         self, collection: Collection, item_ids: Sequence[str], fields: AbstractCollection[str] = HIT_FIELDS
@@ -405,11 +399,7 @@ class ItemRepository(Repository):
         is_its = (ITEMS.c.collection_id == collection.id) & ITEMS.c.is_deleted.is_(False)
         names = ("id", "item_id", "pair_id", "content_hash")
         query = sa.select(*(ITEMS.c[name] for name in names)).where(is_its)
-        rows = [
-            row
-            for chunk in in_chunks(item_ids)
-            for row in self._session.execute(query.where(ITEMS.c.item_id.in_(chunk)))
-        ]
+        rows = list(self._execute_for(query, ITEMS.c.item_id, item_ids))
         missing = set(item_ids).difference(row.item_id for row in rows)
         if missing:
             raise item_not_found(collection.name, min(missing))
@@ -439,10 +429,7 @@ class ItemRepository(Repository):
         """Return the items of a modality that are of some pairs."""
         rows = published_items(collection.id, "item_id", "pair_id", "modality", "is_deleted")
         query = sa.select(rows.c.item_id).where(rows.c.modality == modality, rows.c.is_deleted == sa.false())
-        chunks = in_chunks(pair_ids)
-        return [
-            one for chunk in chunks for one in self._session.scalars(query.where(rows.c.pair_id.in_(chunk)))
-        ]
+        return [item_id for (item_id,) in self._execute_for(query, rows.c.pair_id, pair_ids)]
 
     def page(
         self,
@@ -612,7 +599,7 @@ class ItemRepository(Repository):
         collection: Collection,
         item_ids: Sequence[str],
         names: tuple[str, ...],
-        left_out: frozenset[str] = frozenset(),
+        left_out: frozenset[str],
     ) -> Sequence[_AnyRow]:
         """Return columns of the items that exist, with NULL for columns that are left out. Every search calls
         this, so rows replaced by an import are read only if an item is missing otherwise."""
@@ -650,7 +637,7 @@ def _select_pair(modality: str | None) -> sa.Select[Any]:
     return query.limit(sa.bindparam("limit", type_=sa.Integer))
 
 
-def _present(modality: str, after: int, where: Condition = lambda _: sa.true()) -> Stretch:
+def _present(modality: str, after: int, where: Condition) -> Stretch:
     """Return the existing items of a modality beyond a position that meet a condition."""
     return Stretch(
         "modality",

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.db.collections import IS_NOT_DELETED, is_there
 from app.db.models import OPEN_STATES, CollectionRow, JobEventRow, JobRow
-from app.db.statements import Repository, now, violates_foreign_key, violates_unique
+from app.db.statements import Repository, now, violates
 from app.domain.entities import Collection, Job, JobEvent, JobState, value_of
 from app.domain.errors import CollectionNotFoundError, ConflictError, JobCancelledError, job_not_found
 from app.domain.names import is_storable
@@ -51,12 +51,12 @@ class JobQueue(Repository):
         try:
             self._session.flush()
         except IntegrityError as error:
-            if violates_unique(error, "uq_jobs_open_per_collection", "jobs.collection_id"):
+            if violates(error, "uq_jobs_open_per_collection", "jobs.collection_id"):
                 raise ConflictError(
                     "training-already-running",
                     f"a retrain of {collection.name!r} is already queued or running",
                 ) from error
-            if violates_foreign_key(error, "fk_jobs_collection_id_collections"):
+            if violates(error, "fk_jobs_collection_id_collections"):
                 raise CollectionNotFoundError(collection.name) from error
             raise
         if not is_there(self._session, collection.id):  # only now can it no longer be deleted concurrently

@@ -145,10 +145,6 @@ class UnitOfWork:
         return now(self.session)
 
 
-def _allow() -> None:
-    """Raise nothing."""
-
-
 class Database:
     """Transactions over an engine. `check_write` and `check_read` are called before each of their kind; they
     raise a ServiceError where it is not allowed."""
@@ -156,8 +152,8 @@ class Database:
     def __init__(
         self,
         engine: Engine,
-        check_write: Callable[[], None] = _allow,
-        check_read: Callable[[], None] = _allow,
+        check_write: Callable[[], None] = lambda: None,
+        check_read: Callable[[], None] = lambda: None,
     ) -> None:
         self.engine = engine
         self._check_write = check_write

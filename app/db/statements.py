@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -29,12 +29,14 @@ class Repository:
         self._session.add(row)
         self._session.flush()
 
+    def _execute_for(self, query: Select[Any], column: Any, values: Sequence[Any]) -> Iterator[Any]:
+        """Yield the rows of a query that have one of the values in a column."""
+        for chunk in in_chunks(values):
+            yield from self._session.execute(query.where(column.in_(chunk)))
+
     def _find_used(self, column: Any, values: Sequence[str]) -> set[str]:
         """Return which of the values some row has in a column."""
-        used: set[str] = set()
-        for chunk in in_chunks(values):
-            used.update(self._session.scalars(select(column).where(column.in_(chunk)).distinct()))
-        return used
+        return {value for (value,) in self._execute_for(select(column).distinct(), column, values)}
 
 
 def copy_fields(value: object, row: Any, names: Sequence[str]) -> None:
@@ -56,21 +58,15 @@ def insert_into(session: Session, table: Any) -> postgresql.Insert | sqlite.Inse
     return sqlite.insert(table)
 
 
-def violates_unique(error: IntegrityError, constraint: str, *columns: str) -> bool:
-    """Return whether a flush violated a unique constraint, whose columns are named as ``table.column``."""
-    # PostgreSQL names the constraint, SQLite its columns.
+def violates(error: IntegrityError, constraint: str, column: str | None = None) -> bool:
+    """Return whether a flush violated a unique constraint of a column, which is named as ``table.column``; or
+    a foreign key, whose referenced row is missing."""
     diagnosis = getattr(error.orig, "diag", None)
     if diagnosis is not None:
         return bool(diagnosis.constraint_name == constraint)
-    return str(error.orig) == f"UNIQUE constraint failed: {', '.join(columns)}"
-
-
-def violates_foreign_key(error: IntegrityError, constraint: str) -> bool:
-    """Return whether a referenced row is missing; SQLite does not name the constraint."""
-    diagnosis = getattr(error.orig, "diag", None)
-    if diagnosis is not None:
-        return bool(diagnosis.constraint_name == constraint)
-    return str(error.orig) == "FOREIGN KEY constraint failed"
+    # SQLite names the column of the first, and nothing of the second.
+    failed = "FOREIGN KEY constraint failed" if column is None else f"UNIQUE constraint failed: {column}"
+    return str(error.orig) == failed
 
 
 def now(session: Session) -> datetime:

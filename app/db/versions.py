@@ -107,8 +107,7 @@ class EncodedContentRepository(Repository):
         query = select(_TABLE.content_hash, _TABLE.features).where(_is_of(collection, modality))
         return {
             content_hash: vector_of(features)
-            for chunk in in_chunks(hashes)
-            for content_hash, features in self._session.execute(query.where(_TABLE.content_hash.in_(chunk)))
+            for content_hash, features in self._execute_for(query, _TABLE.content_hash, hashes)
         }
 
     def put(self, collection: Collection, modality: Modality, features: Mapping[str, Vector]) -> None:

@@ -64,7 +64,7 @@ class CallFile:
         self._file = file
         self._descriptor: int | None = None
         self._alone: int | None = None
-        self._close: Callable[[], object] = _do_nothing
+        self._close: Callable[[], object] = lambda: None
         self._look_at = 0.0
         self._threads = threading.Lock()
 
@@ -126,16 +126,12 @@ class CallFile:
         if self._file is not None and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _LOOK_SECONDS
             try:
-                self._use(_open(self._file))
+                descriptor = _open(self._file)
             except OSError as error:
                 return self._count_alone(error)
+            self._close()
+            self._descriptor, self._close = descriptor, weakref.finalize(self, os.close, descriptor)
         return self._count_alone() if self._descriptor is None else self._descriptor
-
-    def _use(self, descriptor: int) -> None:
-        """Count in an open file from now on."""
-        self._close()
-        self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)
 
     def _count_alone(self, error: OSError | None = None) -> int:
         """Count in memory of this process, which says why where a file was wanted."""
@@ -145,12 +141,8 @@ class CallFile:
             self._alone = _prepare(os.memfd_create("lrbs-calls"))
             weakref.finalize(self, os.close, self._alone)
         self._close()
-        self._descriptor, self._close = self._alone, _do_nothing
+        self._descriptor, self._close = self._alone, lambda: None
         return self._alone
-
-
-def _do_nothing() -> None:
-    """Close nothing."""
 
 
 def _open(file: Path) -> int:

@@ -15,6 +15,7 @@ from app.db.session import Database
 from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersion
 from app.domain.errors import DISK_FAULTS, DamagedBundleError, DatabaseUnavailableError, not_trainable
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
+from app.domain.searches import WHOLE_ITEM
 from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.placement import check_size, fill_galleries, names_of
@@ -231,9 +232,7 @@ class ModelBuilder:
         ids = sorted({*selected.held_out.x_ids.tolist(), *selected.held_out.z_ids.tolist()})
         by_id: dict[str, Item] = {}
         with self._database.read() as work:
-            held_out = [
-                work.items.get(collection, item_id) for item_id in work.items.existing(collection, ids)
-            ]
+            held_out = work.items.get_many(collection, ids, WHOLE_ITEM).values()
             for name in old.modality_names:
                 side = [item for item in held_out if item.modality == name]
                 by_id |= {item.id: item for item in old.with_features(work, collection, name, side)}
