@@ -45,10 +45,10 @@ def copy_fields(value: object, row: Any, names: Sequence[str]) -> None:
         setattr(row, name, getattr(value, name))
 
 
-def in_chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
-    """Yield the values in lists that are short enough for one query."""
-    for start in range(0, len(values), _VALUES_PER_QUERY):
-        yield values[start : start + _VALUES_PER_QUERY]
+def in_chunks(values: Sequence[_Value], size: int = _VALUES_PER_QUERY) -> Iterator[Sequence[_Value]]:
+    """Yield slices of a size, by default short enough for one query; the last one may be shorter."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def insert_into(session: Session, table: Any) -> postgresql.Insert | sqlite.Insert:

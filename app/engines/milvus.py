@@ -23,7 +23,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -34,6 +34,7 @@ import numpy as np
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException, MilvusUnavailableException
 
+from app.db.statements import in_chunks
 from app.domain.entities import IndexedItem, Matrix, Vector
 from app.domain.errors import VectorEngineUnavailableError, galleries_gone
 from app.domain.filters import NO_FILTER, RANGES, Condition, ItemFilter, comparable, is_ordered, keyed_words
@@ -49,7 +50,6 @@ FORMAT = 2
 """Of galleries: others are made again."""
 MAPS = "maps_"
 """Begins the names of its entries that hold the maps of a collection."""
-_Sliced = TypeVar("_Sliced", str, list[Any])
 PIECE, MOST_PIECES = 16_000, 4096
 """Characters of a part of a text, which takes 65,535 bytes at most, and parts: as many as Milvus allows, of
 which the largest maps take two thirds."""
@@ -144,7 +144,7 @@ def store_entry(client: MilvusClient, entry: dict[str, Any]) -> None:
 
 def store_text(client: MilvusClient, name: str, text: str) -> None:
     """Put a text in the place of the one of the same name."""
-    row = {"name": name, "text": list(split(text, PIECE)), "nowhere": [0.0, 0.0]}
+    row = {"name": name, "text": list(in_chunks(text, PIECE)), "nowhere": [0.0, 0.0]}
     client.upsert(GALLERIES, [row], timeout=SECONDS)
 
 
@@ -152,12 +152,6 @@ def add_list(schema: Any, name: str, length: int, capacity: int) -> None:
     """Add a field for a list of texts."""
     kind, of = DataType.ARRAY, DataType.VARCHAR
     schema.add_field(name, kind, element_type=of, max_length=length, max_capacity=capacity)
-
-
-def split(values: _Sliced, size: int) -> Iterator[_Sliced]:
-    """Yield slices of a size, the last of which may be shorter."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
 
 
 FOREVER = 2**62
@@ -439,7 +433,7 @@ class Writing:
     def end(self, item_ids: Collection[str]) -> None:
         """End the rows of some items."""
         revision = self.revision
-        for ids in split(sorted(item_ids), ROWS_AT_ONCE):
+        for ids in in_chunks(sorted(item_ids), ROWS_AT_ONCE):
             items = json.dumps([digest_of(item_id) for item_id in ids])
             condition = f"item in {items} and since < {revision} and until > {revision}"
             # Also what a writer wrote that was killed before it named the revision: an end of the same rows.
@@ -468,7 +462,7 @@ class Writing:
             self._row(IndexedItem(item_id, (), {}), False, nowhere, nowhere, nowhere)
             for item_id in sorted(unranked)
         ]
-        for part in split(rows, ROWS_AT_ONCE):
+        for part in in_chunks(rows, ROWS_AT_ONCE):
             self._upsert(part)
 
     def _row(
@@ -484,13 +478,13 @@ class Writing:
             "is_ranked": is_ranked,
             "facets": facets_of(item),
             "values": values_of(item),
-            "text": list(split(text, PIECE)),
+            "text": list(in_chunks(text, PIECE)),
             "raw": numbers(raw),
             "mapped": numbers(mapped),
             "unit": numbers(unit),
         }
 
-    def _upsert(self, rows: list[dict[str, Any]]) -> None:
+    def _upsert(self, rows: Sequence[dict[str, Any]]) -> None:
         self.check_lock()
         # The client's own `upsert` does the same, and keeps the time to itself.
         connection = self.client._get_connection()
@@ -508,28 +502,22 @@ _LOOK_SECONDS = 10.0
 has looked again since the entry said so."""
 
 
+@dataclass(eq=False)
 class MilvusGallery:
     """A gallery in a collection, which the entry of its name names; a writer holds its lock. `announced`, by
     gallery: the earliest revision that its entry has, and since when at least, for `purge`."""
 
-    def __init__(
-        self,
-        client: MilvusClient,
-        name: str,
-        hold_lock: common.HoldLock,
-        announced: dict[str, tuple[int, float]],
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._hold_lock = hold_lock
-        self._announced = announced
-        self._seen: GalleryRows | None = None  # as of the last look at the entry
-        self._seen_at = 0.0  # when that was, on the monotonic clock
-        self._maps: tuple[str, Balance] | None = None
-        """Into the space of the graph, with the collection that they are for."""
-        self.is_gone = False
-        self._counted: dict[str, tuple[int, int]] = {}
-        """Number of rows that match a condition, and of which revision."""
+    _client: MilvusClient
+    _name: str
+    _hold_lock: common.HoldLock
+    _announced: dict[str, tuple[int, float]]
+    is_gone: bool = field(default=False, init=False)
+    _seen: GalleryRows | None = field(default=None, init=False)  # as of the last look at the entry
+    _seen_at: float = field(default=0.0, init=False)  # when that was, on the monotonic clock
+    _maps: tuple[str, Balance] | None = field(default=None, init=False)
+    """Into the space of the graph, with the collection that they are for."""
+    _counted: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    """Number of rows that match a condition, and of which revision."""
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -235,13 +236,8 @@ def train_as_ordered(line: str) -> None:
 
     settings = Settings(**order["settings"])
     log_to_stderr(settings.log_format)
-    services = build(settings)
-    outcome = attempt(
-        services.builder,
-        order["collection"],
-        order["parameters"],
-        lambda progress: send("progress", progress),
-    )
+    builder, report = build(settings).builder, partial(send, "progress")
+    outcome = attempt(builder, order["collection"], order["parameters"], report)
     send("failure" if isinstance(outcome, Failure) else "built", msgspec.to_builtins(outcome))
     messages.close()
 

@@ -263,15 +263,15 @@ class ModelBundles:
 
     def load(self, collection: Collection, version: ModelVersion) -> LoadedModel:
         """Load a bundle; raises DamagedBundleError if a file that serves differs from what was published."""
-        with self._open(version) as (folder, held_out_damage, has_indexes):
-            return self._read(folder, collection, version, held_out_damage, has_indexes)
+        with self._open(version) as opened:
+            return self._read(collection, version, *opened)
 
     def _read(
         self,
-        folder: Path,
         collection: Collection,
         version: ModelVersion,
-        held_out_damage: str | None,
+        folder: Path,
+        damage: str | None,
         has_indexes: bool,
     ) -> LoadedModel:
         try:
@@ -306,7 +306,7 @@ class ModelBundles:
             encoders,
             modalities,
             galleries,
-            held_out_damage,
+            damage,
             indexes,
             version.report.index.published,
             self.originals,

@@ -3,11 +3,11 @@ A column is read from the items when it is first needed, which takes about a sec
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
 import threading
-from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Raw
 
+from app.domain.entities import IndexedItem
 from app.domain.filters import RANGES, Condition, ItemFilter, comparable, is_ordered
 from app.domain.words import split_words
+from app.services.serving.stored_items import StoredItems, batches_of
 from app.services.storage.pacing import no_pause
 
 ROWS_READ_BY_A_SEARCH = 20_000
@@ -32,22 +36,6 @@ _RowsByTerm = Mapping[_Term, npt.NDArray[np.int32]]
 """Row numbers of labels, words, or elements of lists."""
 _OTHER = 0  # code of the values that no filter can name: arrays and objects
 _NONE = -1  # code of the rows without the key
-
-
-class ColumnSource(ABC):
-    """Where columns are read from, in batches of rows, in row order."""
-
-    @abstractmethod
-    def label_batches(self) -> Iterator[Sequence[Collection[str]]]:
-        """Yield the labels of each row."""
-
-    @abstractmethod
-    def key_batches(self) -> Iterator[Sequence[Iterable[str]]]:
-        """Yield the metadata keys of each row."""
-
-    @abstractmethod
-    def value_batches(self, keys: Sequence[str]) -> Iterator[Sequence[Sequence[Any]]]:
-        """Yield for each of the keys the values of the rows, `ABSENT` where a row does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +75,9 @@ class ColumnNames:
 class ItemColumns:
     """The columns of a segment's items, in memory bounded by what rows hold: keys of no row cost nothing."""
 
-    def __init__(self, n_rows: int, source: ColumnSource) -> None:
-        self._n_rows = n_rows
-        self._source = source
+    def __init__(self, items: Sequence[IndexedItem]) -> None:
+        self._n_rows = len(items)
+        self._items = items
         self._lock = threading.Lock()
         """Held while columns are read: others that need them wait instead of reading them, too."""
         self._rows_by_label: _RowsByTerm[str] | None = None
@@ -115,7 +103,9 @@ class ItemColumns:
         with self._lock:
             missing = self.missing(names)
             if missing.labels:
-                self._rows_by_label = _rows_by_term(self._source.label_batches(), pause)
+                batches = batches_of(self._items, labels=tuple[str, ...])
+                labels = ([of_row for _, of_row, _ in batch] for batch in batches)
+                self._rows_by_label = _rows_by_term(labels, pause)
             if missing.terms:
                 self._read_terms(sorted(missing.terms), pause)
             if missing.keys:
@@ -173,7 +163,7 @@ class ItemColumns:
 
     def _read_terms(self, keys: Sequence[str], pause: Callable[[], None]) -> None:
         for key in keys:
-            batches = (list(map(_terms_of, values)) for (values,) in self._source.value_batches([key]))
+            batches = (list(map(_terms_of, values)) for (values,) in self._values([key]))
             terms = _rows_by_term(batches, pause)
             if terms:
                 self._terms_by_key[key] = terms
@@ -185,15 +175,15 @@ class ItemColumns:
         """Remember which keys there are once one was asked for of which there is nothing."""
         if self._keys is None and not all(key in there for key in keys):
             all_keys: set[str] = set()
-            for rows in self._source.key_batches():
-                all_keys.update(*rows)
+            for batch in batches_of(self._items, metadata=dict[str, Raw]):
+                all_keys.update(*(metadata for _, _, metadata in batch))
                 pause()
             self._keys = frozenset(all_keys)
 
     def _read_keys(self, keys: Sequence[str], pause: Callable[[], None]) -> None:
         codes: list[dict[Hashable, int]] = [{} for _ in keys]
         row_codes = [array("i") for _ in keys]
-        for batch in self._source.value_batches(keys):
+        for batch in self._values(keys):
             for values, of_key, of_rows in zip(batch, codes, row_codes, strict=True):
                 of_rows.extend(map(partial(_encode, of_key), values))
             pause()
@@ -201,6 +191,24 @@ class ItemColumns:
         by_key = {key: column for key, column in columns if column is not None}
         self._note_keys(by_key, keys, pause)
         self._by_key |= by_key
+
+    def _values(self, keys: Sequence[str]) -> Iterator[list[list[Any]]]:
+        """Yield for each of the keys the values of some rows, `ABSENT` where a row does not have it."""
+        names = [f"value_{number}" for number in range(len(keys))]
+        document: Any = dict[str, Any]
+        if isinstance(self._items, StoredItems):
+            fields = [(name, Any, ABSENT) for name in names]
+            with contextlib.suppress(ValueError):  # not every character may be in such a name
+                renamed = dict(zip(names, keys, strict=True))
+                document = msgspec.defstruct("_Document", fields, rename=renamed, gc=False)
+        for batch in batches_of(self._items, metadata=document):
+            if isinstance(batch[0][2], Mapping):
+                yield [[metadata.get(key, ABSENT) for _, _, metadata in batch] for key in keys]
+            else:
+                yield [
+                    [values(metadata) for _, _, metadata in batch]
+                    for values in map(operator.attrgetter, names)
+                ]
 
 
 def _terms_of(value: Any) -> Iterable[Hashable]:

@@ -16,24 +16,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import override
 
 from app.domain.entities import IndexedItem, Matrix
 from app.domain.filters import Condition, ItemFilter
 from app.domain.ports import GalleryIndex, RowSearch
-from app.services.serving.item_columns import (
-    ABSENT,
-    ROWS_READ_BY_A_SEARCH,
-    ColumnNames,
-    ColumnSource,
-    ItemColumns,
-)
+from app.services.serving.item_columns import ROWS_READ_BY_A_SEARCH, ColumnNames, ItemColumns
 from app.services.serving.stored_items import BYTES_PER_ROW, ItemIds, ItemRows, Mask, StoredItems
-from app.services.storage.pacing import in_batches, no_pause
+from app.services.storage.pacing import no_pause
 
 _CACHED_FILTERS = 64
 """Filters whose rows a segment remembers: a bit per row each, so that pages of one search reuse them."""
@@ -75,28 +67,6 @@ class SegmentSize:
         return self.n_rows - self.n_live > _MAX_DEAD_FRACTION * self.n_rows
 
 
-@dataclass(frozen=True, slots=True)
-class _ColumnsOfObjects(ColumnSource):
-    """Columns of items that are no text."""
-
-    items: Sequence[IndexedItem]
-
-    @override
-    def label_batches(self) -> Iterator[list[Sequence[str]]]:
-        for batch in in_batches(self.items, _ROWS_AT_ONCE):
-            yield [item.labels for item in batch]
-
-    @override
-    def key_batches(self) -> Iterator[list[Mapping[str, Any]]]:
-        for batch in in_batches(self.items, _ROWS_AT_ONCE):
-            yield [item.metadata for item in batch]
-
-    @override
-    def value_batches(self, keys: Sequence[str]) -> Iterator[list[list[Any]]]:
-        for batch in in_batches(self.items, _ROWS_AT_ONCE):
-            yield [[item.metadata.get(key, ABSENT) for item in batch] for key in keys]
-
-
 class Segment:
     """Items that were put into a gallery together; immutable."""
 
@@ -105,8 +75,7 @@ class Segment:
         self.index = index
         self._bitsets: dict[bytes, npt.NDArray[np.uint8]] = {}
         self._item_rows: ItemRows | None = None
-        source = items if isinstance(items, StoredItems) else _ColumnsOfObjects(items)
-        self.columns = ItemColumns(len(items), source)  # those that were read
+        self.columns = ItemColumns(items)  # those that were read
 
     @cached_property
     def estimated_bytes(self) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import msgspec
@@ -16,7 +15,6 @@ from msgspec import Raw
 from typing_extensions import override
 
 from app.domain.entities import IndexedItem
-from app.services.serving.item_columns import ABSENT, ColumnSource
 from app.services.storage.pacing import in_batches, no_pause
 
 Mask = npt.NDArray[np.bool]
@@ -38,7 +36,7 @@ _Entry = tuple[str, tuple[str, ...], dict[str, Any]]
 _ONE: msgspec.json.Decoder[IndexedItem] = msgspec.json.Decoder(IndexedItem)
 
 
-class StoredItems(Sequence[IndexedItem], ColumnSource):
+class StoredItems(Sequence[IndexedItem]):
     """Items (id, labels and metadata) in a JSON text of one array per line, at least one, which must not
     change from now on. Its first line is ``[`` and its last one ``]``."""
 
@@ -94,7 +92,7 @@ class StoredItems(Sequence[IndexedItem], ColumnSource):
 
     @override
     def __iter__(self) -> Iterator[IndexedItem]:
-        for entries in self._decode(_Entry):
+        for entries in self.decode(_Entry):
             for entry in entries:
                 yield _item(*entry)
 
@@ -105,40 +103,11 @@ class StoredItems(Sequence[IndexedItem], ColumnSource):
 
     def ids(self) -> Iterator[str]:
         """Yield each item's id."""
-        for entries in self._decode(tuple[str, Raw, Raw]):
+        for entries in self.decode(tuple[str, Raw, Raw]):
             for item_id, _, _ in entries:
                 yield item_id
 
-    @override
-    def label_batches(self) -> Iterator[list[Sequence[str]]]:
-        for entries in self._decode(tuple[Raw, tuple[str, ...], Raw]):
-            yield [labels for _, labels, _ in entries]
-
-    @override
-    def key_batches(self) -> Iterator[list[Mapping[str, Any]]]:
-        for entries in self._decode(tuple[Raw, Raw, dict[str, Raw]]):
-            yield [metadata for _, _, metadata in entries]
-
-    @override
-    def value_batches(self, keys: Sequence[str]) -> Iterator[list[list[Any]]]:
-        names = [f"value_{number}" for number in range(len(keys))]
-        document: Any
-        try:
-            document = msgspec.defstruct(
-                "_Document",
-                [(name, Any, ABSENT) for name in names],
-                rename=dict(zip(names, keys, strict=True)),
-                gc=False,
-            )
-        except ValueError:  # not every character may be in such a name
-            document = dict[str, Any]
-        for entries in self._decode(tuple[Raw, Raw, document]):
-            if isinstance(entries[0][2], dict):
-                yield [[metadata.get(key, ABSENT) for _, _, metadata in entries] for key in keys]
-            else:
-                yield [[values(metadata) for _, _, metadata in entries] for values in map(attrgetter, names)]
-
-    def _decode(self, entry_type: Any) -> Iterator[list[Any]]:
+    def decode(self, entry_type: Any) -> Iterator[list[Any]]:
         """Yield all items in batches; as plain lists where the text has what the decoder refuses."""
         # That is a number beyond double precision, or half of a surrogate pair, which the standard library
         # writes and reads.
@@ -153,6 +122,16 @@ class StoredItems(Sequence[IndexedItem], ColumnSource):
 
     def _lines(self, start: int, stop: int) -> _Text:
         return self._text[self._ends.item(start) + 1 : self._ends.item(stop)].removesuffix(b",")
+
+
+def batches_of(
+    items: Sequence[IndexedItem], labels: Any = Raw, metadata: Any = Raw
+) -> Iterator[Sequence[Any]]:
+    """Yield batches of triples (id, labels, metadata), in row order. What is text is decoded as these types;
+    `Raw` leaves it as it is."""
+    if isinstance(items, StoredItems):
+        return items.decode(tuple[Raw, labels, metadata])
+    return in_batches(items, _ITEMS_PER_BATCH)
 
 
 def encode_item(item: IndexedItem) -> bytes:

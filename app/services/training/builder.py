@@ -16,7 +16,7 @@ from app.domain.entities import BuiltModel, Collection, Item, Matrix, ModelVersi
 from app.domain.errors import DISK_FAULTS, DamagedBundleError, DatabaseUnavailableError, not_trainable
 from app.domain.reports import Gate, LeftOut, Supervision, TrainingData, TrainingParameters, TrainingReport
 from app.domain.searches import WHOLE_ITEM
-from app.services.models.model_bundles import HeldOutModel, LoadedModel, ModelBundles
+from app.services.models.model_bundles import LoadedModel, ModelBundles
 from app.services.models.originals import Originals
 from app.services.models.placement import check_size, fill_galleries, names_of
 from app.services.training.data import LabelledItems
@@ -84,7 +84,7 @@ class ModelBuilder:
         staged.enter(*_STAGES["judging"])
         staged({"phase": "judging"})
         not_ranked = LeftOut.of_each(_not_ranked(model.galleries, inputs.items))
-        gate = self._compare(inputs.collection, inputs.active, selected, inputs.items)
+        gate = self._compare(inputs, selected)
         training_report = TrainingReport(
             selected.method,
             parameters,
@@ -105,9 +105,8 @@ class ModelBuilder:
         staged.enter(*_STAGES["writing"])
         self._reencoder.encode_all(name, encoders, staged)  # what was written since
         staged({"phase": "writing"})
-        folder, manifest_hash = self._publish_patiently(
-            inputs.collection, model, training_report, selected.judged, staged
-        )
+        publish = partial(self._bundles.publish, inputs.collection, model, training_report, selected.judged)
+        folder, manifest_hash = self._write_patiently(publish, staged)
         built = BuiltModel(
             model.version,
             folder,
@@ -180,37 +179,24 @@ class ModelBuilder:
         except SolverError as error:
             raise not_trainable(str(error)) from error
 
-    def _publish_patiently(
-        self,
-        collection: Collection,
-        model: LoadedModel,
-        training_report: TrainingReport,
-        judged: HeldOutModel | None,
-        report: Report,
-    ) -> tuple[str, str]:
+    def _write_patiently(self, publish: Callable[[], tuple[str, str]], report: Report) -> tuple[str, str]:
         """Write the bundle, and again while the disk is full: a training is not thrown away for that."""
         deadline = time.monotonic() + self._patience_seconds
         while True:
             try:
-                return self._bundles.publish(collection, model, training_report, judged)
+                return publish()
             except DatabaseUnavailableError as error:
                 if error.code not in DISK_FAULTS or time.monotonic() >= deadline:
                     raise
                 report({"phase": "writing", "waiting": str(error)})
             time.sleep(_WRITE_AGAIN_SECONDS)
 
-    def _compare(
-        self,
-        collection: Collection,
-        active: ModelVersion | None,
-        selected: SelectedModel,
-        items: Sequence[Item],
-    ) -> Gate:
-        tolerance = self._gate_tolerance
+    def _compare(self, inputs: _Inputs, selected: SelectedModel) -> Gate:
+        collection, active, tolerance = inputs.collection, inputs.active, self._gate_tolerance
         if active is None:
             names, untrained = collection.modality_names, None
             # It can serve instead.
-            if check_size(Counter(item.modality for item in items), collection) is None:
+            if check_size(Counter(item.modality for item in inputs.items), collection) is None:
                 untrained = compare_with_untrained(selected.judged, selected.held_out, names, tolerance)
             return untrained or Gate(None, "no version is active")
         try:
@@ -218,17 +204,16 @@ class ModelBuilder:
         except DamagedBundleError as error:
             # Better a new version than one that no process can load.
             return Gate(active.version, f"the active version is damaged: {error}")
-        by_id = self._as_before(old[0], collection, selected, items)
+        by_id = self._as_before(old[0], inputs, selected)
         return compare_with_active(
             selected.judged, selected.held_out, old, by_id, selected.selection.objective, tolerance
         )
 
-    def _as_before(
-        self, old: LoadedModel, collection: Collection, selected: SelectedModel, items: Sequence[Item]
-    ) -> dict[str, Item]:
+    def _as_before(self, old: LoadedModel, inputs: _Inputs, selected: SelectedModel) -> dict[str, Item]:
         """Return by id the items that may be compared, with the features of the active version's encoders."""
+        collection = inputs.collection
         if old.modalities == collection.modalities or selected.held_out is None:
-            return {item.id: item for item in items}
+            return {item.id: item for item in inputs.items}
         ids = sorted({*selected.held_out.x_ids.tolist(), *selected.held_out.z_ids.tolist()})
         by_id: dict[str, Item] = {}
         with self._database.read() as work:

@@ -29,10 +29,10 @@ class HeldOutRankings:
     """Queries of one direction and the gallery they are ranked against; only items that can be relevant."""
 
     queries: Matrix
-    gallery: Matrix
     query_names: Names  # items of the same name are relevant to each other
-    gallery_names: Names
     query_ids: Names
+    gallery: Matrix
+    gallery_names: Names
     gallery_ids: Names
 
     @classmethod
@@ -40,22 +40,16 @@ class HeldOutRankings:
         cls, projected: tuple[Matrix, Matrix], names: tuple[Names, Names], items: LabelledItems
     ) -> HeldOutRankings:
         """Return the rankings of queries of the first modality, by names of which empty ones are none."""
-        rows = [
-            np.flatnonzero(solver.can_be_ranked(side) & (names_of_side != ""))
-            for side, names_of_side in zip(projected, names, strict=True)
-        ]
-        sides = [
-            (projected[number][rows[number]], names[number][rows[number]], ids[rows[number]])
-            for number, ids in enumerate((items.x_ids, items.z_ids))
-        ]
-        (queries, query_names, query_ids), (gallery, gallery_names, gallery_ids) = sides
-        return cls(queries, gallery, query_names, gallery_names, query_ids, gallery_ids)
+        sides: list[Any] = []
+        for vectors, of_side, ids in zip(projected, names, (items.x_ids, items.z_ids), strict=True):
+            rows = np.flatnonzero(solver.can_be_ranked(vectors) & (of_side != ""))
+            sides += vectors[rows], of_side[rows], ids[rows]
+        return cls(*sides)
 
     def both(self) -> tuple[HeldOutRankings, HeldOutRankings]:
         """Return them, and those of the other direction."""
-        return self, HeldOutRankings(
-            self.gallery, self.queries, self.gallery_names, self.query_names, self.gallery_ids, self.query_ids
-        )
+        queries = self.queries, self.query_names, self.query_ids
+        return self, HeldOutRankings(self.gallery, self.gallery_names, self.gallery_ids, *queries)
 
     def curve(self) -> reports.Curve | None:
         """Return the curves of the queries that have something relevant; None if none has."""

@@ -185,7 +185,7 @@ class LowRankMethod(TrainingMethod):
                 callback=self._report_choosing,
             )
         else:
-            self._candidates = self._score_scalings(fitting, held_out, self._scalings, self._parameters.alpha)
+            self._candidates = self._score_scalings(fitting, held_out, self._parameters.alpha)
         best = self._candidates[0]
         self._scaling = best.scaling
         self._fraction = best.alpha_fraction if self._parameters.alpha is None else None
@@ -199,15 +199,11 @@ class LowRankMethod(TrainingMethod):
         return FullFit(projector, _fit_of_m(estimator, self._parameters.tol, self._scaling), candidates)
 
     def _score_scalings(
-        self,
-        fitting: solver.LabelledPair,
-        held_out: solver.LabelledPair,
-        scalings: tuple[str, ...],
-        alpha: float,
+        self, fitting: solver.LabelledPair, held_out: solver.LabelledPair, alpha: float
     ) -> list[solver.Candidate]:
         """Score a given penalty weight with each scaling."""
         candidates: list[solver.Candidate] = []
-        for scaling in scalings:
+        for scaling in self._scalings:
             # Loose, as when weights are chosen: the fit only has to be good enough to be compared.
             estimator = self._estimator(_LOOSE_TOL, _FEW_STEPS)
             projector = self._fit(fitting, scaling, estimator, "choosing")
