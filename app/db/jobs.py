@@ -106,13 +106,10 @@ class JobQueue(Repository):
                 continue
             if not row.cancel_requested and row.attempts < max_attempts:
                 break
-            gave_up = f"gave up after {row.attempts} attempts: the worker died"
-            is_cancelled = row.cancel_requested
-            self._close(
-                row,
-                JobState.CANCELLED if is_cancelled else JobState.FAILED,
-                None if is_cancelled else gave_up,
-            )
+            if row.cancel_requested:
+                self._close(row, JobState.CANCELLED, None)
+            else:
+                self._close(row, JobState.FAILED, f"gave up after {row.attempts} attempts: the worker died")
         if row is None:
             return None
         row.state, row.worker, row.progress = JobState.RUNNING.value, worker, {}

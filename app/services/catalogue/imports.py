@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,7 +44,7 @@ from app.domain.errors import (
 from app.domain.searches import WHOLE_ITEM
 from app.services.catalogue.preparation import ItemChange, NewItem, Preparation, content_id
 from app.services.storage.collection_lock import clean_up, lock_collection, put_items, writing
-from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round
+from app.services.storage.pacing import BREATH_SECONDS, Pacer, Round, in_batches
 
 _ITEMS_PER_BATCH = 1000
 """Items that are encoded together: enough to use all cores, few enough to fit into memory."""
@@ -132,16 +133,10 @@ class ItemSpool:
         """Yield everything added, in order, at most `size` items at a time. A batch ends with the item that
         brings it to `max_bytes`, when these are given."""
         self._items.seek(0)
-        left, place = self.size, 0
-        while left:
-            batch: list[tuple[int, Item]] = []
-            began = place
-            while len(batch) < min(size, left) and (max_bytes is None or place - began < max_bytes):
-                entry, length = self._next()
-                batch.append(entry)
-                place += length
-            left -= len(batch)
-            yield batch
+        entries = (self._next() for _ in range(self.size))
+        weigh = None if max_bytes is None else itemgetter(1)
+        for batch in in_batches(entries, size, weigh, max_bytes or 0):
+            yield [entry for entry, _ in batch]
 
     def ids(self) -> Iterator[str]:
         """Yield the id of everything added, in order."""

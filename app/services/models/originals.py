@@ -212,23 +212,19 @@ class Originals:
         taken: deque[list[str]] = deque()
         refused: list[str] = []
 
-        def read_batches() -> Iterator[list[Content]]:
-            contents: dict[str, Content] = {}
-            n_bytes = 0
+        def read_contents() -> Iterator[tuple[str, Content]]:
             for digest, item in sources.items():
                 content = self._read(encoder, item)
                 if content is None:
                     refused.append(digest)
-                    continue
-                contents[digest] = content
-                n_bytes += len(content.picture or content.sound or b"")
-                if len(contents) == _CONTENTS_PER_BATCH or n_bytes >= _BYTES_PER_BATCH:
-                    taken.append(list(contents))
-                    yield list(contents.values())
-                    contents, n_bytes = {}, 0
-            if contents:
-                taken.append(list(contents))
-                yield list(contents.values())
+                else:
+                    yield digest, content
+
+        def read_batches() -> Iterator[list[Content]]:
+            bounds = _CONTENTS_PER_BATCH, lambda pair: len(pair[1].file or b""), _BYTES_PER_BATCH
+            for batch in in_batches(read_contents(), *bounds):
+                taken.append([digest for digest, _ in batch])
+                yield [content for _, content in batch]
 
         for rows in encode(read_batches()):
             features: dict[str, Vector] = {}

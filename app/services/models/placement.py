@@ -325,16 +325,13 @@ def make_untrained(
         for of, side in zip(by_pair, sides, strict=True)
     )
     shares = not empty and share_space(x, z, encoders.values())
-    n_further = (
-        encoders[collection.modality_names[0]].n_further,
-        encoders[collection.modality_names[1]].n_further,
-    )
+    x_further, z_further = (encoders[name].n_further for name in collection.modality_names)
     n_characters = sum(len(item.text or "") for item in items)
     n_characters += sum(len(word) * count for word, count in words.items())
     model = LoadedModel(
         UNTRAINED,
         collection.revision,
-        untrained_projector(x, z, shares_space=shares is not False, n_further=n_further),
+        untrained_projector(x, z, shares_space=shares is not False, n_further=(x_further, z_further)),
         encoders,
         collection.modalities,
         {},

@@ -180,25 +180,21 @@ def outside_turns() -> AbstractContextManager[None]:
     return nullcontext() if turns is None else turns.outside()
 
 
+@dataclass(eq=False)
 class ReloadScheduler:
     """Runs the reloads of one process; `phrase` says what happens to a collection, if a request is refused.
     `run` calls its second argument after each step; what it raises is raised in the requests that wait."""
 
-    def __init__(
-        self,
-        run: Callable[[Reload, Callable[[], None]], None],
-        waiting_room: WaitingRoom,
-        phrase: str = "is being brought up to date",
-    ) -> None:
-        self._run = run
-        self._phrase = phrase
-        self._waiting_room = waiting_room
-        self._quick, self._long = FairLock(), FairLock()
-        self._open: dict[int, Reload] = {}  # those queued or running, by collection
-        self._quick_queue: deque[Reload] = deque()
-        self._long_queue: deque[Reload] = deque()  # those known to take long
-        self._running: set[Reload] = set()
-        self._lock = threading.Lock()
+    _run: Callable[[Reload, Callable[[], None]], None]
+    _waiting_room: WaitingRoom
+    _phrase: str = "is being brought up to date"
+    _quick: FairLock = field(default_factory=FairLock, init=False)
+    _long: FairLock = field(default_factory=FairLock, init=False)
+    _open: dict[int, Reload] = field(default_factory=dict, init=False)  # queued or running, by collection
+    _quick_queue: deque[Reload] = field(default_factory=deque, init=False)
+    _long_queue: deque[Reload] = field(default_factory=deque, init=False)  # those known to take long
+    _running: set[Reload] = field(default_factory=set, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def request(self, collection_id: int, name: str, is_long: bool = False) -> Reload:
         """Return the queued or running reload of a collection, or queue one (`is_long` if that is known)."""

@@ -638,9 +638,7 @@ class _Traits:
         ):
             of_x, of_z = (as_values([item.labels for item in side]) for side in chosen)
             facets = {LABEL: (of_x, of_z), **facets}
-        groups = None
-        if self._shared:
-            groups = self._groups(x), self._groups(z)
+        groups = (self._groups(x), self._groups(z)) if self._shared else None
         return LabelledItems(
             *features, labels[0], labels[1], ids[0], ids[1], facets, groups, self._signs(ids[0], ids[1])
         )
@@ -659,11 +657,8 @@ class _Traits:
         }
         if not sign_of:
             return None
-        places_of_pairs = np.asarray(list(sign_of), np.intp)
-        signs: Any = (
-            np.asarray(list(sign_of.values()), np.int8),
-            (places_of_pairs[:, 0], places_of_pairs[:, 1]),
-        )
+        rows, columns = np.asarray(list(sign_of), np.intp).T
+        signs: Any = np.asarray(list(sign_of.values()), np.int8), (rows, columns)
         return scipy.sparse.csr_array(signs, shape=(len(x_ids), len(z_ids)))
 
 

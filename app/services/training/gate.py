@@ -170,12 +170,8 @@ def _compare_projected(
     new, old = ((x[x_rows], z[z_rows]) for x, z in projected)
     annotations = ranked.annotations()
     interval = objective_interval(new, old, annotations, objective, label=ranking_label(ranked, annotations))
-    values = (
-        new_value,
-        active_value,
-        interval,
-        fallen_measures(qualities[0], qualities[1], objective, tolerance),
-    )
+    fallen = fallen_measures(qualities[0], qualities[1], objective, tolerance)
+    values = new_value, active_value, interval, fallen
     return reports.Gate(active.version, None, counts, new_map, active_map, tolerance, objective, *values)
 
 
