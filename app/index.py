@@ -409,7 +409,8 @@ class InvertedLists(GalleryIndex):
     def rebuild(self, vectors: Matrix, rows_before: npt.NDArray[np.intp] | None = None) -> GalleryIndex:
         if not len(vectors):
             return ExactIndex(vectors)
-        centroids = self._centroids()
+        quantizer = _faiss.downcast_index(self.lists.quantizer)
+        centroids: Matrix = quantizer.reconstruct_n(0, quantizer.ntotal)
         lists = _make_lists(self.spec.kind, centroids, self.lists)
         with single_threaded():  # searches go on meanwhile
             mapped = self.space.map_rows(vectors)
@@ -527,11 +528,6 @@ class InvertedLists(GalleryIndex):
             if len(rows) < len(candidates) or len(candidates) < depth or depth == n_alive:
                 return (BestRows if len(candidates) == n_alive else VisitedRows)(rows, scores)
             depth = min(depth * 2, n_alive)
-
-    def _centroids(self) -> Matrix:
-        quantizer = _faiss.downcast_index(self.lists.quantizer)
-        centroids: Matrix = quantizer.reconstruct_n(0, quantizer.ntotal)
-        return centroids
 
 
 def build_candidates(vectors: Matrix, queries: Matrix) -> Iterator[InvertedLists]:

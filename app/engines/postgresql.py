@@ -28,6 +28,7 @@ from app.domain.filters import NO_FILTER, ItemFilter, comparable, keyed_words
 from app.domain.ports import EngineHits, GalleryKey, GalleryWrite, NewGallery, PageQuery
 from app.engines import common
 from app.index import Balance
+from app.services.storage.pacing import in_batches
 
 SCHEMA = "lrbs_engine"
 LIST = f"{SCHEMA}.galleries"
@@ -178,9 +179,8 @@ class MatchingRows:
 
 def insert_rows(connection: Connection, table: str, change: GalleryWrite, balance: Balance | None) -> None:
     """Add the rows of a write; without maps (`balance`) the index does not find them."""
-    items, vectors, mapped = change.items, change.vectors, _map(change.vectors, balance)
-    for start in range(0, len(items), _ROWS_PER_INSERT):
-        step = slice(start, start + _ROWS_PER_INSERT)
+    rows = zip(change.items, change.vectors, _map(change.vectors, balance), strict=True)
+    for batch in in_batches(rows, _ROWS_PER_INSERT):
         connection.execute(
             sa.text(
                 f"INSERT INTO {table} (item_id, since, until, labels, metadata, words, raw, mapped) "
@@ -198,9 +198,9 @@ def insert_rows(connection: Connection, table: str, change: GalleryWrite, balanc
                     "metadata": json.dumps(item.metadata),
                     "words": keyed_words(item.metadata),
                     "raw": text_of(raw),
-                    "mapped": None if row is None else text_of(row),
+                    "mapped": None if mapped is None else text_of(mapped),
                 }
-                for item, raw, row in zip(items[step], vectors[step], mapped[step], strict=True)
+                for item, raw, mapped in batch
             ],
         )
 

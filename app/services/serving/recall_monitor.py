@@ -167,13 +167,11 @@ class RecallMonitor:
         """Compare some queries of one gallery, and give its index up if it misses too much.
         Returns whether an engine has compared them."""
         snapshot = self._cache.peek(key.collection_id)
-        if (
-            snapshot is None
-            or snapshot.model_bundle != key.bundle
-            or snapshot.galleries[key.modality].is_exact
-        ):
+        if snapshot is None or snapshot.model_bundle != key.bundle:
             return False
         gallery = snapshot.galleries[key.modality]
+        if gallery.is_exact:
+            return False
         recalls = measure_recalls(gallery, queries, Pacer(lambda: False))
         watched = self._watch(key, gallery)
         watched.add(queries, recalls)

@@ -59,18 +59,6 @@ class StoredItems(Sequence[IndexedItem]):
             text += lines
         return cls(text)
 
-    def live_lines(self, alive: Mask | None) -> Iterator[_Text]:
-        """Yield the lines of the live items, several at once, as of the function `live_lines`."""
-        for start in range(0, len(self), _ITEMS_PER_COPY):
-            stop = min(start + _ITEMS_PER_COPY, len(self))
-            if alive is None:
-                yield self._lines(start, stop)
-                continue
-            edges = np.diff(alive[start:stop].view(np.int8), prepend=0, append=0)
-            bounds = (np.flatnonzero(edges) + start).reshape(-1, 2).tolist()
-            if bounds:
-                yield _SEPARATOR.join(self._lines(first, last) for first, last in bounds)
-
     @override
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -84,7 +72,7 @@ class StoredItems(Sequence[IndexedItem]):
         if isinstance(key, slice):
             return [self[row] for row in range(*key.indices(len(self)))]
         row = range(len(self._ends) - 1)[key]
-        line = self._lines(row, row + 1)
+        line = self.lines(row, row + 1)
         try:
             return _ONE.decode(line)
         except msgspec.MsgspecError:
@@ -113,14 +101,15 @@ class StoredItems(Sequence[IndexedItem]):
         # writes and reads.
         decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[entry_type])
         for start in range(0, len(self), _ITEMS_PER_BATCH):
-            lines = b"[" + self._lines(start, min(start + _ITEMS_PER_BATCH, len(self))) + b"]"
+            lines = b"[" + self.lines(start, min(start + _ITEMS_PER_BATCH, len(self))) + b"]"
             try:
                 entries = decoder.decode(lines)
             except msgspec.MsgspecError:
                 entries = json.loads(lines)
             yield entries
 
-    def _lines(self, start: int, stop: int) -> _Text:
+    def lines(self, start: int, stop: int) -> _Text:
+        """Return the lines of adjacent items, at least one."""
         return self._text[self._ends.item(start) + 1 : self._ends.item(stop)].removesuffix(b",")
 
 
@@ -142,12 +131,20 @@ def encode_item(item: IndexedItem) -> bytes:
 def live_lines(items: Sequence[IndexedItem], alive: Mask | None) -> Iterator[_Text]:
     """Yield lines of live items (None: all) as of `encode_item`, several at once: the separator is between
     them, not after."""
-    if isinstance(items, StoredItems):
-        yield from items.live_lines(alive)
+    if not isinstance(items, StoredItems):
+        live = items if alive is None else itertools.compress(items, alive.tolist())
+        for batch in in_batches(live, _OBJECTS_PER_BATCH):
+            yield _SEPARATOR.join(map(encode_item, batch))
         return
-    live = items if alive is None else itertools.compress(items, alive.tolist())
-    for batch in in_batches(live, _OBJECTS_PER_BATCH):
-        yield _SEPARATOR.join(map(encode_item, batch))
+    for start in range(0, len(items), _ITEMS_PER_COPY):
+        stop = min(start + _ITEMS_PER_COPY, len(items))
+        if alive is None:
+            yield items.lines(start, stop)
+            continue
+        edges = np.diff(alive[start:stop].view(np.int8), prepend=0, append=0)
+        bounds = (np.flatnonzero(edges) + start).reshape(-1, 2).tolist()
+        if bounds:
+            yield _SEPARATOR.join(items.lines(first, last) for first, last in bounds)
 
 
 def text_of(parts: Iterable[ItemsWithBitset], pause: Callable[[], None]) -> Iterator[_Text]:

@@ -417,21 +417,18 @@ def with_names(data: LabelledItems) -> LabelledItems:
             names = [name for name in named if _knows(encoder, Content(text=name))]
             features = encode_names(encoder, [Content(text=name) for name in names])
             if features is not None:
+                meanings = [named[name] for name in names]
                 rows = [
                     row
-                    for row, name in enumerate(names)
-                    if not _is_in_texts(features[[row]], data, side, named[name])
+                    for row, meaning in enumerate(meanings)
+                    if not _is_in_texts(features[[row]], data, side, meaning)
                 ]
-                n_names = Counter(facet for name in names for facet in named[name])
-                n_missing = Counter(facet for row in rows for facet in named[names[row]])
-                is_rare = [
-                    any(2 * n_missing[facet] > n_names[facet] for facet in named[names[row]]) for row in rows
-                ]
+                n_names = Counter(facet for meaning in meanings for facet in meaning)
+                n_missing = Counter(facet for row in rows for facet in meanings[row])
+                rare = {facet for facet, count in n_names.items() if 2 * n_missing[facet] > count}
                 copies = rows * _FEW_COPIES
-                copies += [row for row, rare in zip(rows, is_rare, strict=True) if rare] * (
-                    _MANY_COPIES - _FEW_COPIES
-                )
-                data = data.with_rows(side, features[copies], [named[names[row]] for row in copies])
+                copies += [row for row in rows if rare & meanings[row].keys()] * (_MANY_COPIES - _FEW_COPIES)
+                data = data.with_rows(side, features[copies], [meanings[row] for row in copies])
     return data
 
 

@@ -153,13 +153,10 @@ def held_out_quality(
     counts = [int(solver.can_be_ranked(side).sum()) for side in projected]
     if min(counts) < reports.FEWEST_HELD_OUT:
         return reports.HeldOutQuality(dict(zip(names, counts, strict=True)))
-    directions = dict(
-        zip(
-            (f"{names[0]}-to-{names[1]}", f"{names[1]}-to-{names[0]}"),
-            (_direction_quality(side, held_out.main_label) for side in (quality.x_to_z, quality.z_to_x)),
-            strict=True,
-        )
-    )
+    directions = {
+        f"{names[0]}-to-{names[1]}": _direction_quality(quality.x_to_z, held_out.main_label),
+        f"{names[1]}-to-{names[0]}": _direction_quality(quality.z_to_x, held_out.main_label),
+    }
     items, common = dict(zip(names, counts, strict=True)), relevance_names(held_out)
     if common is None:
         return reports.HeldOutQuality(items, directions)

@@ -16,6 +16,7 @@ import numpy as np
 
 import solver
 from app.domain import reports
+from app.domain.entities import value_of
 from app.domain.errors import ConflictError, not_trainable
 from app.services.models.model_bundles import HeldOutModel
 from app.services.training import requests
@@ -135,14 +136,8 @@ def _thin(history: Sequence[solver.IterationProgress]) -> list[solver.IterationP
 
 def iteration_of(progress: solver.IterationProgress) -> reports.Iteration:
     """Return an iteration in the form of the report."""
-    is_known = progress.gap is not None and math.isfinite(progress.gap)
-    return reports.Iteration(
-        progress.iteration,
-        progress.objective,
-        progress.gap if is_known else None,
-        progress.rank,
-        round(progress.seconds, 3),
-    )
+    gap = progress.gap if progress.gap is not None and math.isfinite(progress.gap) else None
+    return value_of(reports.Iteration, progress, gap=gap, seconds=round(progress.seconds, 3))
 
 
 def step_of(progress: solver.StepProgress) -> dict[str, float]:
@@ -333,12 +328,9 @@ class CompositeMethod(TrainingMethod):
         projector, dimensions = estimator.projector_, estimator.dimensions_
         emphases = estimator.choice_.emphases
         fit = reports.Fit(None, None, projector.rank, (), None, (), (), weights, dimensions, emphases)
-        of_items = [
-            entry
-            for entry in estimator.contradictions_
-            if (data.x_ids, data.z_ids)[entry.side][entry.row]  # the others are names
-        ]
-        return FullFit(projector, fit, (), estimator.choice_.unused, tuple(of_items))
+        ids = data.x_ids, data.z_ids  # names have none
+        of_items = tuple(one for one in estimator.contradictions_ if ids[one.side][one.row])
+        return FullFit(projector, fit, (), estimator.choice_.unused, of_items)
 
     def _fit(self, data: LabelledItems, phase: str) -> solver.CompositeBilinear:
         estimator = solver.CompositeBilinear(

@@ -237,12 +237,10 @@ def check_labels(
     for entries in itertools.zip_longest(*labels):
         for count, entry in zip(counts, entries, strict=True):
             if entry is not None:
-                count[class_of(entry)] += 1
-        suffices.update(
-            label
-            for label in (class_of(entry) for entry in entries if entry is not None)
-            if min(count[label] for count in counts) >= 2
-        )
+                label = class_of(entry)
+                count[label] += 1
+                if min(one[label] for one in counts) >= 2:
+                    suffices.add(label)
         if len(suffices) >= 2:
             return
     for name, count in zip(names, counts, strict=True):
@@ -277,14 +275,14 @@ def check_posteriors(labels: tuple[Iterable[tuple[str, ...]], Iterable[tuple[str
 def check_facets(
     names: tuple[str, str], items: tuple[Iterable[Item], Iterable[Item]], supervision: Supervision
 ) -> None:
-    """Raise InvalidFieldError for facets that none of the first 5000 items of each modality has."""
+    """Raise InvalidFieldError for named facets that none of the first 5000 items of each modality has."""
     for name, side in zip(names, items, strict=True):
-        unknown = dict.fromkeys(key for key in supervision.facets if supervision.facets != "auto")
-        seen = list(itertools.islice(side, _MOST_SEEN)) if unknown else []
-        for key in [key for key in unknown if any(facet_values(item.metadata, key) for item in seen)]:
-            del unknown[key]
+        seen = list(itertools.islice(side, _MOST_SEEN))
+        unknown = [
+            key for key in supervision.facets if not any(facet_values(item.metadata, key) for item in seen)
+        ]
         if unknown and len(seen) < _MOST_SEEN:
-            key = next(iter(unknown))
+            key = unknown[0]
             place = f"supervision.facets.{supervision.facets.index(key)}"
             others = describe_others(key, (other for item in seen for other in item.metadata), "keys")
             raise InvalidFieldError(
