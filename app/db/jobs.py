@@ -120,16 +120,10 @@ class JobQueue(Repository):
         self._record_state(row, attempt=row.attempts)
         return self._job(row)
 
-    def heartbeat(
-        self,
-        job: Job,
-        lease_seconds: float,
-        progress: Mapping[str, Any],
-        before: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
-        """Extend the lease and record progress, and what came before it since the last heartbeat. Raises
+    def heartbeat(self, job: Job, lease_seconds: float, *progress: Mapping[str, Any]) -> None:
+        """Extend the lease and record progress since the last heartbeat, the latest last. Raises
         JobCancelledError when the job is no longer this claim's."""
-        steps = [dict(step) for step in (*before, progress) if step]
+        steps = [dict(step) for step in progress if step]
         row = self._session.execute(
             update(JobRow)
             .where(*_held_by(job))

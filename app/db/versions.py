@@ -122,9 +122,8 @@ class EncodedContentRepository(Repository):
             }
             for content_hash, vector in features.items()
         ]
-        if not rows:
-            return
-        self._session.execute(insert_into(self._session, ENCODED_CONTENTS).on_conflict_do_nothing(), rows)
+        if rows:
+            self._session.execute(insert_into(self._session, ENCODED_CONTENTS).on_conflict_do_nothing(), rows)
 
     def forget(self, collection: Collection, modality: Modality, hashes: Sequence[str]) -> None:
         """Remove the features of contents that no item has any more."""

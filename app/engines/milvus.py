@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -84,15 +83,15 @@ def is_missing(error: MilvusException) -> bool:
     return error.code == _MISSING or "not found" in error.message
 
 
-def call_loaded(client: MilvusClient, collection: str, call: Callable[[], Any]) -> Any:
-    """Return what a call returns, after a collection was loaded if the server has released it."""
+def call_loaded(client: MilvusClient, collection: str, call: Callable[..., Any], **options: Any) -> Any:
+    """Return what a call for a collection returns, after it was loaded if the server has released it."""
     try:
-        return call()
+        return call(collection, timeout=SECONDS, **options)
     except MilvusException as error:
         if error.code != _RELEASED:
             raise
         client.load_collection(collection, timeout=SECONDS)
-        return call()
+        return call(collection, timeout=SECONDS, **options)
 
 
 def read_rows(
@@ -104,16 +103,8 @@ def read_rows(
     visibility: Mapping[str, Any] = _STRONG,
 ) -> list[dict[str, Any]]:
     """Return the rows of a collection that match a condition, as a client's `query` does."""
-    query = partial(
-        client.query,
-        collection,
-        filter=condition,
-        output_fields=fields,
-        limit=limit,
-        timeout=SECONDS,
-        **visibility,
-    )
-    return [dict(row) for row in call_loaded(client, collection, query)]
+    options = {"filter": condition, "output_fields": fields, "limit": limit, **visibility}
+    return [dict(row) for row in call_loaded(client, collection, client.query, **options)]
 
 
 def find_text(client: MilvusClient, name: str) -> str | None:
@@ -316,16 +307,8 @@ class GalleryRows(NamedTuple):
 
     def scan(self, condition: str, fields: list[str]) -> Iterator[dict[str, Any]]:
         """Yield those that match a condition, in the order of their keys."""
-        begin = partial(
-            self.client.query_iterator,
-            self.collection,
-            batch_size=ROWS_AT_ONCE,
-            timeout=SECONDS,
-            filter=condition,
-            output_fields=fields,
-            consistency_level="Strong",
-        )
-        rows = call_loaded(self.client, self.collection, begin)
+        options = {"filter": condition, "output_fields": fields, "batch_size": ROWS_AT_ONCE, **_STRONG}
+        rows = call_loaded(self.client, self.collection, self.client.query_iterator, **options)
         try:
             while batch := rows.next():
                 yield from map(dict, batch)
@@ -377,19 +360,18 @@ class GalleryRows(NamedTuple):
         fields: list[str],
         parameters: dict[str, Any],
     ) -> list[Any]:
-        search = partial(
-            self.client.search,
+        (answer,) = call_loaded(
+            self.client,
             self.collection,
+            self.client.search,
             data=[numbers(np.asarray(query, np.float32))],
             anns_field=field,
             filter=condition,
             limit=limit,
             output_fields=fields,
             search_params={"metric_type": "IP", "params": parameters},
-            timeout=SECONDS,
             **self.visibility,
         )
-        (answer,) = call_loaded(self.client, self.collection, search)
         return list(answer)
 
 
@@ -695,8 +677,7 @@ class MilvusGallery:
             condition = f"until <= {earliest}"
             n_ended = GalleryRows.of(self._client, entry).count(condition)
             if n_ended:
-                delete = partial(self._client.delete, entry["collection"], filter=condition, timeout=SECONDS)
-                call_loaded(self._client, entry["collection"], delete)
+                call_loaded(self._client, entry["collection"], self._client.delete, filter=condition)
             return n_ended
 
 

@@ -404,9 +404,8 @@ class PostgresGallery:
             return 0
         # In a transaction of its own: writers wait for that of the list.
         with self._connection(writes=True) as connection:
-            return run(
-                connection, f"DELETE FROM {self._table} WHERE until <= :before", before=before
-            ).rowcount
+            delete = f"DELETE FROM {self._table} WHERE until <= :before"
+            return run(connection, delete, before=before).rowcount
 
 
 _NEIGHBOURS, _BUILD_WIDTH = 32, 128

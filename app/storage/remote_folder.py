@@ -58,20 +58,16 @@ class Outage:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reason: str | None = None
-        self._next_try = 0.0
-
-    @property
-    def reason(self) -> str | None:
+        self.reason: str | None = None
         """Why the store fails; None if it does not, as far as is known."""
-        return self._reason
+        self._next_try = 0.0
 
     def require_over(self) -> None:
         """Raise UnavailableError after a failure, but for one caller, who is to try again."""
-        if self._reason is None:
+        if self.reason is None:
             return
         with self._lock:
-            reason, now = self._reason, time.monotonic()
+            reason, now = self.reason, time.monotonic()
             if reason is None:
                 return
             if now < self._next_try:
@@ -80,10 +76,10 @@ class Outage:
 
     def record(self, reason: str | None) -> None:
         """Note a failure, or with None that the store answers."""
-        if reason is None and self._reason is None:
+        if reason is None and self.reason is None:
             return
         with self._lock:
-            self._reason, self._next_try = reason, time.monotonic() + _PAUSE_SECONDS
+            self.reason, self._next_try = reason, time.monotonic() + _PAUSE_SECONDS
 
     @contextmanager
     def translate_errors(self, find_refusal: Callable[[], None]) -> Iterator[None]:

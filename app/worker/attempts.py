@@ -144,7 +144,7 @@ class Lease:
                 steps, self._steps = self._steps, []
             try:
                 with self._database.write() as work:
-                    work.jobs.heartbeat(self.job, self._seconds, steps[-1] if steps else {}, steps[:-1])
+                    work.jobs.heartbeat(self.job, self._seconds, *steps)
             except DatabaseUnavailableError:
                 with self._guard:
                     self._steps = steps + self._steps

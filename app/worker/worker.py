@@ -235,15 +235,12 @@ def make_worker(
 
 
 def _maintenance(services: Services) -> Sequence[Chore]:
-    sweeper = services.engine_sweeper
-    of_engine = (
-        []
-        if sweeper is None
-        else [
+    of_engine: list[Chore] = []
+    if (sweeper := services.engine_sweeper) is not None:
+        of_engine += [
             Chore("sweeping the engine", whole(sweeper.sweep), _SELDOM_SECONDS),
             Chore("purging the engine", whole(sweeper.purge), _SOMETIMES_SECONDS),
         ]
-    )
     return (
         *of_engine,
         Chore("noting progress", whole(services.ownership.note_progress), _OFTEN_SECONDS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -157,41 +157,40 @@ def draw_report(
 ) -> plots.Plot:
     """Return a plot of a training report; of curves, those of one direction, such as ``"image-to-text"``.
     Raises NotFoundError without what it is drawn from, UnavailableError without Matplotlib."""
-    draw = _drawing(report, kind, theme, direction)
-    if draw is None:
+    try:
+        plot = _draw(report, kind, theme, direction)
+    except ImportError as error:
+        reason = "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
+        raise errors.UnavailableError("plots-unavailable", reason) from error
+    if plot is None:
         of_direction = "" if direction is None else f" of {direction!r}"
         raise errors.NotFoundError(
             "plot-not-found", f"the report holds nothing to plot {kind}{of_direction} from"
         )
-    try:
-        plots.require_matplotlib()
-    except ImportError as error:
-        reason = "the service has no Matplotlib to draw with: pip install 'lrbs[plots]'"
-        raise errors.UnavailableError("plots-unavailable", reason) from error
-    return draw()
+    return plot
 
 
-def _drawing(
+def _draw(
     report: TrainingReport, kind: PlotKind, theme: plots.Theme, direction: str | None
-) -> Callable[[], plots.Plot] | None:
+) -> plots.Plot | None:
     fit, held_out = report.fit, report.held_out
     match kind:
         case "singular-values":
             has_any = any(value > 0.0 for value in fit.singular_values)
-            return (lambda: plots.plot_singular_values(fit.singular_values, theme=theme)) if has_any else None
+            return plots.plot_singular_values(fit.singular_values, theme=theme) if has_any else None
         case "convergence":
-            return (lambda: plots.plot_convergence(fit.history, theme=theme)) if fit.history else None
+            return plots.plot_convergence(fit.history, theme=theme) if fit.history else None
         case "reliability":
             bins = held_out.reliability
             if bins is None:
                 return None
             parts = np.array(bins.probabilities), np.array(bins.shares), np.array(bins.counts, np.intp)
-            return lambda: plots.plot_reliability(Reliability(*parts), theme=theme)
+            return plots.plot_reliability(Reliability(*parts), theme=theme)
     directions, chance = _curves(report, direction, with_scopes=kind == "precision-scope")
     if not directions:
         return None
     plot = plots.plot_precision_scope if kind == "precision-scope" else plots.plot_precision_recall
-    return lambda: plot(directions, chance, theme=theme)
+    return plot(directions, chance, theme=theme)
 
 
 def _curves(
