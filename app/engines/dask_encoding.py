@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from solver import DaskEngine
 
 
+_registry = lru_cache(1)(EncoderRegistry)
+
+
 def encode_on_workers(
     open_engine: Callable[[], DaskEngine],
     limits: ContentLimits,
@@ -39,8 +42,3 @@ def encode_batch(options: Mapping[str, Any], limits: ContentLimits, contents: Se
         return _registry(limits).make(options).encode_to_store(contents)
     except ServiceError as error:
         raise EncoderUnavailableError(f"a Dask worker cannot encode: {error}") from error
-
-
-@lru_cache(1)
-def _registry(limits: ContentLimits) -> EncoderRegistry:
-    return EncoderRegistry(limits)

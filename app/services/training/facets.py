@@ -75,12 +75,9 @@ def weigh(
             reason = "only the method 'composite' learns from columns"
         elif not reason and weight == 0.0:
             reason = unused.get(facet, "with it, held-out items are not ranked better")
-        is_used = not reason
-        return Column(
-            cut(column.name),
-            weight if is_used else None,
-            reason or "held-out items are ranked better with it",
-        )
+        if reason:
+            return Column(cut(column.name), None, reason)
+        return Column(cut(column.name), weight, "held-out items are ranked better with it")
 
     return tuple(map(judge, columns))
 
