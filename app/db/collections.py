@@ -195,14 +195,10 @@ class CollectionRepository(Repository):
             .where(KeyRow.id == key_id)
             .with_for_update(read=True, key_share=True, of=KeyRow)
         )
-        noted = insert_into(self._session, OwnWriteRow).from_select(
-            ("collection_id", "key_id", "revision"), known_key
-        )
-        self._session.execute(
-            noted.on_conflict_do_update(
-                index_elements=("collection_id", "key_id"), set_={"revision": noted.excluded.revision}
-            )
-        )
+        key = ("collection_id", "key_id")
+        noted = insert_into(self._session, OwnWriteRow).from_select((*key, "revision"), known_key)
+        newest = {"revision": noted.excluded.revision}
+        self._session.execute(noted.on_conflict_do_update(index_elements=key, set_=newest))
 
     def last_write(self, collection: Collection, key_ids: AbstractCollection[str]) -> int:
         """Return the last revision that one of the keys wrote, or any key where none is named; 0 if none."""

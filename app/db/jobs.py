@@ -221,10 +221,8 @@ class JobQueue(Repository):
 
     def _held_row(self, job: Job) -> JobRow:
         # The session's copy of the row may be older than the lock.
-        query = (
-            select(JobRow).where(*_held_by(job)).with_for_update().execution_options(populate_existing=True)
-        )
-        row = self._session.scalar(query)
+        query = select(JobRow).where(*_held_by(job)).with_for_update()
+        row = self._session.scalar(query.execution_options(populate_existing=True))
         if row is None:
             raise JobCancelledError(f"job {job.id} was taken over by another worker")
         return row

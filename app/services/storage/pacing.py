@@ -30,13 +30,18 @@ class Round:
         """Whether no further step may start."""
         return time.monotonic() >= self._ends_at or self._should_stop()
 
+    def goes_on(self) -> bool:
+        """Pause for other writers and return whether there is time for a further step."""
+        if self.is_over:
+            return False
+        time.sleep(BREATH_SECONDS)
+        return True
+
     def finish(self, step: Callable[[], bool]) -> bool:
-        """Repeat a step, once at least, until it returns that nothing remains; return whether it did. Between
-        two steps it pauses for other writers."""
+        """Repeat a step, once at least, until it returns that nothing remains; return whether it did."""
         while not step():
-            if self.is_over:
+            if not self.goes_on():
                 return False
-            time.sleep(BREATH_SECONDS)
         return True
 
 
