@@ -106,7 +106,7 @@ class ModelBuilder:
         self._reencoder.encode_all(name, encoders, staged)  # what was written since
         staged({"phase": "writing"})
         publish = partial(self._bundles.publish, inputs.collection, model, training_report, selected.judged)
-        folder, manifest_hash = self._write_patiently(publish, staged)
+        folder, manifest_hash = self._publish_patiently(publish, staged)
         built = BuiltModel(
             model.version,
             folder,
@@ -179,7 +179,7 @@ class ModelBuilder:
         except SolverError as error:
             raise not_trainable(str(error)) from error
 
-    def _write_patiently(self, publish: Callable[[], tuple[str, str]], report: Report) -> tuple[str, str]:
+    def _publish_patiently(self, publish: Callable[[], tuple[str, str]], report: Report) -> tuple[str, str]:
         """Write the bundle, and again while the disk is full: a training is not thrown away for that."""
         deadline = time.monotonic() + self._patience_seconds
         while True:
