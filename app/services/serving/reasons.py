@@ -89,8 +89,8 @@ def emphasise(model: LoadedModel, query: ProjectedQuery, emphasis: Mapping[str, 
 
 
 def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tuple[list[str], bool]:
-    """Return the words of a short text that name no value that was learned, and whether all known ones are
-    such words; neither those that are not known for sure, nor any of a longer text."""
+    """Return the words of a short text that name no value that was learned, and whether no known one does."""
+    # Neither those that are not known for sure, nor any of a longer text.
     unknown = set() if report is None else {*report.unknown}
     guessed = set() if report is None else {*report.guessed, *report.misspelt}
     names = _words_of_values(model.projector.parts)

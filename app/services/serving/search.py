@@ -762,8 +762,9 @@ def _filters_by_value(ground: _Ground) -> Mapping[str, str]:
 def _look_up_id(
     ground: _Ground, search: Search, projections: list[ProjectedQuery]
 ) -> tuple[Search, list[ProjectedQuery]]:
-    """Return a search for one word that is not known, or has digits beside others, as one for the items of
-    which it is the id, or that of their pair, as numbers of articles are; as it is if there are none."""
+    """Return a search for one word as one for the items of which it is the id, or that of their pair."""
+    # As numbers of articles are: a word that is not known, or has digits beside others. If there are no such
+    # items, the search is returned as it is.
     content, projection = search.queries[0].content, projections[0]
     text = "" if content is None or content.text is None or len(projections) > 1 else content.text.strip()
     is_code = re.search(r"\d", text) and re.search(r"\D", text)
