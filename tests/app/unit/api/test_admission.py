@@ -29,6 +29,7 @@ class Service:
     def __init__(self, running: int, waiting: int, streams: int = 1) -> None:
         self.working = self.most_working = 0
         self.statuses: list[int] = []
+        self.status = 200
         self.reads_bodies = True
         self.may_answer = anyio.Event()
         self.may_send = anyio.Event()
@@ -48,7 +49,7 @@ class Service:
         self.most_working = max(self.most_working, self.working)
         await self.may_answer.wait()
         self.working -= 1
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def ask(self, path: str = "/v1/collections", method: str = "GET", key: str = "") -> None:
@@ -209,6 +210,19 @@ async def test_invented_names_take_turns_as_one() -> None:
         await anyio.wait_all_tasks_blocked()
         assert service.statuses == [200, 503], "the last of the invented ones makes room"
         service.may_answer.set()
+
+
+@pytest.mark.parametrize("status", [403, 404, 429])
+async def test_a_name_is_invented_until_a_request_that_has_it_succeeds(status: int) -> None:
+    service = Service(running=2, waiting=4)
+    service.may_answer.set()
+    party_of = service.concurrency.party_of
+    service.status = status
+    await service.ask("/v1/collections/new/items")
+    assert party_of("new") == party_of("another")
+    service.status = 200
+    await service.ask("/v1/collections/new/items")
+    assert party_of("new") == "new"
 
 
 async def test_one_place_for_imports_is_for_anybody() -> None:
