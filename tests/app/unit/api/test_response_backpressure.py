@@ -1,12 +1,17 @@
+import asyncio
+import socket
 from typing import Any
 
 import anyio
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from app.api.admission import ConcurrencyLimits
 from app.api.gate import Gate
 from app.api.request_scope import ABORT
 from app.api.routes import ROUTERS
+from app.wire.protocol import Connections, StrictProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -197,3 +202,24 @@ async def test_a_page_of_another_site_can_read_that_its_answer_is_refused() -> N
     assert [start[b":status"] for start in starts] == [b"503"]
     assert starts[0][b"access-control-allow-origin"] == site.encode()
     assert starts[0][b"x-frame-options"] == b"DENY"
+
+
+async def test_who_does_not_read_the_end_of_an_answer_is_cut_off() -> None:
+    loop, connections = asyncio.get_running_loop(), Connections(4, 60.0)
+    config = uvicorn.Config(Service(1 << 20).answers, log_config=None)
+    own, client = socket.socketpair()
+    own.setblocking(False)
+    with client:
+        _, protocol = await loop.connect_accepted_socket(
+            lambda: StrictProtocol(connections, config, ServerState(), {}), own
+        )
+        protocol.transport.write(bytes(1 << 22))
+        protocol.transport.close()
+        now = loop.time()
+        for seconds in (0.0, 10.0, 19.0):
+            connections.sweep(now + seconds)
+            await anyio.sleep(0.01)
+            assert len(connections) == 1
+        connections.sweep(now + 21.0)
+        await anyio.sleep(0.01)
+        assert not connections
