@@ -206,3 +206,13 @@ def test_what_a_table_has_no_longer_is_deleted_where_that_is_wanted(
     assert listed() == ["image-1", "text-1", "image-2", "text-2", "late"]
     counted = json.loads(ingest("--prune", "--yes", "--json")[1])
     assert (counted["unchanged"], counted["deleted"]) == (4, 1)
+
+
+def test_rows_that_only_change_items_keep_them(lrbs_inside: LrbsInside, table: Path) -> None:
+    assert lrbs_inside("ingest", "table", str(table), "-c", "shop").returncode == 0
+    prices = write(table.with_name("prices.csv"), "id,price", "1,19.9", "2,5")
+    done = lrbs_inside("ingest", "table", str(prices), "-c", "shop", "--prune", "--yes")
+    assert done.returncode == 0
+    assert "2 items of 'shop' are gone from the source: image-3, text-3" in done.stderr
+    listed = lrbs_inside("items", "list", "shop", "--json").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in listed] == ["image-1", "text-1", "image-2", "text-2"]
