@@ -229,6 +229,18 @@ def test_a_cancelled_job_whose_worker_died_is_cancelled_not_tried_again(
     enqueue(database, collection)
 
 
+def test_a_cancelled_job_that_its_worker_gives_back_is_over(
+    database: Database, collection: Collection
+) -> None:
+    enqueue(database, collection)
+    job = claimed(database)
+    with database.write() as work:
+        work.jobs.request_cancel(job.id)
+        work.jobs.give_back(job, "the worker is stopping", 0.0, counts=False)
+    assert state_of(database, job) is JobState.CANCELLED
+    assert enqueue(database, collection).state is JobState.QUEUED, "it is not in the way of another"
+
+
 def test_the_last_jobs_of_a_collection_come_newest_first(database: Database, collection: Collection) -> None:
     other = made(database, "other")
     with database.read() as work:
