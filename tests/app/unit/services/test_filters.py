@@ -250,3 +250,26 @@ def test_words_that_no_index_takes_are_looked_for_by_a_digest() -> None:
     (short,), (long,) = keyed_words({"a": "word"}), keyed_words({"a": "f" * 9000})
     assert (short, len(long)) == ("a word", 64)
     assert long == keyed_word("a", "f" * 9000) != keyed_word("b", "f" * 9000)
+
+
+def test_filters_that_other_items_pass_have_other_fingerprints() -> None:
+    parts: list[dict[str, Any]] = [
+        {"all": [{"labels": {"any": ["red", "new"]}}]},
+        {"labels": {"none": ["red", "new"]}},
+        {"not": {"labels": {"none": ["red", "new"]}}, "modality": "x"},
+        {"labels": {"any": ["red"]}},
+        {"labels": {"all": ["red", "new"]}},
+        {"metadata": {"red": {"in": ["new"]}}},
+        {"metadata": {"red": {"not_in": ["new"]}}},
+        {"metadata": {"new": {"in": ["new"]}}},
+        {"metadata": {"red": {"contains": "new"}}},
+        {"metadata": {"red": {"text": "new"}}},
+        {"metadata": {"red": {"lt": 5}}},
+        {"metadata": {"red": {"lte": 5}}},
+        {"metadata": {"red": {"in": [True]}}},
+        {"metadata": {"red": {"in": [1]}}},
+    ]
+    filters = [read_filter(part, "filter") for part in parts]
+    assert len({one.fingerprint for one in filters}) == len(filters)
+    again = read_filter({"all": [{"labels": {"any": ["new", "red"]}}]}, "filter")
+    assert again.fingerprint == filters[0].fingerprint, "however its values are ordered"
