@@ -123,6 +123,12 @@ def test_a_filter_that_nothing_passes_says_why_in_searches_and_listings(
     both = read_filter(filter_of(("new",), ["odd=true"]), "where")
     (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, both).notices
     assert notice.message == "each condition is met by some item, but no item meets all of them"
+    rows = trained.catalogue.page(NAME, "x", 0, 500).rows
+    nothing = read_filter(
+        {"labels": {"none": sorted({label for _, item in rows for label in item.labels})}}, "filter"
+    )
+    (notice,) = trained.catalogue.page(NAME, "x", 0, 5, None, nothing).notices
+    assert notice.message == "each condition is met by some item, but no item meets all of them"
     (notice,) = trained.catalogue.page(NAME, None, 0, 5, None, ItemFilter.of(("New",))).notices
     assert notice.message.startswith("no item has the label 'New' (did you mean 'new'?); labels are ")
     trained.catalogue.add_items(NAME, [vector_item("x", "boat", vectors.X[0], "sailing boats")])
