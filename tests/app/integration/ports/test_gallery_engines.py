@@ -1,6 +1,7 @@
 """What every engine of galleries does, on the engines themselves."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import socket
@@ -8,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -538,6 +539,27 @@ def test_callers_do_not_queue_for_a_server_that_does_not_answer(
     assert {str(error).rpartition(": ")[2] for error in errors} == {
         "the Milvus server does not answer (LRBS_MILVUS_URI)"
     }
+
+
+def test_a_lock_of_a_file_that_was_just_removed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, held = fcntl.flock, tmp_path / "gallery.lock"
+
+    def lock_late(file: IO[str], how: int) -> None:
+        monkeypatch.undo()
+        held.unlink()  # by the one who held it, after which another one came
+        other.enter_context(lock_file(tmp_path, 0.0, "gallery"))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with contextlib.ExitStack() as other:
+        with (
+            pytest.raises(VectorEngineUnavailableError, match="another process"),
+            lock_file(tmp_path, 0.0, "gallery"),
+        ):
+            pass
+        assert held.exists(), "it is the other one's"
 
 
 def test_a_lock_of_a_file_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
