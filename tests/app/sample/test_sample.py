@@ -160,6 +160,18 @@ def test_one_thing_has_a_singular_and_several_have_a_plural(kind: str) -> None:
                 assert several.search(sentence), sentence
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "count" in read_kind(kind).words])
+def test_one_thing_is_called_by_its_singular(kind: str) -> None:
+    count = str(read_kind(kind).words["count"]).replace("{number} ", "")
+    slots, rng = {"count": count, "colour": "red"}, np.random.default_rng(3)
+    one, many = ({fill("{count}", slots, plural, rng) for _ in range(100)} for plural in (False, True))
+    plurals = "|".join(form.rstrip(".").lower() for form in many - one)
+    for index in range(PICTURES):
+        facets, sentences = draw_facets(kind, index)
+        found = re.search(rf"\ba ({plurals})\b", " ".join(sentences), re.IGNORECASE)
+        assert facets["number"] > 1 or found is None, found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_template_can_be_filled_for_every_picture(kind: str) -> None:
     rng = np.random.default_rng(3)
