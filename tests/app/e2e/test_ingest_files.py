@@ -92,6 +92,10 @@ def test_a_collection_is_encoded_anew_from_its_originals(lrbs_inside: LrbsInside
     file = tmp_path / "items.ndjson"
     file.write_text("\n".join(map(json.dumps, lines)))
     lrbs_inside("ingest", "ndjson", str(file), "-c", "old")
+    for name, value in (("train", True), ("pair_id", "blue"), ("labels", ["y", "x"]), ("train", False)):
+        file.write_text(json.dumps({**lines[-1], name: value}))
+        done = lrbs_inside("ingest", "ndjson", str(file), "-c", "old")
+        assert "1 items stored in 'old': 0 new, 1 changed, 0 unchanged" in done.stdout
     services = build(Settings(data_dir=tmp_path / "data", database_url=""))
     lost = services.catalogue.item("old", "lime").content_hash
     (copy,) = (tmp_path / "data").rglob(str(lost))
