@@ -42,6 +42,24 @@ def test_ranking_again_costs_little_more_than_one_ranking_that_is_deep_enough(
     assert (enough, enough.notices) == (short, ())
 
 
+@pytest.mark.parametrize("inexact", [None, 0, 1])
+def test_groups_are_exact_where_every_ranking_for_them_was(inexact: int | None) -> None:
+    ranking = [(IndexedItem(f"i{n}", (), {"maker": max(n - 50, 0)}), -float(n)) for n in range(100)]
+    depths: list[int] = []
+
+    def find(k: int, rest: ItemFilter) -> Page:
+        depths.append(k)
+        return Page([hit for hit in ranking if rest.accepts(hit[0])][:k], is_exact=len(depths) - 1 != inexact)
+
+    def makers(items: Sequence[IndexedItem]) -> list[Iterable[Hashable]]:
+        return groups_of(items, "maker")
+
+    page = find_grouped(find, makers, Refinement(group_by="maker"), 3, 1000)
+    assert [item.metadata["maker"] for item, _ in page] == [0, 1, 2]
+    assert len(depths) == 2
+    assert page.is_exact == (inexact is None)
+
+
 @pytest.mark.parametrize(
     ("n_items", "by", "size"), [(100_000, "colour", 5), (3000, "mixed", 2), (3000, "label", 9)]
 )
