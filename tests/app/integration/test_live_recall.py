@@ -252,6 +252,19 @@ def test_a_query_that_comes_again_and_again_counts_once() -> None:
     assert (estimate.n_queries, estimate.recall) == (61, 60 / 61)
 
 
+def test_a_query_that_comes_again_is_forgotten_after_those_that_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recall_monitor, "_QUERIES", 100)
+    window, queries = RecallWindow(), np.arange(150, dtype=np.float32)[:, None]
+    window.add(queries[:100], [0.0] + [1.0] * 99)
+    window.add(queries[:1], [0.0])
+    window.add(queries[100:], [1.0] * 50)
+    estimate = window.estimate
+    assert estimate is not None
+    assert (estimate.n_queries, estimate.recall) == (100, 0.99)
+
+
 class Forgetful(ExactIndex):
     """Finds only the first half of its rows."""
 
