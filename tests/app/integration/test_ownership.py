@@ -168,13 +168,15 @@ def test_a_log_without_its_database_is_not_thrown_away(opened: Opened, data: Pat
     assert opened(data).catalogue.content("album", "p20")[0] == png(20)
 
 
-@pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize("mark", ["of the one that is gone", "none", "of an earlier version"])
 def test_an_empty_database_beside_files_writes_and_removes_nothing(
-    opened: Opened, data: Path, is_marked: bool, caplog: pytest.LogCaptureFixture
+    opened: Opened, data: Path, mark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (data / FILE).unlink()
-    if not is_marked:
+    if mark == "none":
         (data / ".database").unlink()
+    elif mark == "of an earlier version":
+        (data / ".database").write_text("inside this folder")
     services = opened(data)
     DatabaseSchema(services.database.engine).upgrade()  # as somebody may who does not ask us
     found = services.health.check()
