@@ -137,6 +137,17 @@ def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
     assert list((tmp_path / "blobs" / ".trash").iterdir()) == []
 
 
+def test_what_is_discarded_late_in_an_hour_is_kept_as_long(tmp_path: Path) -> None:
+    store, future = Blobs(LocalFolder(tmp_path / "blobs"), None, 7200.0), time.time() + 60.0
+    store.discard([store.put(b"unused")], future)
+    (kept,) = files_in(tmp_path)
+    for hours, left in ((2.9, 1), (3.1, 0)):  # since the beginning of the hour in which it was discarded
+        batch = kept.parent.with_name(str(int(time.time() - hours * 3600)))
+        kept = kept.parent.rename(batch) / kept.name
+        sum(store.tidy(future, nothing))
+        assert len(files_in(tmp_path)) == left
+
+
 def test_a_new_folder_is_synced_into_the_one_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
