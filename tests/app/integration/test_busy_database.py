@@ -5,7 +5,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ import pytest
 from app.bootstrap import Services, build
 from app.domain.entities import Job, JobState
 from app.domain.errors import DatabaseUnavailableError
+from app.domain.names import Scope
 from app.services.training.requests import TrainingParameters
 from app.worker.attempts import Failure, Lease, Outcome
 from tests.app.closing import close
 from tests.app.integration.in_process import run_one, run_with, train_here
+from tests.app.waiting import wait_for
 
 PARAMETERS = TrainingParameters(alpha=1e-3, scaling="standard", max_iter=20)
 LEASE_SECONDS, LOCK_WAIT_SECONDS, HELD_SECONDS = 1.0, 0.2, 3.0
@@ -164,3 +168,42 @@ def test_how_a_job_ended_is_written_when_the_lock_is_free(hurried: Services) -> 
     hurried.training.request("a", PARAMETERS)
     job = run_with(hurried, train=fail)
     assert (job.state, job.error) == (JobState.FAILED, "no labels")
+
+
+def test_a_use_of_a_key_stays_the_last_one_though_an_earlier_one_could_not_be_stored(either: Any) -> None:
+    services = build(either.services.settings.model_copy(update={"lock_wait_seconds": 2.0}))
+    key, secret = services.access.create(Scope.SEARCH)
+    services.access.require(secret, Scope.SEARCH)
+    time.sleep(1.0)
+    with locked(services, "api_keys"), ThreadPoolExecutor(1) as storing:
+        stored = storing.submit(services.access.record_use)
+        wait_for(lambda: not services.access._used_at)
+        used_at = datetime.now(UTC)
+        services.access.admit(key, Scope.SEARCH)
+        assert isinstance(stored.exception(), DatabaseUnavailableError)
+    services.access.record_use()
+    (last_used_at,) = (one.last_used_at for one in services.access.list_keys() if one.id == key.id)
+    assert last_used_at is not None
+    assert last_used_at >= used_at - timedelta(seconds=0.5)
+    close(services)
+
+
+def test_progress_that_could_not_be_written_comes_before_what_was_reported_meanwhile(either: Any) -> None:
+    services = build(either.services.settings.model_copy(update={"lock_wait_seconds": 2.0}))
+    either.fill("a")
+    services.training.request("a", PARAMETERS)
+    with services.database.write() as work:
+        job = work.jobs.claim("worker", 60.0, 1)
+    assert job is not None
+    lease = Lease(services.database, job, 60.0, lambda: False)
+    lease.report({"phase": "one"})
+    with locked(services), ThreadPoolExecutor(1) as writing:
+        written = writing.submit(lease.write)
+        wait_for(lambda: not lease._steps)
+        lease.report({"phase": "two"})
+        assert isinstance(written.exception(), DatabaseUnavailableError)
+    lease.write()
+    job, events = services.training.events(job.id, 0, 100)
+    phases = [event.data["phase"] for event in events if event.kind == "progress"]
+    assert (phases, job.progress) == (["one", "two"], {"phase": "two"})
+    close(services)
