@@ -292,6 +292,9 @@ def test_tables_as_people_write_them_and_a_price_list_are_added(
     use_files(page, weights_csv=f"sku,kilos\nA 1,light\n{kilos}".encode())
     expect(page.get_by_text("kilos is text: “light” is no number, as most cells are")).to_be_visible()
 
+    use_files(page, days_csv=b"sku,day\nA 1,1.2.2024\nA 2,3/4/2024\n")
+    expect(page.get_by_text("day is text: day or month may come first")).to_be_visible()
+
     # Found by its id, whatever its pair.
     client.create_items(NAME, [{"id": "text-other", "modality": "text", "text": "a", "pair_id": "p"}])
     use_files(page, prices_csv=b"sku,Preis,label\nA 1,$8,sale\nA 2,$1,\nA 3,$2,\nother,$3,\n")
